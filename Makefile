@@ -1,0 +1,43 @@
+# `make demo` and `make test` need only Python (3.10-3.13) and make: each prepares .venv, installs, and runs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+SOURCES := pyproject.toml
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/tagwise demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+test-slow: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/kernels/run.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install --editable .
+	touch $@
+
+$(VENV)/.test: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install --editable '.[test,plots]'
+	touch $@
+
+$(VENV)/.lint: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install --editable '.[test,plots,lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,39 @@
+"""tagwise: attach a few labels out of very many, when most labels are missing and most are rare.
+
+Names are imported on first use, so that ``import tagwise`` stays fast and pulls in neither numba nor scikit-learn.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["LEML", "__version__", "data", "exceptions", "load", "metrics"]
+
+if TYPE_CHECKING:
+    from tagwise import data, exceptions, metrics
+    from tagwise.models.leml import LEML
+    from tagwise.models.loading import load
+
+_HOME_OF = {
+    "LEML": "tagwise.models.leml",
+    "load": "tagwise.models.loading",
+}
+_SUBPACKAGES = {"data", "exceptions", "metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+    elif name in _SUBPACKAGES:
+        value = import_module(f"tagwise.{name}")
+    else:
+        raise AttributeError(f"module 'tagwise' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

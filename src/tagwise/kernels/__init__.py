@@ -1,0 +1,29 @@
+"""Hot loops on raw CSR arrays: arrays in, arrays out, no knowledge of labels or models.
+
+Each kernel computes rows of its output independently, so any split over threads gives the same bits. The slow, obvious
+twin of each lives in :mod:`tagwise.kernels.reference` and is what the tests compare with. Importing this package
+imports numba; compiled code is cached on disk.
+"""
+
+from tagwise.kernels.dense import gram, rows_times
+from tagwise.kernels.pairs import pair_curvature_product, solve_row_systems
+from tagwise.kernels.products import csr_times_dense, squared_row_norms
+from tagwise.kernels.sampled import sampled_product
+from tagwise.kernels.top_k import top_k_of_factors, top_k_of_scores
+from tagwise.kernels.two_way import DenseTwoWay, SparseTwoWay, TwoWayMatrix, two_way
+
+__all__ = [
+    "DenseTwoWay",
+    "SparseTwoWay",
+    "TwoWayMatrix",
+    "csr_times_dense",
+    "gram",
+    "pair_curvature_product",
+    "rows_times",
+    "sampled_product",
+    "solve_row_systems",
+    "squared_row_norms",
+    "top_k_of_factors",
+    "top_k_of_scores",
+    "two_way",
+]

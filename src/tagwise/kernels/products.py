@@ -1,0 +1,75 @@
+"""CSR × dense. The transposed product is the same kernel on a stored transpose, so nothing is ever scattered."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.parallel import run_chunks, work_chunks
+
+__all__ = ["csr_times_dense", "squared_row_norms"]
+
+# A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
+_PARTIAL_TERMS = 256
+
+
+def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """``matrix @ dense`` for CSR (m×d) and C-ordered dense (d×k); the result (m×k) has the type of ``dense``.
+
+    Time O(nnz·k), memory only the result. Duplicates add up, and indices need not be sorted.
+    """
+    if dense.ndim != 2 or dense.shape[0] != matrix.shape[1]:
+        raise InvalidInputError(
+            f"dense must have {matrix.shape[1]} rows to be multiplied by a matrix of shape {matrix.shape}; "
+            f"found shape {dense.shape}."
+        )
+    dense = np.ascontiguousarray(dense)
+    out = np.empty((matrix.shape[0], dense.shape[1]), dtype=dense.dtype)
+    indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
+
+    def rows(start: int, stop: int) -> None:
+        _csr_times_dense(indptr, indices, data, dense, out, start, stop)
+
+    run_chunks(rows, work_chunks(indptr), n_threads)
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _csr_times_dense(indptr, indices, data, dense, out, start, stop):
+    width = dense.shape[1]
+    total = np.zeros(width, dtype=np.float64)
+    for row in range(start, stop):
+        target = out[row]
+        begin, end = indptr[row], indptr[row + 1]
+        if end - begin <= _PARTIAL_TERMS:
+            target[:] = 0
+            for position in range(begin, end):
+                value = data[position]
+                source = dense[indices[position]]
+                for column in range(width):
+                    target[column] += value * source[column]
+        else:
+            total[:] = 0
+            for first in range(begin, end, _PARTIAL_TERMS):
+                target[:] = 0
+                for position in range(first, min(first + _PARTIAL_TERMS, end)):
+                    value = data[position]
+                    source = dense[indices[position]]
+                    for column in range(width):
+                        target[column] += value * source[column]
+                for column in range(width):
+                    total[column] += target[column]
+            for column in range(width):
+                target[column] = total[column]
+
+
+def squared_row_norms(matrix: sp.csr_matrix) -> np.ndarray:
+    """Σ_j matrix_ij² for every row i, in float64; O(nnz)."""
+    squares = np.asarray(matrix.data, dtype=np.float64) ** 2
+    norms = np.zeros(matrix.shape[0])
+    filled = np.flatnonzero(np.diff(matrix.indptr))
+    if len(filled):
+        norms[filled] = np.add.reduceat(squares, matrix.indptr[filled])
+    return norms

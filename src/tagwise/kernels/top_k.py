@@ -1,0 +1,149 @@
+"""The k best columns of each row: fused with blocked scoring, exact, ties to the lower column.
+
+A tile of scores is made by BLAS, merged into each row's k best, and dropped, so memory is O(n·k) plus one tile a thread
+and an n×L array never exists.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
+
+__all__ = ["top_k_of_factors", "top_k_of_scores"]
+
+# 256 rows × 1024 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
+_TILE_ROWS = 256
+_TILE_SCORES = _TILE_ROWS * 1024
+_LEAST_TILE_WIDTH = 1024
+_SCAN_WIDTH = 32
+
+
+def top_k_of_factors(
+    left: np.ndarray,
+    right: np.ndarray,
+    k: int,
+    *,
+    intercept: np.ndarray | None = None,
+    exclude: sp.csr_matrix | None = None,
+    n_threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest entries of each row of ``left @ rightᵀ + intercept``.
+
+    Parameters
+    ----------
+    left : array (n, r)
+    right : array (L, r)
+        Both of one floating type.
+    k : int
+        How many per row; may exceed L.
+    intercept : array (L,), optional
+        Added to every row.
+    exclude : CSR (n, L) with sorted indices, optional
+        Stored pairs are never returned (a row's labels that are known already, say).
+    n_threads : int
+        Row blocks are spread over this many threads.
+
+    Returns
+    -------
+    labels : int64 array (n, k), best first; equal scores in the order of their ids; -1 where a row has no more labels.
+    scores : array (n, k) in the type of ``left``; -inf where the label is -1.
+
+    Notes
+    -----
+    Time O(n·L·r), memory O(n·k) and one tile of about a megabyte per thread.
+    """
+    n_rows, n_labels = len(left), len(right)
+    _check_exclude(exclude, (n_rows, n_labels))
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    labels, scores = _nothing_found(n_rows, k, left.dtype)
+    if intercept is not None:
+        intercept = intercept.astype(left.dtype, copy=False)
+
+    def rows(start: int, stop: int) -> None:
+        width = max(_LEAST_TILE_WIDTH, _TILE_SCORES // (stop - start))
+        buffer = np.empty((stop - start) * min(width, n_labels), dtype=left.dtype)
+        for first, last in even_chunks(n_labels, width):
+            tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
+            np.matmul(left[start:stop], right[first:last].T, out=tile)
+            if intercept is not None:
+                tile += intercept[first:last]
+            if exclude is not None:
+                _hide(tile, exclude.indptr, exclude.indices, start, first)
+            _merge(tile, first, scores[start:stop], labels[start:stop])
+
+    with single_threaded_blas():
+        run_chunks(rows, even_chunks(n_rows, _TILE_ROWS), n_threads)
+    return labels, scores
+
+
+def top_k_of_scores(
+    block: np.ndarray, k: int, *, exclude: sp.csr_matrix | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest entries of each row of a block of scores (n×L); returns what :func:`top_k_of_factors` returns.
+
+    Time O(n·L). The block itself is left as it is.
+    """
+    _check_exclude(exclude, block.shape)
+    labels, scores = _nothing_found(len(block), k, block.dtype)
+    if exclude is not None:
+        block = block.copy()
+        _hide(block, exclude.indptr, exclude.indices, 0, 0)
+    _merge(np.ascontiguousarray(block), 0, scores, labels)
+    return labels, scores
+
+
+def _nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    if k < 1:
+        raise InvalidInputError(f"k must be at least 1; found {k}.")
+    return np.full((n_rows, k), -1, dtype=np.int64), np.full((n_rows, k), -np.inf, dtype=dtype)
+
+
+def _check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None:
+    if exclude is not None and exclude.shape != shape:
+        raise InvalidInputError(f"exclude has shape {exclude.shape} where the scores have {shape}.")
+
+
+# "nnan" lets the compiler keep the running maximum in vector registers. Scores are finite or -inf, never NaN.
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+def _merge(tile, first_label, best_scores, best_labels):
+    n_rows, width = tile.shape
+    last = best_scores.shape[1] - 1
+    for row in range(n_rows):
+        scores = tile[row]
+        best = best_scores[row]
+        names = best_labels[row]
+        worst = best[last]
+        for begin in range(0, width, _SCAN_WIDTH):
+            end = min(begin + _SCAN_WIDTH, width)
+            largest = scores[begin]
+            for column in range(begin, end):
+                largest = max(largest, scores[column])
+            if largest <= worst:
+                continue
+            for column in range(begin, end):
+                score = scores[column]
+                # Labels come in rising order, so ">" leaves an equal score to the label that is there already.
+                if score > worst:
+                    place = last
+                    while place > 0 and best[place - 1] < score:
+                        best[place] = best[place - 1]
+                        names[place] = names[place - 1]
+                        place -= 1
+                    best[place] = score
+                    names[place] = first_label + column
+                    worst = best[last]
+
+
+@njit(cache=True, nogil=True)
+def _hide(tile, indptr, indices, first_row, first_label):
+    n_rows, width = tile.shape
+    for row in range(n_rows):
+        begin, end = indptr[first_row + row], indptr[first_row + row + 1]
+        position = begin + np.searchsorted(indices[begin:end], first_label)
+        while position < end and indices[position] < first_label + width:
+            tile[row, indices[position] - first_label] = -np.inf
+            position += 1

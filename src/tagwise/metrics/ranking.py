@@ -1,0 +1,233 @@
+"""Ranking metrics over the top k: precision, recall, nDCG and label coverage."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.metrics.topk import ranked_labels
+from tagwise.validation import check_integer, check_labels
+
+__all__ = [
+    "Hits",
+    "check_ks",
+    "check_true_labels",
+    "coverage_at_k",
+    "discounts",
+    "hits_of",
+    "ndcg_at_k",
+    "one_or_all",
+    "precision_at_k",
+    "recall_at_k",
+]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What one top-k pass found: everything that a ranking metric needs, in O(nk + nnz).
+
+    Attributes
+    ----------
+    truth : csr_matrix, n×L
+        The true labels.
+    labels : array of int64, n×k
+        Predicted labels, best first, -1 = none.
+    correct : array of bool, n×k
+        Whether the label in this place is a true one.
+    true_counts : array of int64, n
+        True labels per row.
+    """
+
+    truth: sp.csr_matrix
+    labels: np.ndarray
+    correct: np.ndarray
+    true_counts: np.ndarray
+
+    def at(self, values: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Pick the values of the places ``ks`` from those of places 1, 2, …; beyond L nothing is added."""
+        return np.asarray(values[np.minimum(ks, values.size) - 1])
+
+    def precision(self, ks: np.ndarray) -> np.ndarray:
+        """P@k for each k."""
+        found = np.cumsum(np.count_nonzero(self.correct, axis=0))
+        return np.asarray(self.at(found, ks) / (ks * self.labels.shape[0]))
+
+    def recall(self, ks: np.ndarray) -> np.ndarray:
+        """R@k for each k."""
+        found = np.cumsum(self.correct, axis=1)
+        return self.at(np.mean(found / np.maximum(self.true_counts, 1)[:, None], axis=0), ks)
+
+    def ndcg(self, ks: np.ndarray) -> np.ndarray:
+        """nDCG@k for each k."""
+        gained = np.cumsum(self.correct * discounts(self.labels.shape[1]), axis=1)
+        return self.at(np.minimum(np.mean(gained / self.ideal_discounts(), axis=0), 1.0), ks)
+
+    def ideal_discounts(self) -> np.ndarray:
+        """Σ_{j ≤ min(k, true labels)} 1/log2(j+1) for each row and place k; 1 where no label is true."""
+        width = self.labels.shape[1]
+        best = np.concatenate(([1.0], np.cumsum(discounts(width))))
+        return np.asarray(best[np.minimum(self.true_counts[:, None], np.arange(1, width + 1))])
+
+    def coverage(self, ks: np.ndarray) -> np.ndarray:
+        """Coverage for each k."""
+        width = self.labels.shape[1]
+        present = np.unique(self.truth.indices).size
+        if present == 0:
+            return np.zeros(ks.size)
+        first_place = np.full(self.truth.shape[1], width)
+        for place in reversed(range(width)):
+            first_place[self.labels[self.correct[:, place], place]] = place
+        return self.at(np.cumsum(np.bincount(first_place, minlength=width + 1)[:width]) / present, ks)
+
+
+def discounts(k: int) -> np.ndarray:
+    """1/log2(j + 1) for the places j = 1 … k."""
+    return 1.0 / np.log2(np.arange(2, k + 2))
+
+
+def check_true_labels(Y_true: Any) -> sp.csr_matrix:
+    """``Y_true`` as canonical CSR with at least one row."""
+    truth = check_labels(Y_true, name="Y_true")
+    if truth.shape[0] == 0:
+        raise InvalidInputError("Y_true has no rows; there is nothing to average over.")
+    return truth
+
+
+def check_ks(k: Any, name: str = "k") -> tuple[np.ndarray, bool]:
+    """The places asked for, and whether a single number was given."""
+    if isinstance(k, numbers.Integral):
+        return np.array([check_integer(k, name, minimum=1)]), True
+    if isinstance(k, (str, bytes, numbers.Number)):
+        raise InvalidTypeError(f"{name} must be a whole number or a sequence of them; found {k!r}.")
+    try:
+        ks = [check_integer(value, name, minimum=1) for value in k]
+    except TypeError as error:
+        if isinstance(error, InvalidTypeError):
+            raise
+        raise InvalidTypeError(f"{name} must be a whole number or a sequence of them; found {k!r}.") from None
+    if not ks:
+        raise InvalidInputError(f"{name} is an empty sequence; name at least one k.")
+    return np.array(ks), False
+
+
+def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
+    """Rank ``prediction`` as deep as the largest of ``ks`` needs and mark the places that are right."""
+    truth = check_true_labels(Y_true)
+    n_rows, n_labels = truth.shape
+    # Places beyond L hold no label whatever the prediction, so memory is never spent on them.
+    depth = min(int(ks.max()), n_labels)
+    labels = ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels)
+    true_counts = np.diff(truth.indptr).astype(np.int64)
+    return Hits(truth, labels, _members(truth, labels), true_counts)
+
+
+def _members(truth: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
+    """Whether row i of ``truth`` holds ``labels[i, j]``."""
+    if truth.nnz == 0:
+        return np.zeros(labels.shape, dtype=bool)
+    n_rows, n_labels = truth.shape
+    # Keys row·(L+1) + label + 1 rise through a canonical CSR, and -1 becomes a key that no true label has.
+    base = np.arange(n_rows, dtype=np.int64) * (n_labels + 1) + 1
+    keys = np.repeat(base, np.diff(truth.indptr)) + truth.indices
+    wanted = base[:, None] + labels
+    position = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.asarray(keys[position] == wanted)
+
+
+def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
+    """A float where one k was asked for, else the array."""
+    return float(values[0]) if single else values
+
+
+@overload
+def precision_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
+@overload
+def precision_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
+def precision_at_k(
+    Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5
+) -> float | np.ndarray:
+    r"""Share of the k places that hold a true label, averaged over rows.
+
+    .. math:: P@k = \frac1n \sum_i \frac1k \left|\mathrm{top}_k(i) \cap y_i\right|
+
+    Parameters
+    ----------
+    Y_true : sparse or dense 0/1 matrix, n×L
+        True labels.
+    prediction : array, sparse matrix or pair
+        Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
+        :mod:`tagwise.metrics`.
+    k : int or sequence of int
+        One place number, or several at once.
+
+    Returns
+    -------
+    float or array
+        A float for a whole number k; for a sequence, an array with one value for each k in the given order.
+
+    Notes
+    -----
+    Places without a label count as wrong: the divisor is always k, also where k > L. Memory O(n·max k + nnz).
+    """
+    ks, single = check_ks(k)
+    return one_or_all(hits_of(Y_true, prediction, ks).precision(ks), single)
+
+
+@overload
+def recall_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
+@overload
+def recall_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
+def recall_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+    r"""Share of a row's true labels that are among its k places, averaged over rows.
+
+    .. math:: R@k = \frac1n \sum_i \frac{\left|\mathrm{top}_k(i) \cap y_i\right|}{|y_i|}
+
+    Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is
+    over the same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
+    """
+    ks, single = check_ks(k)
+    return one_or_all(hits_of(Y_true, prediction, ks).recall(ks), single)
+
+
+@overload
+def ndcg_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
+@overload
+def ndcg_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
+def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+    r"""Discounted gain of the true labels among the k places over the best possible, averaged over rows.
+
+    .. math::
+        nDCG@k = \frac1n \sum_i
+        \frac{\sum_{j \le k} [\mathrm{top}(i)_j \in y_i] / \log_2(j+1)}
+             {\sum_{j \le \min(k, |y_i|)} 1 / \log_2(j+1)}
+
+    Rows without a true label count as 0. Parameters, result and memory as in :func:`precision_at_k`.
+    """
+    ks, single = check_ks(k)
+    return one_or_all(hits_of(Y_true, prediction, ks).ndcg(ks), single)
+
+
+@overload
+def coverage_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
+@overload
+def coverage_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
+def coverage_at_k(
+    Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5
+) -> float | np.ndarray:
+    r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the k places.
+
+    .. math:: C@k = \frac{|\bigcup_i \mathrm{top}_k(i) \cap y_i|}{|\bigcup_i y_i|}
+
+    Labels that are true in no row are left out of both counts. A model that knows only frequent labels has a
+    high P@k and a low coverage. 0 when no row has a true label. (Not scikit-learn's ``coverage_error``, which
+    is a depth in the ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz +
+    L).
+    """
+    ks, single = check_ks(k)
+    return one_or_all(hits_of(Y_true, prediction, ks).coverage(ks), single)

@@ -1,0 +1,267 @@
+"""Metrics of 0/1 predictions: Hamming loss, the example-based four, micro and macro F1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.metrics.ranking import check_true_labels
+from tagwise.validation import canonical_csr, check_labels, check_real, shape_text
+
+__all__ = [
+    "example_accuracy",
+    "example_f1",
+    "example_precision",
+    "example_recall",
+    "hamming_loss",
+    "macro_f1",
+    "micro_f1",
+]
+
+_BLOCK_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    """Sizes of the true set, the predicted set and their intersection, for each row or each label."""
+
+    true: np.ndarray
+    predicted: np.ndarray
+    both: np.ndarray
+
+
+def hamming_loss(Y_true: Any, Y_pred: Any, *, threshold: float | None = None) -> float:
+    r"""Share of the n·L entries that are predicted wrongly; 0 is perfect.
+
+    .. math:: \frac{1}{nL} \sum_i \sum_l [\hat y_{il} \ne y_{il}]
+
+    Parameters
+    ----------
+    Y_true : sparse or dense 0/1 matrix, n×L
+        True labels.
+    Y_pred : sparse or dense matrix, n×L
+        0/1 predictions; or scores, with ``threshold``.
+    threshold : float, optional
+        Turns scores into predictions: 1 where the score is at least this. 0.5 is the rounding in LEML's
+        definition (section 5). An entry that a sparse matrix does not store is 0 whatever the threshold.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Time and memory O(nnz) for sparse input; dense scores are cut in row blocks.
+    """
+    truth, predicted = _both(Y_true, Y_pred, threshold)
+    sizes = _by_row(truth, predicted)
+    wrong = int(sizes.true.sum()) + int(sizes.predicted.sum()) - 2 * int(sizes.both.sum())
+    return wrong / (truth.shape[0] * truth.shape[1])
+
+
+def example_precision(
+    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0
+) -> float:
+    r"""Share of a row's predicted labels that are true, averaged over rows (MSE, equation 21).
+
+    .. math:: \frac1n \sum_i \frac{|y_i \cap \hat y_i|}{|\hat y_i|}
+
+    Parameters
+    ----------
+    Y_true : sparse or dense 0/1 matrix, n×L
+        True labels.
+    Y_pred : sparse or dense matrix, n×L
+        0/1 predictions; or scores, with ``threshold``.
+    threshold : float, optional
+        Turns scores into predictions: 1 where the score is at least this. An entry that a sparse matrix does
+        not store is 0 whatever the threshold.
+    both_empty : float or None
+        What a row with neither true nor predicted labels counts: 1 by default, since the prediction is right;
+        0 agrees with scikit-learn's ``average="samples", zero_division=0``; None leaves such rows out of the
+        average.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    The paper leaves 0/0 open. Here a row where exactly one of the two sets is empty counts 0 in all four
+    example-based metrics. Time and memory O(nnz) for sparse input.
+    """
+    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    return _average(sizes.both, sizes.predicted, sizes, both_empty, "row")
+
+
+def example_recall(
+    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0
+) -> float:
+    r"""Share of a row's true labels that are predicted, averaged over rows (MSE, equation 22).
+
+    .. math:: \frac1n \sum_i \frac{|y_i \cap \hat y_i|}{|y_i|}
+
+    Parameters, result and the cases of 0/0 as in :func:`example_precision`.
+    """
+    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    return _average(sizes.both, sizes.true, sizes, both_empty, "row")
+
+
+def example_f1(
+    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0
+) -> float:
+    r"""F1 of a row's true and predicted labels, averaged over rows (MSE, equation 23).
+
+    .. math:: \frac1n \sum_i \frac{2\,|y_i \cap \hat y_i|}{|y_i| + |\hat y_i|}
+
+    Parameters, result and the cases of 0/0 as in :func:`example_precision`.
+    """
+    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "row")
+
+
+def example_accuracy(
+    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0
+) -> float:
+    r"""Overlap (Jaccard index) of a row's true and predicted labels, averaged over rows (MSE, equation 24).
+
+    .. math:: \frac1n \sum_i \frac{|y_i \cap \hat y_i|}{|y_i \cup \hat y_i|}
+
+    Parameters, result and the cases of 0/0 as in :func:`example_precision`.
+    """
+    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    return _average(sizes.both, sizes.true + sizes.predicted - sizes.both, sizes, both_empty, "row")
+
+
+def micro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float = 0.0) -> float:
+    r"""F1 of all n·L entries taken together.
+
+    .. math:: \frac{2 \sum_i |y_i \cap \hat y_i|}{\sum_i |y_i| + |\hat y_i|}
+
+    ``both_empty`` is the value when there is neither a true nor a predicted label at all; 0 agrees with
+    scikit-learn's ``zero_division=0``. The other parameters as in :func:`example_precision`.
+    """
+    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    total = int(sizes.true.sum()) + int(sizes.predicted.sum())
+    empty = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
+    return 2 * int(sizes.both.sum()) / total if total else empty
+
+
+def macro_f1(
+    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 0.0
+) -> float:
+    r"""F1 of each label over the rows, averaged over all L labels, rare and frequent alike.
+
+    .. math:: \frac1L \sum_l \frac{2\,|y^l \cap \hat y^l|}{|y^l| + |\hat y^l|}
+
+    ``both_empty`` is what a label that is neither true nor predicted in any row counts: 0 by default, which
+    agrees with scikit-learn's ``zero_division=0`` and keeps even a perfect prediction below 1 where such
+    labels exist; 1 agrees with ``zero_division=1``; None leaves them out of the average. The other parameters
+    as in :func:`example_precision`.
+    """
+    sizes = _by_label(*_both(Y_true, Y_pred, threshold))
+    return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "label")
+
+
+def _average(
+    parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empty: float | None, unit: str
+) -> float:
+    values = parts / np.maximum(wholes, 1)
+    empty = (sizes.true == 0) & (sizes.predicted == 0)
+    if both_empty is None:
+        if empty.all():
+            raise InvalidInputError(
+                f"Every {unit} is without true and predicted labels, so both_empty=None leaves nothing to "
+                "average."
+            )
+        return float(values[~empty].mean())
+    values[empty] = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
+    return float(values.mean())
+
+
+def _by_row(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Agreement:
+    common = sp.csr_matrix(truth.multiply(predicted))
+    return _Agreement(*(np.diff(matrix.indptr).astype(np.int64) for matrix in (truth, predicted, common)))
+
+
+def _by_label(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Agreement:
+    common = sp.csr_matrix(truth.multiply(predicted))
+    labels = truth.shape[1]
+    return _Agreement(*(np.bincount(m.indices, minlength=labels) for m in (truth, predicted, common)))
+
+
+def _both(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    truth = check_true_labels(Y_true)
+    if threshold is None:
+        _require_binary_prediction(Y_pred)
+        predicted = check_labels(Y_pred, name="Y_pred")
+    else:
+        predicted = _cut(Y_pred, check_real(threshold, "threshold"))
+    if predicted.shape != truth.shape:
+        raise InvalidInputError(
+            f"Y_pred has shape {shape_text(predicted.shape)} but Y_true has {shape_text(truth.shape)}; both "
+            "must have one row per example and one column per label."
+        )
+    return truth, predicted
+
+
+def _require_binary_prediction(Y_pred: Any) -> None:
+    if isinstance(Y_pred, tuple):
+        raise InvalidInputError(
+            "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 "
+            "matrix."
+        )
+    sparse = sp.issparse(Y_pred)
+    values = Y_pred.tocsr().data if sparse and Y_pred.ndim == 2 else Y_pred
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        return
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        raise InvalidInputError(
+            f"Y_pred must hold only 0 and 1; found {values[wrong].flat[0]}. Cut scores into predictions "
+            "first, or pass threshold= to do it here."
+        )
+
+
+def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
+    """1 where the score reaches ``threshold``, as canonical CSR of ones."""
+    if isinstance(scores, tuple):
+        raise InvalidInputError(
+            "Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores."
+        )
+    sparse = sp.issparse(scores)
+    matrix: Any = scores if sparse else np.asarray(scores)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"Y_pred must be a two-dimensional matrix of numbers; found {matrix.ndim} dimension(s) of type "
+            f"{matrix.dtype}."
+        )
+    return _cut_sparse(canonical_csr(matrix), threshold) if sparse else _cut_dense(matrix, threshold)
+
+
+def _cut_sparse(scores: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
+    _require_no_nan(scores.data)
+    reached = scores.data >= threshold
+    indptr = np.concatenate(([0], np.cumsum(reached)))[scores.indptr]
+    ones = np.ones(int(indptr[-1]), dtype=np.float32)
+    return sp.csr_matrix((ones, scores.indices[reached], indptr), shape=scores.shape)
+
+
+def _cut_dense(scores: np.ndarray, threshold: float) -> sp.csr_matrix:
+    step = max(1, _BLOCK_ELEMENTS // max(scores.shape[1], 1))
+    parts = []
+    for start in range(0, scores.shape[0], step):
+        block = scores[start : start + step]
+        _require_no_nan(block)
+        parts.append(sp.csr_matrix(block >= threshold, dtype=np.float32))
+    return sp.csr_matrix(sp.vstack(parts)) if parts else sp.csr_matrix(scores.shape, dtype=np.float32)
+
+
+def _require_no_nan(values: np.ndarray) -> None:
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise InvalidInputError(
+            "Y_pred contains NaN, which no threshold can decide; replace or remove it first."
+        )

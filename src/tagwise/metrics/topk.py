@@ -1,0 +1,264 @@
+"""The k best labels of each row, from any form of prediction; ties go to the lower label id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.validation import canonical_csr, check_integer, shape_text
+
+__all__ = ["NO_LABEL", "ranked_labels", "require_no_nan", "require_scores", "top_k", "top_k_of_csr"]
+
+NO_LABEL = -1
+
+# Elements looked at together: large enough to amortise numpy's calls, small enough to stay near the caches.
+_BLOCK_ELEMENTS = 1 << 20
+# Row numbers inside a block fit 16 bits, for which numpy's stable sort is a linear-time radix sort.
+_BLOCK_ROWS = 1 << 16
+
+
+def top_k(prediction: Any, k: int = 5, *, n_labels: int | None = None) -> np.ndarray:
+    """The k best labels of each row.
+
+    Parameters
+    ----------
+    prediction : array, sparse matrix or pair
+        Integer array n×w of label ids (best first, -1 = no label), a pair ``(labels, scores)`` of n×w arrays,
+        a sparse n×L matrix of scores (stored entries are the candidates) or a floating-point n×L array of
+        scores.
+    k : int
+        How many places.
+    n_labels : int, optional
+        L. Needed only to reject label ids out of range, and to tell an id array that is too narrow for k (an
+        error) from one that holds all L labels.
+
+    Returns
+    -------
+    array of int64, n×k
+        Label ids, best first; equal scores by the lower id; -1 where a row has no further candidate. Pairs
+        are put in the order of their scores, id arrays keep their own.
+
+    Notes
+    -----
+    Time O(n·L + n·k log k) for dense scores, O(nnz log nnz) for sparse ones. Works in row blocks, so memory
+    beyond the argument and the result is bounded by a constant plus the longest row.
+    """
+    k = check_integer(k, "k", minimum=1)
+    if n_labels is not None:
+        n_labels = check_integer(n_labels, "n_labels", minimum=1)
+    return ranked_labels(prediction, k, n_rows=None, n_labels=n_labels)
+
+
+def ranked_labels(prediction: Any, k: int, *, n_rows: int | None, n_labels: int | None) -> np.ndarray:
+    """:func:`top_k` with the shape known: also checks ``prediction`` against ``n_rows`` and ``n_labels``."""
+    if isinstance(prediction, tuple):
+        labels = _ranked_pair(prediction, n_rows, n_labels)
+        return _first_places(labels, k, n_labels)
+    if sp.issparse(prediction):
+        scores = _sparse_scores(prediction, n_rows, n_labels)
+        return top_k_of_csr(scores, k)
+    array = _as_array(prediction)
+    if array.dtype.kind in "iu":
+        labels = _checked_labels(array, "prediction", n_rows, n_labels)
+        return _first_places(labels, k, n_labels)
+    _require_score_shape(array, n_rows, n_labels)
+    return _top_k_of_dense(array, k)
+
+
+def require_scores(prediction: Any, n_rows: int, n_labels: int, *, name: str = "prediction") -> Any:
+    """Canonical CSR or float array of n×L scores; anything that ranks only some labels is refused."""
+    if sp.issparse(prediction):
+        return _sparse_scores(prediction, n_rows, n_labels, name)
+    array = None if isinstance(prediction, tuple) else _as_array(prediction, name)
+    if array is None or array.dtype.kind in "iu":
+        raise InvalidInputError(
+            f"{name} holds top-k label ids, but a score for every label is needed: pass decision_function's "
+            "scores, a sparse score matrix or a function scores(start, stop); integer scores as floats."
+        )
+    _require_score_shape(array, n_rows, n_labels, name)
+    return array
+
+
+def _as_array(prediction: Any, name: str = "prediction") -> np.ndarray:
+    try:
+        array = np.asarray(prediction)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} must have rows of equal length: {error}.") from None
+    if array.dtype.kind == "b":
+        raise InvalidInputError(
+            f"{name} is a boolean array, which ranks nothing: pass scores, or label ids as integers "
+            "(to rank by 0/1 anyway, convert it to float)."
+        )
+    if array.dtype.kind not in "iuf":
+        raise InvalidTypeError(
+            f"{name} must be an integer array of label ids, a pair (labels, scores), or sparse or "
+            f"floating-point scores; found entries of type {array.dtype}."
+        )
+    if array.ndim != 2:
+        advice = (
+            " (the pair of predict_topk is a tuple, not a list)"
+            if array.ndim == 3 and len(array) == 2
+            else ""
+        )
+        raise InvalidInputError(f"{name} must have two dimensions; found {array.ndim}{advice}.")
+    return array
+
+
+def _require_rows(found: int, n_rows: int | None, name: str) -> None:
+    if n_rows is not None and found != n_rows:
+        raise InvalidInputError(
+            f"{name} has {found:,} rows where Y_true has {n_rows:,}; they must describe the same rows."
+        )
+
+
+def _require_score_shape(
+    scores: Any, n_rows: int | None, n_labels: int | None, name: str = "prediction"
+) -> None:
+    _require_rows(scores.shape[0], n_rows, name)
+    if n_labels is not None and scores.shape[1] != n_labels:
+        raise InvalidInputError(
+            f"{name} has shape {shape_text(scores.shape)}, but scores need one column for each of the "
+            f"{n_labels:,} labels (label ids must be an integer array)."
+        )
+
+
+def require_no_nan(scores: np.ndarray, name: str) -> None:
+    """NaN has no place in an order."""
+    if np.isnan(scores).any():
+        raise InvalidInputError(
+            f"{name} contains NaN among its scores, which cannot be ranked; remove these first."
+        )
+
+
+def _sparse_scores(
+    prediction: Any, n_rows: int | None, n_labels: int | None, name: str = "prediction"
+) -> sp.csr_matrix:
+    if prediction.ndim != 2:
+        raise InvalidInputError(f"{name} must have two dimensions; found {prediction.ndim}.")
+    if prediction.dtype.kind not in "fiub":
+        raise InvalidTypeError(f"{name} must hold real scores; found entries of type {prediction.dtype}.")
+    _require_score_shape(prediction, n_rows, n_labels, name)
+    if prediction.dtype.kind != "f":
+        prediction = prediction.astype(np.float64)
+    scores = canonical_csr(prediction)
+    require_no_nan(scores.data, name)
+    return scores
+
+
+def _checked_labels(labels: np.ndarray, name: str, n_rows: int | None, n_labels: int | None) -> np.ndarray:
+    _require_rows(labels.shape[0], n_rows, name)
+    if labels.size == 0:
+        return labels.astype(np.int64)
+    hint = "; if these are scores, give them as floats" if labels.shape[1] == n_labels else ""
+    if labels.min() < NO_LABEL:
+        row, place = np.argwhere(labels < NO_LABEL)[0]
+        raise InvalidInputError(
+            f"{name} holds {labels[row, place]} in row {row}; label ids start at 0, -1 means no label{hint}."
+        )
+    limit = np.iinfo(np.int64).max if n_labels is None else n_labels
+    if labels.max() >= limit:
+        row, place = np.argwhere(labels >= limit)[0]
+        raise InvalidInputError(
+            f"{name} holds label {labels[row, place]} in row {row}, but there are {limit:,} labels "
+            f"(ids 0 to {limit - 1}){hint}."
+        )
+    labels = labels.astype(np.int64)
+    ordered = np.sort(labels, axis=1)
+    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NO_LABEL)
+    if repeated.any():
+        row, place = np.argwhere(repeated)[0]
+        raise InvalidInputError(
+            f"{name} lists label {ordered[row, place]} more than once in row {row}; a label can take "
+            f"one place only{hint}."
+        )
+    return labels
+
+
+def _ranked_pair(pair: tuple[Any, ...], n_rows: int | None, n_labels: int | None) -> np.ndarray:
+    if len(pair) != 2:
+        raise InvalidInputError(f"prediction is a tuple of {len(pair)}; a pair (labels, scores) is expected.")
+    labels, scores = _as_array(pair[0], "prediction[0]"), _as_array(pair[1], "prediction[1]")
+    if labels.dtype.kind not in "iu":
+        raise InvalidTypeError(
+            f"prediction[0] must hold label ids as integers; found entries of type {labels.dtype}."
+        )
+    if labels.shape != scores.shape:
+        raise InvalidInputError(
+            f"prediction pairs labels of shape {shape_text(labels.shape)} with scores of shape "
+            f"{shape_text(scores.shape)}; both must have one shape."
+        )
+    labels = _checked_labels(labels, "prediction[0]", n_rows, n_labels)
+    filled = labels != NO_LABEL
+    require_no_nan(scores[filled], "prediction[1]")
+    # Places without a label may carry any filler score, NaN included: they go last.
+    costs = np.where(filled, -scores.astype(np.float64), np.inf)
+    order = np.lexsort((labels, costs, ~filled), axis=1)
+    return np.take_along_axis(labels, order, axis=1)
+
+
+def _first_places(labels: np.ndarray, k: int, n_labels: int | None) -> np.ndarray:
+    width = labels.shape[1]
+    if width >= k:
+        return labels[:, :k]
+    if n_labels is None or width < n_labels:
+        raise InvalidInputError(
+            f"prediction has {width} places per row but k = {k} is asked for; predict at least as many."
+        )
+    return np.pad(labels, ((0, 0), (0, k - width)), constant_values=NO_LABEL)
+
+
+def top_k_of_csr(scores: sp.csr_matrix, k: int) -> np.ndarray:
+    """Top-k labels (n×k, -1 after a row's last entry) of canonical CSR scores without NaN."""
+    n_rows = scores.shape[0]
+    labels = np.full((n_rows, k), NO_LABEL, dtype=np.int64)
+    indptr = scores.indptr
+    start = 0
+    while start < n_rows:
+        first = int(indptr[start])
+        stop = int(np.searchsorted(indptr, first + _BLOCK_ELEMENTS, side="right")) - 1
+        stop = min(max(stop, start + 1), start + _BLOCK_ROWS, n_rows)
+        last = int(indptr[stop])
+        rows = np.repeat(np.arange(stop - start, dtype=np.uint16), np.diff(indptr[start : stop + 1]))
+        # Two stable sorts, the outer key last; entries start in label order, so equal scores keep it.
+        order = np.argsort(-scores.data[first:last], kind="stable")
+        order = order[np.argsort(rows[order], kind="stable")]
+        places = np.arange(last - first) - (indptr[start:stop] - first)[rows]
+        kept = places < k
+        labels[start + rows[kept].astype(np.int64), places[kept]] = scores.indices[first:last][order[kept]]
+        start = stop
+    return labels
+
+
+def _top_k_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
+    n_rows, n_labels = scores.shape
+    labels = np.full((n_rows, k), NO_LABEL, dtype=np.int64)
+    if n_labels == 0:
+        return labels
+    step = max(1, _BLOCK_ELEMENTS // n_labels)
+    width = min(k, n_labels)
+    for start in range(0, n_rows, step):
+        block = scores[start : start + step]
+        require_no_nan(block, "prediction")
+        labels[start : start + step, :width] = _top_k_of_block(block, width)
+    return labels
+
+
+def _top_k_of_block(block: np.ndarray, k: int) -> np.ndarray:
+    n_rows, n_labels = block.shape
+    if k == n_labels:
+        return np.argsort(-block, axis=1, kind="stable")
+    # Everything above the k-th largest score is in; of those equal to it, the lowest ids fill what is left.
+    cut = np.partition(block, n_labels - k, axis=1)[:, n_labels - k, None]
+    kept = block >= cut
+    crowded = np.flatnonzero(np.count_nonzero(kept, axis=1) > k)
+    if crowded.size:
+        above = block[crowded] > cut[crowded]
+        level = block[crowded] == cut[crowded]
+        wanted = k - np.count_nonzero(above, axis=1)
+        kept[crowded] = above | (level & (np.cumsum(level, axis=1) <= wanted[:, None]))
+    chosen = np.nonzero(kept)[1].reshape(n_rows, k)
+    order = np.argsort(-np.take_along_axis(block, chosen, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=1)

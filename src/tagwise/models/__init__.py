@@ -1,0 +1,1 @@
+"""The library's own estimators, and the contract that they share with the baselines."""

@@ -1,0 +1,73 @@
+"""Models whose scores are low-rank factors: xᵀWHᵀ + b. Prediction and folders for all of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import csr_times_dense, rows_times, squared_row_norms, top_k_of_factors
+from tagwise.models.base import MultiLabelModel
+from tagwise.parallel import single_threaded_blas, thread_count
+
+__all__ = ["FactorModel", "unit_rows"]
+
+
+def unit_rows(X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix | np.ndarray:
+    """X with rows of length 1 (rows of zeros stay zero); indices are shared, values are new."""
+    if isinstance(X, np.ndarray):
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    else:
+        norms = np.sqrt(squared_row_norms(X))
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0).astype(X.dtype)
+    if isinstance(X, np.ndarray):
+        return X * scale[:, None]
+    data = X.data * np.repeat(scale, np.diff(X.indptr))
+    return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)
+
+
+class FactorModel(MultiLabelModel):
+    """Scores xᵀWHᵀ + b: fitted ``feature_factors_`` W (d×k), ``label_factors_`` H (L×k), ``intercept_`` b (L)."""
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("feature_factors_", "label_factors_", "intercept_")
+
+    normalize: bool
+    feature_factors_: np.ndarray
+    label_factors_: np.ndarray
+    intercept_: np.ndarray
+
+    def _check_restored(self) -> None:
+        W, H, b = self.feature_factors_, self.label_factors_, self.intercept_
+        rank = W.shape[1] if W.ndim == 2 else -1
+        expected = ((self.n_features_in_, rank), (self.n_labels_, rank), (self.n_labels_,))
+        if (W.shape, H.shape, b.shape) != expected:
+            raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
+        if any(array.dtype != W.dtype or array.dtype.kind != "f" for array in (W, H, b)):
+            raise ValueError("factors must share one floating type")
+        if not all(np.isfinite(array).all() for array in (W, H, b)):
+            raise ValueError("factors hold NaN or infinity")
+
+    def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
+        rows = unit_rows(X) if self.normalize else X
+        threads = thread_count(self.n_jobs)
+        if sp.issparse(rows):
+            return csr_times_dense(rows, self.feature_factors_, n_threads=threads)
+        return rows_times(rows.astype(self.feature_factors_.dtype), self.feature_factors_, n_threads=threads)
+
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        with single_threaded_blas():
+            return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return top_k_of_factors(
+            self._embed(X),
+            self.label_factors_,
+            k,
+            intercept=self.intercept_,
+            exclude=exclude,
+            n_threads=thread_count(self.n_jobs),
+        )

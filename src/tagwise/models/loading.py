@@ -1,0 +1,97 @@
+"""From a model folder back to a model. Only classes named here are ever imported: a file cannot name code to run."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from tagwise.exceptions import ModelFormatError
+from tagwise.models.base import MultiLabelModel
+from tagwise.persistence import ModelRecord, read_model
+
+__all__ = ["MODEL_CLASSES", "load"]
+
+MODEL_CLASSES = {
+    "LEML": "tagwise.models.leml",
+}
+"""Class name in a manifest → the module that holds it. Adding a model means adding a line."""
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read a model that was written by its ``save``.
+
+    Parameters
+    ----------
+    path : path
+        The model folder.
+
+    Returns
+    -------
+    The fitted model, of the class it had; it predicts bit-identically to the saved one.
+
+    Raises
+    ------
+    ModelFormatError
+        The folder is missing, incomplete, damaged or not a model of tagwise. No code from the folder is ever run.
+    """
+    record = read_model(path)
+    home = MODEL_CLASSES.get(record.class_name)
+    if home is None:
+        raise ModelFormatError(
+            f"{path}: the manifest names the class {record.class_name!r}, which this version of tagwise does not "
+            f"know; it knows {', '.join(sorted(MODEL_CLASSES))}."
+        )
+    model_class: type[MultiLabelModel] = getattr(import_module(home), record.class_name)
+    try:
+        return _restore(model_class, record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFormatError(f"{path}: the content does not fit {record.class_name}: {error}.") from None
+
+
+def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLabelModel:
+    accepted = set(inspect.signature(model_class.__init__).parameters) - {"self"}
+    _require_same("parameters", set(record.parameters), accepted)
+    _require_same("tensors", set(record.tensors), set(model_class._saved_arrays))
+    common = {"n_features_in_", "n_labels_", "history_", "output_format"}
+    _require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model_class._saved_values))
+
+    model = model_class(**record.parameters)
+    model._check_parameters()
+    for name, tensor in record.tensors.items():
+        setattr(model, name, tensor)
+    for name in model_class._saved_values:
+        setattr(model, name, record.values[name])
+    model.n_features_in_ = _count(record, "n_features_in_")
+    model.n_labels_ = _count(record, "n_labels_")
+    model.classes_ = np.arange(model.n_labels_)
+    model.label_names_ = record.label_names
+    if record.label_names is not None and len(record.label_names) != model.n_labels_:
+        raise ValueError(f"{len(record.label_names)} label names for {model.n_labels_} labels")
+    if "feature_names_in_" in record.values:
+        model.feature_names_in_ = np.array(record.values["feature_names_in_"], dtype=object)
+    kind, dtype = record.values["output_format"]
+    if kind not in ("csr_matrix", "csr_array", "dense"):
+        raise ValueError(f"output_format {kind!r}")
+    model._output_format = (kind, np.dtype(str(dtype)))
+    model.history_ = record.values["history_"]
+    model.objective_ = np.array([float(info["objective"]) for info in model.history_])
+    model.n_iter_ = len(model.history_)
+    model._check_restored()
+    return model
+
+
+def _count(record: ModelRecord, name: str) -> int:
+    value = record.values[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} is {value!r} where a number of at least 1 is expected")
+    return value
+
+
+def _require_same(what: str, found: set[str], expected: set[str]) -> None:
+    if found != expected:
+        missing, extra = sorted(expected - found), sorted(found - expected)
+        raise ValueError(f"{what} missing: {missing}, unexpected: {extra}")

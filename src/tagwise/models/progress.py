@@ -1,0 +1,85 @@
+"""What a fit tells while it runs: a callback, the kept history, and a bar or plain lines for people."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Callback", "FitProgress"]
+
+Callback = Callable[[int, dict[str, Any]], bool | None]
+"""``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
+else the model reports. Returning True stops the fit; the model keeps the state of that iteration."""
+
+
+class FitProgress:
+    """Collects the history of a fit and shows it.
+
+    With ``verbose`` a terminal gets one bar with objective and seconds, any other stream a line per iteration, both on
+    standard error. Use as a context manager; call :meth:`step` once per iteration.
+
+    Attributes
+    ----------
+    history : list of dict
+        One entry per iteration: ``iteration``, ``objective``, ``seconds`` since the start of the fit, ….
+    stopped : bool
+        Whether the callback asked to stop.
+    """
+
+    def __init__(self, name: str, total: int, *, verbose: int = 0, callback: Callback | None = None) -> None:
+        self.name, self.total, self.verbose, self.callback = name, total, verbose, callback
+        self.history: list[dict[str, Any]] = []
+        self.stopped = False
+        self._start = time.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> FitProgress:
+        if self.verbose and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(f"fitting {self.name}", total=self.total, note="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, objective: float, **more: Any) -> bool:
+        """Record one finished iteration; returns whether the fit should stop."""
+        iteration = len(self.history) + 1
+        info = {
+            "iteration": iteration,
+            "objective": float(objective),
+            "seconds": time.perf_counter() - self._start,
+            **more,
+        }
+        self.history.append(info)
+        if self.verbose:
+            self._show(info)
+        if self.callback is not None and self.callback(iteration, dict(info)):
+            self.stopped = True
+        return self.stopped
+
+    def _show(self, info: dict[str, Any]) -> None:
+        note = f"objective {info['objective']:.6g}"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=info["iteration"], note=note)
+        else:
+            line = f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s"
+            sys.stderr.write(line + "\n")

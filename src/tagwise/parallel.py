@@ -1,0 +1,119 @@
+"""Threads: fixed chunks of rows, one shared pool per thread count, and BLAS kept to one thread.
+
+Every parallel loop of tagwise runs a function over chunks whose borders depend on the data alone. A chunk writes
+rows of its own, or a partial sum that is later added in chunk order, so that results are bit-identical for every
+number of threads. BLAS is held to one thread meanwhile: its own threads would fight ours, and the rounding of
+its sums may depend on how many it uses.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+
+__all__ = ["even_chunks", "run_chunks", "single_threaded_blas", "thread_count", "work_chunks"]
+
+Bounds = list[tuple[int, int]]
+Result = TypeVar("Result")
+
+# Enough chunks to balance a dozen threads, few enough that dispatch (some 20 µs each) stays invisible.
+_MOST_CHUNKS = 64
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Threads for joblib's ``n_jobs``: None is 1, -1 is all cores, -2 all but one."""
+    import joblib
+
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, (int, np.integer))):
+        raise InvalidTypeError(f"n_jobs must be a whole number or None; found {n_jobs!r}.")
+    if n_jobs == 0:
+        raise InvalidInputError("n_jobs must not be 0; use None or 1 for one thread, -1 for all cores.")
+    return int(joblib.effective_n_jobs(n_jobs))
+
+
+def even_chunks(n_rows: int, rows_per_chunk: int) -> Bounds:
+    """Borders that cut ``n_rows`` into chunks of ``rows_per_chunk`` (the last may be shorter)."""
+    return [(start, min(start + rows_per_chunk, n_rows)) for start in range(0, n_rows, rows_per_chunk)]
+
+
+def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
+    """Borders that cut the rows of a CSR matrix into chunks of about equal numbers of stored entries.
+
+    ``least_work`` entries are the least that is worth a chunk. A row counts one entry more than it stores, so that
+    long stretches of empty rows are cut too.
+    """
+    n_rows = len(indptr) - 1
+    if n_rows <= 0:
+        return []
+    work = np.asarray(indptr, dtype=np.int64) + np.arange(n_rows + 1)
+    wanted = int(min(_MOST_CHUNKS, max(1, work[-1] // least_work)))
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, wanted) // wanted)
+    borders = np.unique(np.concatenate([[0], cuts, [n_rows]]))
+    return [(int(start), int(stop)) for start, stop in pairwise(borders)]
+
+
+def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
+    """``function(start, stop)`` for every chunk, results in the order of the chunks.
+
+    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay.
+    """
+    if n_threads <= 1 or len(chunks) <= 1:
+        return [function(start, stop) for start, stop in chunks]
+    pool = _pool(n_threads)
+    futures = [pool.submit(function, start, stop) for start, stop in chunks]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=n_threads, thread_name_prefix="tagwise")
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of a pool do not survive a fork: a child that inherited the pool would wait for them for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_limit: Any = None
+
+
+@cache
+def _blas_controller() -> Any:
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Hold BLAS to one thread; the first of several concurrent users sets the limit, the last one lifts it."""
+    global _blas_users, _blas_limit
+    with _blas_lock:
+        if _blas_users == 0:
+            _blas_limit = _blas_controller().limit(limits=1, user_api="blas")
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                _blas_limit.restore_original_limits()
+                _blas_limit = None

@@ -1,0 +1,219 @@
+"""The squared-loss low-rank problem: one quadratic for full, weighted and masked labels alike.
+
+With scores S = XWHᵀ + 1bᵀ and labels 0/1, every variant of Σ ½ω_ij (Y_ij − S_ij)² is, up to a constant,
+
+    ½ [full] ‖S‖²  +  ½ Σ_{(i,j)∈C} c_ij S_ij²  −  Σ_{(i,j)∈T} t_ij S_ij
+
+    all labels known              full,      C = ∅,                     T = positives, t = 1
+    … positives weighted p_j      full,      C = positives, c = p_j−1,  T = positives, t = p_j
+    known on Ω only               not full,  C = Ω, c = ω,              T = positives in Ω, t = ω
+
+so that negatives are never stored where all labels are known: they are the ½‖S‖², which needs only k×k matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import (
+    SparseTwoWay,
+    TwoWayMatrix,
+    csr_times_dense,
+    gram,
+    pair_curvature_product,
+    rows_times,
+    sampled_product,
+    solve_row_systems,
+)
+
+__all__ = ["FeatureBlock", "LabelSolution", "SquaredTerms", "with_intercept"]
+
+# Keeps the system of a label without any known entry solvable; against one known row it is nothing.
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class SquaredTerms:
+    """The three terms above, ready for products from both sides.
+
+    Attributes
+    ----------
+    full : bool
+        Whether ½‖S‖² is there.
+    targets : SparseTwoWay (n, L)
+        T with its values t.
+    curvature : SparseTwoWay (n, L) or None
+        C with its values c.
+    n_threads : int
+    """
+
+    full: bool
+    targets: SparseTwoWay
+    curvature: SparseTwoWay | None
+    n_threads: int
+
+    @classmethod
+    def build(
+        cls,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        positive_weight: np.ndarray | None,
+        *,
+        n_threads: int,
+    ) -> SquaredTerms:
+        """From 0/1 labels (n×L), the mask of known pairs (None = all) and a weight per label's positives (None = 1)."""
+        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+        targets = known if positive_weight is None else _per_label(known, positive_weight)
+        if observed is not None:
+            curvature = observed
+            if positive_weight is not None:
+                curvature = sp.csr_matrix(observed + _per_label(known, positive_weight - 1))
+        elif positive_weight is not None:
+            curvature = _per_label(known, positive_weight - 1)
+        else:
+            curvature = None
+        return cls(
+            full=observed is None,
+            targets=SparseTwoWay(targets, n_threads=n_threads),
+            curvature=None if curvature is None else SparseTwoWay(curvature, n_threads=n_threads),
+            n_threads=n_threads,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, L)."""
+        return self.targets.shape
+
+    @property
+    def constant(self) -> float:
+        """What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t."""
+        return 0.5 * float(self.targets.matrix.data.sum(dtype=np.float64))
+
+    def base_rates(self) -> np.ndarray:
+        """The intercepts that minimise the loss when W = 0: each label's weighted share of known positives (L)."""
+        known = np.full(self.shape[1], float(self.shape[0]) if self.full else 0.0)
+        if self.curvature is not None:
+            known += _row_sums(self.curvature.transpose)
+        return np.divide(_row_sums(self.targets.transpose), known, out=np.zeros(len(known)), where=known > 0)
+
+    def unknown_labels(self) -> np.ndarray:
+        """Ids of the labels without a single known entry."""
+        if self.full or self.curvature is None:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(np.diff(self.curvature.transpose.indptr) == 0)
+
+    def slope_at(self, intercept: np.ndarray) -> tuple[SparseTwoWay, np.ndarray | None]:
+        """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus, where all labels are known, one row repeated."""
+        targets = self.targets.matrix
+        sparse = -targets
+        if self.curvature is not None:
+            sparse = sp.csr_matrix(_per_label(self.curvature.matrix, intercept) - targets)
+        sparse = sparse.astype(targets.dtype)
+        return SparseTwoWay(sparse, n_threads=self.n_threads), (intercept if self.full else None)
+
+    def value(self, A: np.ndarray, H: np.ndarray, b: np.ndarray) -> float:
+        """Σ ½ω (Y − S)² at S = AHᵀ + 1bᵀ. Time O((nnz Y + |C|)k + (n + L)k²)."""
+        extended_A, extended_H = with_intercept(A), np.column_stack([H, b]).astype(A.dtype)
+        inner = sampled_product(self.targets.matrix, extended_A, extended_H, n_threads=self.n_threads)
+        total = self.constant - float(inner.astype(np.float64) @ self.targets.matrix.data)
+        if self.full:
+            total += 0.5 * float(np.sum(gram(extended_A) * gram(extended_H)))
+        if self.curvature is not None:
+            inner = sampled_product(self.curvature.matrix, extended_A, extended_H, n_threads=self.n_threads)
+            total += 0.5 * float(inner.astype(np.float64) ** 2 @ self.curvature.matrix.data)
+        return total
+
+    def solve_labels(self, A: np.ndarray, reg: float, *, fit_intercept: bool) -> LabelSolution:
+        """The exact minimiser over H and b for fixed A = XW: one k×k system for all labels, or one each.
+
+        Time O(nnz(Y)k + (n+L)k²) when all labels are known and unweighted, else O(|C|k² + Lk³).
+        """
+        extended = with_intercept(A) if fit_intercept else A
+        width = extended.shape[1]
+        right = self.targets.transposed_times(extended).astype(np.float64)
+        base = gram(extended, n_threads=self.n_threads) if self.full else np.zeros((width, width))
+        penalty = np.full(width, float(reg))
+        if fit_intercept:
+            penalty[-1] = _TINY
+        base[np.diag_indices(width)] += penalty
+        if self.curvature is None:
+            # The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
+            solution = rows_times(right, np.linalg.inv(base), n_threads=self.n_threads)
+        else:
+            transpose = self.curvature.transpose
+            solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
+        # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
+        value = self.constant - 0.5 * float(np.sum(right * solution))
+        H = np.ascontiguousarray(solution[:, : A.shape[1]], dtype=A.dtype)
+        b = solution[:, -1].copy() if fit_intercept else np.zeros(len(solution))
+        return LabelSolution(H=H, intercept=b, value=value)
+
+
+@dataclass(frozen=True)
+class LabelSolution:
+    """Label factors H (L×k), intercepts b (L), and the value of loss + ½λ‖H‖² there."""
+
+    H: np.ndarray
+    intercept: np.ndarray
+    value: float
+
+
+class FeatureBlock:
+    """The problem in W (d×k) for fixed H and b: gradient and Hessian·vector of loss + ½λ‖W‖².
+
+    With A = XW, the slope M = ∂loss/∂S · H (n×k) gives the gradient XᵀM + λW; the Hessian does the same to XS.
+    A product costs O((nnz X + nnz C)k + nk²) and O(nk) memory.
+    """
+
+    def __init__(self, X: TwoWayMatrix, terms: SquaredTerms, H: np.ndarray, intercept: np.ndarray, reg: float) -> None:
+        self.X, self.terms, self.H, self.reg = X, terms, H, H.dtype.type(reg)
+        self.intercept = intercept.astype(H.dtype)
+        self.label_gram = gram(H, n_threads=terms.n_threads).astype(H.dtype) if terms.full else None
+
+    def gradient(self, W: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """∇ at W, given A = XW."""
+        slope = -self.terms.targets.times(self.H)
+        if self.label_gram is not None:
+            slope += rows_times(A, self.label_gram, n_threads=self.terms.n_threads)
+            slope += self.intercept @ self.H
+        if self.terms.curvature is not None:
+            pairs = self.terms.curvature.matrix
+            scores = sampled_product(pairs, A, self.H, n_threads=self.terms.n_threads)
+            scores += self.intercept[pairs.indices]
+            scores *= pairs.data
+            weighted = sp.csr_matrix((scores, pairs.indices, pairs.indptr), shape=pairs.shape)
+            slope += csr_times_dense(weighted, self.H, n_threads=self.terms.n_threads)
+        gradient = self.X.transposed_times(slope)
+        gradient += self.reg * W
+        return gradient
+
+    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
+        """∇²·direction, d×k."""
+        moved = self.X.times(direction)
+        curved = np.zeros_like(moved)
+        if self.label_gram is not None:
+            curved = rows_times(moved, self.label_gram, n_threads=self.terms.n_threads)
+        if self.terms.curvature is not None:
+            pairs = self.terms.curvature.matrix
+            curved += pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=self.terms.n_threads)
+        product = self.X.transposed_times(curved)
+        product += self.reg * direction
+        return product
+
+
+def with_intercept(A: np.ndarray) -> np.ndarray:
+    """A (n×k) with a column of ones behind it."""
+    return np.column_stack([A, np.ones(len(A), dtype=A.dtype)])
+
+
+def _per_label(matrix: sp.csr_matrix, factor: np.ndarray) -> sp.csr_matrix:
+    """Each stored entry times its label's factor."""
+    data = matrix.data * factor.astype(matrix.dtype)[matrix.indices]
+    return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _row_sums(matrix: sp.csr_matrix) -> np.ndarray:
+    return np.asarray(matrix.sum(axis=1, dtype=np.float64)).ravel()

@@ -1,0 +1,1 @@
+"""One algorithm a file. A solver sees functions and arrays, never labels or models, and says how it ended."""

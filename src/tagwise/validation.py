@@ -1,0 +1,245 @@
+"""Checks of what users hand in: features X, labels Y, the mask of known labels, and numbers.
+
+Each check returns its argument in the one form that the rest of the library works with (CSR with sorted, unique,
+32- or 64-bit indices) or raises one sentence that names the argument, what was found and what is expected.
+Nothing is changed in place, and nothing is copied that already has the right form.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+
+__all__ = [
+    "canonical_csr",
+    "check_choice",
+    "check_features",
+    "check_integer",
+    "check_labels",
+    "check_observed",
+    "check_real",
+    "shape_text",
+]
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """``(3, 4)`` as ``3×4``, for messages."""
+    return "×".join(f"{size:,}" for size in shape)
+
+
+def canonical_csr(matrix: Any) -> sp.csr_matrix:
+    """CSR with sorted indices and duplicates summed, sharing the arrays where they already are so."""
+    csr = sp.csr_matrix(matrix)
+    if not csr.has_canonical_format:
+        if csr is matrix or (sp.issparse(matrix) and np.shares_memory(csr.indices, matrix.indices)):
+            csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def check_features(X: Any, *, name: str = "X", n_features: int | None = None) -> sp.csr_matrix | np.ndarray:
+    """Features as canonical CSR, or as a C-ordered 2-D array, in float32 or float64, all finite.
+
+    Floats of 32 and 64 bits keep their type; everything else numeric becomes float64.
+    """
+    if sp.issparse(X):
+        if X.ndim != 2:
+            raise InvalidInputError(f"{name} must have two dimensions (rows × features); found {X.ndim}.")
+        _require_real(X.dtype, name)
+        matrix = canonical_csr(X)
+        if matrix.dtype not in (np.float32, np.float64):
+            matrix = matrix.astype(np.float64)
+        values = matrix.data
+    else:
+        matrix = _dense(X, name)
+        values = matrix
+    if matrix.shape[0] == 0:
+        raise InvalidInputError(f"{name} has 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+    if matrix.shape[1] == 0:
+        raise InvalidInputError(f"{name} has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+    if n_features is not None and matrix.shape[1] != n_features:
+        raise InvalidInputError(
+            f"{name} has {matrix.shape[1]} features, but the model was trained with {n_features} features "
+            "as input; pass rows made by the same feature extraction."
+        )
+    # A finite sum proves all values finite at the cost of one pass; only a suspicious sum needs the exact look.
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(np.sum(values, dtype=np.float64))
+    if suspicious and not np.isfinite(values).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity; replace or remove these values first.")
+    return matrix
+
+
+def _dense(X: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error}.") from None
+    if array.ndim != 2:
+        raise InvalidInputError(
+            f"{name} must have two dimensions (rows × features); found {array.ndim}. "
+            f"Reshape your data: {name}.reshape(1, -1) if it is one row, {name}.reshape(-1, 1) if one feature."
+        )
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except TypeError as error:
+            # scikit-learn promises a TypeError with this wording for entries that are no numbers at all.
+            raise InvalidTypeError(f"{name} holds an entry that is no number: {error}") from None
+        except ValueError as error:
+            raise InvalidInputError(f"{name} holds an entry that is no number: {error}.") from None
+    _require_real(array.dtype, name)
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    return np.ascontiguousarray(array)
+
+
+def _require_real(dtype: np.dtype[Any], name: str) -> None:
+    if dtype.kind == "c":
+        raise InvalidInputError(f"Complex data not supported: {name} must hold real numbers.")
+    if dtype.kind not in "fiub":
+        raise InvalidInputError(f"{name} must hold numbers; found entries of type {dtype}.")
+
+
+def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels: int | None = None) -> sp.csr_matrix:
+    """A 0/1 label matrix (rows × labels) as canonical CSR holding only its ones, as float32.
+
+    Explicit zeros count as 0 and are dropped from the result. An entry stored twice is an error unless both are
+    zero: whether it means 1 or 2 cannot be known.
+    """
+    if Y is None:
+        raise InvalidInputError(
+            f"This estimator requires y to be passed, but the target y is None: give {name}, a rows × labels matrix "
+            "of 0 and 1."
+        )
+    if sp.issparse(Y):
+        if Y.ndim != 2:
+            raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {Y.ndim}.")
+        csr = sp.csr_matrix(Y)
+        values = csr.data
+    else:
+        try:
+            array = np.asarray(Y)
+        except ValueError as error:
+            raise InvalidInputError(f"{name} must be a 0/1 matrix with rows of equal length: {error}.") from None
+        if array.ndim != 2:
+            raise InvalidInputError(
+                f"Unknown label type: {name} must have two dimensions (rows × labels); found {array.ndim}. "
+                "Only binary classification is supported, one column of 0 and 1 for each label: turn classes or lists "
+                "of names into columns with scikit-learn's MultiLabelBinarizer."
+            )
+        values = array
+    _require_binary(values, name)
+    if not sp.issparse(Y):
+        csr = sp.csr_matrix(values.astype(bool))
+    rows, labels = csr.shape
+    if labels == 0:
+        raise InvalidInputError(f"{name} has no label columns; at least one label is needed.")
+    if n_rows is not None and rows != n_rows:
+        raise InvalidInputError(f"{name} has {rows:,} rows but X has {n_rows:,}; they must describe the same rows.")
+    if n_labels is not None and labels != n_labels:
+        raise InvalidInputError(f"{name} has {labels:,} labels where {n_labels:,} are expected.")
+    stored = csr.nnz
+    csr = sp.csr_matrix((np.asarray(csr.data, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
+    csr = canonical_csr(csr)
+    if csr.nnz < stored and csr.nnz and csr.data.max() > 1:
+        row, column = _first_above_one(csr)
+        raise InvalidInputError(
+            f"{name} stores the entry of row {row}, label {column} more than once; call {name}.sum_duplicates() "
+            "and set its values to 1 if that is what you mean."
+        )
+    if csr.nnz and csr.data.min() == 0:
+        csr = csr.copy() if sp.issparse(Y) and np.shares_memory(csr.indices, sp.csr_matrix(Y).indices) else csr
+        csr.eliminate_zeros()
+    return csr
+
+
+def _first_above_one(csr: sp.csr_matrix) -> tuple[int, int]:
+    position = int(np.argmax(csr.data > 1))
+    return int(np.searchsorted(csr.indptr, position, side="right")) - 1, int(csr.indices[position])
+
+
+def _require_binary(values: np.ndarray, name: str) -> None:
+    if values.dtype == bool:
+        return
+    if values.dtype == object:
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInputError(
+                f"Unknown label type: {name} must hold 0 and 1; found objects that are no numbers."
+            ) from None
+    if values.dtype.kind not in "fiu":
+        raise InvalidInputError(f"Unknown label type: {name} must hold 0 and 1; found type {values.dtype}.")
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        found = values[wrong].flat[0]
+        advice = (
+            "mark unknown labels by leaving them out of the observed mask, not by NaN"
+            if not np.isfinite(found)
+            else "turn it into 0 and 1 first"
+        )
+        raise InvalidInputError(f"Unknown label type: {name} must hold only 0 and 1; found {found}; {advice}.")
+
+
+def check_observed(observed: Any, *, shape: tuple[int, int], name: str = "observed") -> sp.csr_matrix:
+    """The mask Ω as canonical CSR: a stored entry, whatever its value, is a known pair.
+
+    A dense mask marks known pairs by non-zero values.
+    """
+    if sp.issparse(observed):
+        csr = sp.csr_matrix(observed)
+        # Presence is what counts, so explicit zeros stay and duplicates collapse into one known pair.
+        csr = sp.csr_matrix((np.ones(csr.nnz, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
+        csr = canonical_csr(csr)
+    else:
+        array = np.asarray(observed)
+        if array.ndim != 2:
+            raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
+        csr = sp.csr_matrix(array != 0, dtype=np.float32)
+    if csr.shape != shape:
+        raise InvalidInputError(
+            f"{name} has shape {shape_text(csr.shape)} but Y has {shape_text(shape)}; the mask says for each entry "
+            "of Y whether it is known, so both must have one shape."
+        )
+    if csr.nnz == 0:
+        raise InvalidInputError(f"{name} marks no entry of Y as known; there is nothing to learn from.")
+    csr.data = np.ones(csr.nnz, dtype=np.float32)
+    return csr
+
+
+def check_integer(value: Any, name: str, *, minimum: int | None = None) -> int:
+    """A whole number, at least ``minimum``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise InvalidTypeError(f"{name} must be a whole number; found {value!r}.")
+    if minimum is not None and value < minimum:
+        raise InvalidInputError(f"{name} must be at least {minimum}; found {value}.")
+    return int(value)
+
+
+def check_real(
+    value: Any, name: str, *, minimum: float = -np.inf, maximum: float = np.inf, open_minimum: bool = False
+) -> float:
+    """A finite number in ``[minimum, maximum]`` (the lower end excluded with ``open_minimum``)."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise InvalidTypeError(f"{name} must be a number; found {value!r}.")
+    number = float(value)
+    too_low = number <= minimum if open_minimum else number < minimum
+    if not np.isfinite(number) or too_low or number > maximum:
+        low = "above" if open_minimum else "at least"
+        expected = [f"{low} {minimum:g}"] if np.isfinite(minimum) else []
+        expected += [f"at most {maximum:g}"] if np.isfinite(maximum) else []
+        raise InvalidInputError(f"{name} must be finite {' and '.join(expected)}; found {value!r}.".replace("  ", " "))
+    return number
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}; found {value!r}.")
+    return value

@@ -1,0 +1,19 @@
+"""What all tests share: hypothesis without deadlines (kernels compile on first use), and the real data sets."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("tagwise", deadline=None, derandomize=True)
+settings.load_profile("tagwise")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real data sets; tests that need it are skipped where it is not at hand."""
+    folder = os.environ.get("TAGWISE_DATA")
+    if not folder:
+        pytest.skip("TAGWISE_DATA is not set: the real data sets are not at hand")
+    return Path(folder)

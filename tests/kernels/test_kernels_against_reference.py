@@ -1,0 +1,220 @@
+"""Every kernel against its slow twin, on whatever CSR matrices hypothesis can think of."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise import kernels
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import reference
+
+FLOATS = [np.float32, np.float64]
+TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
+
+
+@st.composite
+def raw_csr(draw, max_rows=12, max_columns=9):
+    """Any CSR: empty rows and columns, duplicates, unsorted indices, explicit zeros, 32- or 64-bit indices."""
+    n_rows, n_columns = draw(st.integers(0, max_rows)), draw(st.integers(1, max_columns))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = rng.integers(0, 7, size=n_rows) * rng.integers(0, 2, size=n_rows)
+    index_type = draw(st.sampled_from([np.int32, np.int64]))
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(index_type)
+    indices = rng.integers(0, n_columns, size=indptr[-1]).astype(index_type)
+    data = rng.integers(-3, 4, size=indptr[-1]) * 0.5
+    matrix = sp.csr_matrix((n_rows, n_columns), dtype=draw(st.sampled_from(FLOATS)))
+    # Set directly: scipy's constructor would narrow the index type.
+    matrix.indptr, matrix.indices, matrix.data = indptr, indices, data.astype(matrix.dtype)
+    return matrix
+
+
+@given(raw_csr(), st.integers(1, 40), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
+def test_csr_times_dense(matrix, width, dtype, seed, n_threads):
+    dense = np.random.default_rng(seed).standard_normal((matrix.shape[1], width)).astype(dtype)
+    result = kernels.csr_times_dense(matrix, dense, n_threads=n_threads)
+    assert result.dtype == dtype
+    np.testing.assert_allclose(result, reference.csr_times_dense(matrix, dense), atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_transposed_product_through_the_stored_transpose(dtype):
+    rng = np.random.default_rng(3)
+    matrix = sp.random(50, 30, 0.2, format="csr", dtype=dtype, random_state=1)
+    left = rng.standard_normal((50, 8)).astype(dtype)
+    for form in (kernels.two_way(matrix), kernels.two_way(matrix.toarray())):
+        assert form.shape == (50, 30)
+        expected = matrix.T.toarray().astype(np.float64) @ left
+        np.testing.assert_allclose(form.transposed_times(left), expected, atol=TOLERANCE[dtype])
+        right = rng.standard_normal((30, 4)).astype(dtype)
+        np.testing.assert_allclose(form.times(right), matrix.toarray() @ right, atol=TOLERANCE[dtype])
+
+
+def test_long_rows_keep_the_digits_that_a_float32_sum_would_lose():
+    n = 200_000
+    matrix = sp.csr_matrix(np.full((1, n), 0.1, dtype=np.float32))
+    result = kernels.csr_times_dense(matrix, np.ones((n, 1), dtype=np.float32))
+    exact = n * float(np.float32(0.1))
+    error = abs(float(result[0, 0]) - exact)
+    naive = np.cumsum(np.full(n, 0.1, dtype=np.float32), dtype=np.float32)[-1]
+    assert error < 0.05 * abs(float(naive) - exact)
+    assert error < 1e-5 * exact
+
+
+@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
+def test_sampled_product(pattern, width, dtype, seed, n_threads):
+    rng = np.random.default_rng(seed)
+    left = rng.standard_normal((pattern.shape[0], width)).astype(dtype)
+    right = rng.standard_normal((pattern.shape[1], width)).astype(dtype)
+    result = kernels.sampled_product(pattern, left, right, n_threads=n_threads)
+    assert result.dtype == dtype
+    np.testing.assert_allclose(result, reference.sampled_product(pattern, left, right), atol=TOLERANCE[dtype])
+
+
+@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
+def test_pair_curvature_product(pattern, width, dtype, seed, n_threads):
+    rng = np.random.default_rng(seed)
+    left, right = (rng.standard_normal((size, width)).astype(dtype) for size in pattern.shape)
+    weights = rng.uniform(0, 3, size=pattern.nnz).astype(dtype)
+    result = kernels.pair_curvature_product(pattern, weights, left, right, n_threads=n_threads)
+    assert result.dtype == dtype
+    expected = reference.pair_curvature_product(pattern, weights, left, right)
+    np.testing.assert_allclose(result, expected, atol=20 * TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
+
+
+@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
+def test_solve_row_systems(pattern, width, dtype, seed, n_threads):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((pattern.shape[1], width)).astype(dtype)
+    right = rng.standard_normal((pattern.shape[0], width))
+    weights = rng.uniform(0, 3, size=pattern.nnz).astype(dtype)
+    base = np.eye(width) + 0.1
+    result = kernels.solve_row_systems(pattern, weights, right, features, base, n_threads=n_threads)
+    expected = reference.solve_row_systems(pattern, weights, right, features, base)
+    np.testing.assert_allclose(result, expected, atol=100 * TOLERANCE[dtype])
+
+
+def test_row_systems_of_more_rows_than_one_gathered_block():
+    rng = np.random.default_rng(5)
+    pattern = sp.csr_matrix(rng.random((3, 1000)) < 0.4)
+    features, right = rng.standard_normal((1000, 6)), rng.standard_normal((3, 6))
+    weights = rng.uniform(0, 2, size=pattern.nnz)
+    np.testing.assert_allclose(
+        kernels.solve_row_systems(pattern, weights, right, features, np.eye(6)),
+        reference.solve_row_systems(pattern, weights, right, features, np.eye(6)),
+        rtol=1e-9,
+    )
+
+
+@given(raw_csr())
+def test_squared_row_norms(matrix):
+    np.testing.assert_allclose(kernels.squared_row_norms(matrix), reference.squared_row_norms(matrix))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("rows", [0, 1, 2047, 2049, 9000])
+def test_gram_and_rows_times_over_block_borders(rows, dtype):
+    rng = np.random.default_rng(rows)
+    tall, other = (rng.standard_normal((rows, 5)).astype(dtype) for _ in range(2))
+    small = rng.standard_normal((5, 3)).astype(dtype)
+    scale = TOLERANCE[dtype] * max(1, rows) ** 0.5
+    np.testing.assert_allclose(kernels.gram(tall), reference.gram(tall), atol=scale)
+    np.testing.assert_allclose(kernels.gram(tall, other, n_threads=2), reference.gram(tall, other), atol=scale)
+    np.testing.assert_allclose(kernels.rows_times(tall, small), reference.rows_times(tall, small), atol=scale)
+
+
+@st.composite
+def factors(draw):
+    """Small whole numbers, so that products are exact and ties are common."""
+    n_rows, n_labels, rank = draw(st.integers(0, 6)), draw(st.integers(1, 80)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    dtype = draw(st.sampled_from(FLOATS))
+    left, right = (rng.integers(-2, 3, size=(size, rank)).astype(dtype) for size in (n_rows, n_labels))
+    intercept = rng.integers(-2, 3, size=n_labels).astype(dtype) if draw(st.booleans()) else None
+    exclude = None
+    if draw(st.booleans()):
+        exclude = sp.csr_matrix(rng.random((n_rows, n_labels)) < draw(st.sampled_from([0.1, 0.5, 1.0])))
+    return left, right, intercept, exclude
+
+
+@given(factors(), st.sampled_from([1, 2, 5, 100]), st.integers(1, 3))
+def test_top_k_of_factors(problem, k, n_threads):
+    left, right, intercept, exclude = problem
+    expected = reference.top_k_of_factors(left, right, k, intercept, exclude)
+    found = kernels.top_k_of_factors(left, right, k, intercept=intercept, exclude=exclude, n_threads=n_threads)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+
+
+@given(factors(), st.sampled_from([1, 3, 100]))
+def test_top_k_of_scores_leaves_the_block_alone(problem, k):
+    left, right, _, exclude = problem
+    block = left @ right.T
+    before = block.copy()
+    for ours, theirs in zip(
+        kernels.top_k_of_scores(block, k, exclude=exclude), reference.top_k_of_scores(block, k, exclude)
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(block, before)
+
+
+def test_top_k_over_many_tiles_and_row_blocks():
+    rng = np.random.default_rng(0)
+    left = rng.integers(-3, 4, size=(600, 4)).astype(np.float32)
+    right = rng.integers(-3, 4, size=(3000, 4)).astype(np.float32)
+    expected = reference.top_k_of_factors(left, right, 7)
+    for ours, theirs in zip(kernels.top_k_of_factors(left, right, 7, n_threads=2), expected):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bit_identical_for_one_two_and_three_threads(dtype):
+    rng = np.random.default_rng(1)
+    matrix = sp.random(5000, 700, 0.05, format="csr", dtype=dtype, random_state=2)
+    dense = rng.standard_normal((700, 33)).astype(dtype)
+    tall = rng.standard_normal((5000, 33)).astype(dtype)
+    labels = rng.standard_normal((700, 33)).astype(dtype)
+
+    def everything(n_threads):
+        return [
+            kernels.csr_times_dense(matrix, dense, n_threads=n_threads),
+            kernels.two_way(matrix, n_threads=n_threads).transposed_times(tall),
+            kernels.two_way(tall, n_threads=n_threads).transposed_times(tall),
+            kernels.sampled_product(matrix, tall, labels, n_threads=n_threads),
+            kernels.pair_curvature_product(matrix, matrix.data, tall, labels, n_threads=n_threads),
+            kernels.solve_row_systems(
+                matrix, matrix.data, tall.astype(np.float64), labels, np.eye(33), n_threads=n_threads
+            ),
+            kernels.gram(tall, n_threads=n_threads),
+            kernels.rows_times(tall, dense.T[:, :9], n_threads=n_threads),
+            *kernels.top_k_of_factors(tall, labels, 5, n_threads=n_threads),
+        ]
+
+    one = everything(1)
+    for n_threads in (2, 3):
+        for ours, theirs in zip(everything(n_threads), one):
+            assert ours.tobytes() == theirs.tobytes()
+
+
+def test_read_only_inputs():
+    matrix = sp.random(20, 10, 0.3, format="csr", dtype=np.float32, random_state=0)
+    dense = np.ones((10, 3), dtype=np.float32)
+    for array in (matrix.data, matrix.indices, matrix.indptr, dense):
+        array.setflags(write=False)
+    np.testing.assert_allclose(kernels.csr_times_dense(matrix, dense), matrix @ dense, rtol=1e-6)
+    labels, _ = kernels.top_k_of_factors(dense, dense, 2)
+    np.testing.assert_array_equal(labels, [[0, 1]] * 10)
+
+
+def test_shapes_that_do_not_fit_are_named():
+    matrix = sp.csr_matrix((4, 3))
+    with pytest.raises(InvalidInputError, match="dense must have 3 rows"):
+        kernels.csr_times_dense(matrix, np.ones((4, 2)))
+    with pytest.raises(InvalidInputError, match="n×k and L×k"):
+        kernels.sampled_product(matrix, np.ones((4, 2)), np.ones((4, 2)))
+    with pytest.raises(InvalidInputError, match="k must be at least 1"):
+        kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 0)
+    with pytest.raises(InvalidInputError, match="exclude has shape"):
+        kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 1, exclude=sp.csr_matrix((3, 4)))

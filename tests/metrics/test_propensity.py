@@ -1,0 +1,146 @@
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.metrics import (
+    PROPENSITY_CONSTANTS,
+    inverse_propensity,
+    ndcg_at_k,
+    propensity_constants,
+    psndcg_at_k,
+    psp_at_k,
+    top_k,
+)
+
+KS = (1, 2, 3, 5, 16, 17)
+
+
+@pytest.mark.parametrize(("A", "B"), [(0.55, 1.5), (0.5, 0.4), (0.6, 2.6)])
+def test_inverse_propensity_is_the_published_formula(A, B):
+    Y = np.random.default_rng(0).random((40, 6)) < 0.3
+    Y[:, 2] = False
+    constant = (math.log(40) - 1) * (B + 1) ** A
+    expected = [1 + constant * (int(Y[:, label].sum()) + B) ** -A for label in range(6)]
+    np.testing.assert_allclose(inverse_propensity(Y, A, B), expected, rtol=1e-14)
+    assert np.array_equal(inverse_propensity(sp.csr_matrix(Y), A, B), inverse_propensity(Y, A, B))
+
+
+def test_rarer_labels_weigh_more_and_none_below_one():
+    Y = np.tril(np.ones((30, 30)))
+    weights = inverse_propensity(Y)
+    assert (np.diff(weights) > 0).all()
+    assert weights.min() > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("Wikipedia-500K", "wikipedia"),
+        ("WikiLSHTC-325K", "wikipedia"),
+        ("LF-WikiSeeAlso-320K", "wikipedia"),
+        ("Wiki10-31K", "other"),
+        ("wiki10", "other"),
+        ("Amazon-670K", "amazon"),
+        ("lf_amazontitles-131k", "amazon"),
+        ("AmazonCat-13K", "amazon"),
+        ("debtags", "other"),
+        ("EURLex-4K", "other"),
+    ],
+)
+def test_constants_by_name(name, family):
+    assert propensity_constants(name) == PROPENSITY_CONSTANTS[family]
+
+
+def test_constants_are_the_published_ones_and_cannot_be_changed():
+    assert dict(PROPENSITY_CONSTANTS) == {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "other": (0.55, 1.5)}
+    with pytest.raises(TypeError):
+        PROPENSITY_CONSTANTS["other"] = (1, 1)
+    assert inverse_propensity.__defaults__ == PROPENSITY_CONSTANTS["other"]
+
+
+@pytest.mark.parametrize("name", ["psp", "psndcg"])
+def test_equals_reference(problem, reference, name):
+    Y, S, q = problem
+    metric = {"psp": psp_at_k, "psndcg": psndcg_at_k}[name]
+    expected = [getattr(reference, name)(Y, S, q, k) for k in KS]
+    np.testing.assert_allclose(metric(Y, S, q, KS), expected, rtol=1e-12)
+    labels = top_k(S, 17)
+    pair = (labels, np.take_along_axis(S, labels, axis=1))
+    for prediction in (labels, pair):
+        assert np.array_equal(metric(sp.csr_matrix(Y), prediction, q, KS), metric(Y, S, q, KS))
+    assert isinstance(metric(Y, S, q, 3), float)
+    assert metric(Y, S, q) == metric(Y, S, q, [5])[0]
+
+
+def test_equal_weights_make_psp_the_share_of_the_best_precision(problem):
+    Y, S, _ = problem
+    rows = Y.sum(axis=1)
+    for k in (1, 3, 5):
+        found = np.take_along_axis(Y, top_k(S, k), axis=1).sum()
+        assert psp_at_k(Y, S, np.full(17, 2.5), k) == pytest.approx(found / np.minimum(rows, k).sum())
+
+
+def test_equal_weights_make_psndcg_ndcg_of_the_rows_with_labels(problem):
+    Y, S, _ = problem
+    some = Y.any(axis=1)
+    np.testing.assert_allclose(
+        psndcg_at_k(Y, S, np.full(17, 3.0), KS), ndcg_at_k(Y[some], S[some], KS), rtol=1e-12
+    )
+
+
+def test_ideal_order_gives_one_and_both_agree_at_one(problem):
+    Y, S, q = problem
+    ideal = Y * q
+    assert psp_at_k(Y, ideal, q, KS).tolist() == [1.0] * len(KS)
+    np.testing.assert_allclose(psndcg_at_k(Y, ideal, q, KS), 1.0, rtol=1e-15)
+    assert psp_at_k(Y, S, q, 1) == pytest.approx(psndcg_at_k(Y, S, q, 1), rel=1e-14)
+
+
+def test_by_hand():
+    Y, q = np.array([[1, 1, 0], [0, 0, 1]]), np.array([1.0, 4.0, 2.0])
+    prediction = np.array([[0, 2], [0, 2]])
+    assert psp_at_k(Y, prediction, q, (1, 2)).tolist() == [1 / 6, 3 / 7]
+    second = 1 / math.log2(3)
+    gained = 1 / (1 + second) + 2 * second
+    best = (4 + second) / (1 + second) + 2
+    np.testing.assert_allclose(psndcg_at_k(Y, prediction, q, (1, 2)), [1 / 6, gained / best])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_too_few_rows_for_propensities(rows):
+    with pytest.raises(InvalidInputError, match=r"Y_train has \d rows; propensities need at least 3"):
+        inverse_propensity(np.zeros((rows, 3)))
+
+
+@pytest.mark.parametrize(("A", "B", "error"), [(-1, 1, "A must"), (0.5, 0, "B must"), (np.nan, 1, "A must")])
+def test_bad_constants(A, B, error):
+    with pytest.raises(InvalidInputError, match=error):
+        inverse_propensity(np.ones((5, 2)), A, B)
+
+
+def test_constants_need_a_name():
+    with pytest.raises(InvalidTypeError, match="dataset must be a name"):
+        propensity_constants(3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (np.ones(2), InvalidInputError, r"shape \(2,\) but Y_true has 3 labels"),
+        (np.ones((3, 1)), InvalidInputError, r"shape \(3, 1\)"),
+        ([1, 0, 1], InvalidInputError, "above 0; found 0.0 for label 1"),
+        ([1, 1, -2], InvalidInputError, "above 0; found -2.0 for label 2"),
+        ([np.nan, 1, 1], InvalidInputError, "finite and above 0; found nan for label 0"),
+        ([1, np.inf, 1], InvalidInputError, "finite and above 0; found inf for label 1"),
+        (["a", "b", "c"], InvalidTypeError, "one number per label"),
+        (inverse_propensity, InvalidTypeError, r"pass inverse_propensity\(Y_train\)"),
+        (sp.csr_matrix(np.ones((1, 3))), InvalidTypeError, "one number per label"),
+    ],
+)
+@pytest.mark.parametrize("metric", [psp_at_k, psndcg_at_k])
+def test_bad_weights(metric, weights, error, message):
+    with pytest.raises(error, match=message):
+        metric(np.eye(3), np.eye(3), weights)
