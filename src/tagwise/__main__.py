@@ -1,0 +1,5 @@
+"""``python -m tagwise``."""
+
+from tagwise.cli import main
+
+main()

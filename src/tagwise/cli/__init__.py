@@ -1,0 +1,5 @@
+"""The command line: one verb a file. Nothing heavy is imported before a verb runs."""
+
+from tagwise.cli.main import main
+
+__all__ = ["main"]

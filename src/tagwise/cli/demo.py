@@ -1,0 +1,100 @@
+"""``tagwise demo``: the main job on the bundled sample, from texts to suggested tags."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from tagwise.data import Dataset
+
+__all__ = ["command"]
+
+_EXAMPLES = 10
+
+
+@click.command(name="demo", epilog="Example:  tagwise demo --rank 80 --jobs 2")
+@click.option("--rank", default=80, show_default=True, help="Rank of the model.")
+@click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
+@click.option("--max-iter", default=10, show_default=True, help="Rounds of the fit at the most.")
+@click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the fit and of the choice of examples.")
+def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int) -> None:
+    """Train on the bundled sample of Debian packages and show what comes out."""
+    import numpy as np
+    from rich.console import Console
+
+    from tagwise import LEML
+    from tagwise.data import load_dataset
+    from tagwise.metrics import inverse_propensity, ranking_report
+
+    console = Console(highlight=False)
+    started = time.perf_counter()
+    data = load_dataset("debtags-sample")
+    loaded = time.perf_counter()
+    rows, labels = data.Y_train.shape
+    console.print(
+        f"[bold]debtags-sample[/bold]: descriptions of Debian packages, {rows:,} to learn from and "
+        f"{data.X_test.shape[0]:,} to test on, {data.X_train.shape[1]:,} words, {labels} tags, "
+        f"{data.Y_train.nnz / rows:.1f} tags a package."
+    )
+    model = LEML(rank=rank, reg=reg, max_iter=max_iter, n_jobs=jobs, random_state=seed, verbose=1)
+    model.fit(data.X_train, data.Y_train)
+    fitted = time.perf_counter()
+    top, _ = model.predict_topk(data.X_test, k=5)
+    predicted = time.perf_counter()
+
+    report = ranking_report(data.Y_test, top, ks=(1, 3, 5), inverse_propensity=inverse_propensity(data.Y_train))
+    _show_metrics(console, report)
+    examples = np.random.default_rng(seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
+    _show_examples(console, data, top, examples)
+    console.print(
+        f"Features {loaded - started:.1f} s, fit {fitted - loaded:.1f} s ({model.n_iter_} rounds; the first run also "
+        f"compiles the kernels), top 5 of {len(top):,} packages {predicted - fitted:.2f} s, "
+        f"in all {time.perf_counter() - started:.1f} s."
+    )
+
+
+def _show_metrics(console: Console, report: dict[str, float]) -> None:
+    from rich.table import Table
+
+    table = Table(title="On the test packages, in percent", title_justify="left")
+    table.add_column("")
+    for k in (1, 3, 5):
+        table.add_column(f"@{k}", justify="right")
+    meanings = {
+        "P": "P: precision of the first k tags",
+        "nDCG": "nDCG: the same, early places counting more",
+        "PSP": "PSP: precision with rare tags counting more",
+    }
+    for name, meaning in meanings.items():
+        table.add_row(meaning, *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5)))
+    console.print(table)
+
+
+def _show_examples(console: Console, data: Dataset, top: np.ndarray, examples: np.ndarray) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = data.label_names or []
+    texts = data.texts_test or []
+    table = Table(title="Test packages (green: predicted and true)", title_justify="left", show_lines=True)
+    for column in ("package", "predicted tags", "true tags that were not predicted"):
+        table.add_column(column, overflow="fold")
+    for row in examples:
+        true = data.Y_test.indices[data.Y_test.indptr[row] : data.Y_test.indptr[row + 1]].tolist()
+        predicted = [label for label in top[row].tolist() if label >= 0]
+        table.add_row(
+            escape(texts[row].split("\n", 1)[0]),
+            "\n".join(
+                f"[green]{escape(names[label])}[/green]" if label in true else escape(names[label])
+                for label in predicted
+            ),
+            "\n".join(escape(names[label]) for label in true if label not in predicted),
+        )
+    console.print(table)

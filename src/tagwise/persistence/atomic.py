@@ -1,0 +1,79 @@
+"""Write a file so that its name holds, at every moment and after every crash, the old content or the new one.
+
+The new content goes to a temporary sibling (same folder, so that the rename stays within one file system), is
+flushed to the device, and takes the name by one ``rename``, which POSIX makes atomic. The folder is flushed
+last: without that, the rename itself may be lost with the power.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["atomic_write", "final_name", "flush_folder"]
+
+_TEMPORARY = re.compile(r"\.(?P<final>.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
+
+
+def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Replace the content of a file, or make it, in one step.
+
+    Parameters
+    ----------
+    path : path
+        The file. Its folder must exist.
+    write : callable
+        Called once with a binary stream opened for writing; writes the whole new content.
+
+    Raises
+    ------
+    OSError
+        The content could not be written, flushed or renamed. Whatever ``write`` raises passes through as
+        well. The file is as it was, unless only the last step failed (flushing the folder: the new content
+        then has the name, but may not survive a power failure). The temporary sibling is removed in either
+        case; only a killed process leaves it behind.
+
+    Notes
+    -----
+    A symbolic link at ``path`` is replaced by the file, not followed. Permissions are those of a new file.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    flush_folder(target.parent)
+
+
+def final_name(name: str) -> str | None:
+    """The name that a temporary of :func:`atomic_write` was to take; None if ``name`` is no temporary."""
+    match = _TEMPORARY.fullmatch(name)
+    return match["final"] if match else None
+
+
+def flush_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the creations, renames and deletions in a folder survive a power failure."""
+    if os.name == "nt":  # Windows cannot open folders, and flushes its directory entries itself.
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no such operation; there is nothing more that could be done there.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

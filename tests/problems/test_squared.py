@@ -1,0 +1,126 @@
+"""The quadratic of full, weighted and masked labels against the plain sum over pairs that it stands for."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.kernels import two_way
+from tagwise.problems.spectral_start import spectral_start
+from tagwise.problems.squared import FeatureBlock, SquaredTerms
+
+N, D, L, K = 30, 8, 6, 3
+REG = 0.7
+
+
+class Problem:
+    """Small dense data, and the objective as one reads it in the paper."""
+
+    def __init__(self, masked, weighted, seed=0):
+        rng = np.random.default_rng(seed)
+        self.X = rng.standard_normal((N, D))
+        self.Y = (rng.random((N, L)) < 0.3).astype(float)
+        mask = (rng.random((N, L)) < 0.5).astype(float)
+        self.omega = mask if masked else np.ones((N, L))
+        self.weight = rng.uniform(0.5, 4, L) if weighted else None
+        if weighted:
+            self.omega = self.omega * np.where(self.Y > 0, self.weight, 1)
+        self.terms = SquaredTerms.build(
+            sp.csr_matrix(self.Y), sp.csr_matrix(mask) if masked else None, self.weight, n_threads=1
+        )
+        self.W, self.H = rng.standard_normal((D, K)), rng.standard_normal((L, K))
+        self.b = rng.standard_normal(L)
+
+    def loss(self, W, H, b):
+        return 0.5 * np.sum(self.omega * (self.Y - self.X @ W @ H.T - b) ** 2)
+
+
+@pytest.fixture(params=[(False, False), (False, True), (True, False), (True, True)], ids=str)
+def problem(request):
+    return Problem(*request.param)
+
+
+def test_value_is_the_sum_over_pairs(problem):
+    p = problem
+    assert p.terms.value(p.X @ p.W, p.H, p.b) == pytest.approx(p.loss(p.W, p.H, p.b))
+
+
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
+def test_gradient_and_hessian_against_differences(problem, storage):
+    p = problem
+    block = FeatureBlock(two_way(storage(p.X)), p.terms, p.H, p.b, REG)
+    rng = np.random.default_rng(1)
+    gradient = block.gradient(p.W, p.X @ p.W)
+    for _ in range(5):
+        direction = rng.standard_normal((D, K))
+        step = 1e-5
+
+        def objective(t, direction=direction):
+            W = p.W + t * direction
+            return p.loss(W, p.H, p.b) + 0.5 * REG * np.sum(W**2)
+
+        slope = (objective(step) - objective(-step)) / (2 * step)
+        assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+        ahead = block.gradient(p.W + direction, p.X @ (p.W + direction))
+        np.testing.assert_allclose(block.hessian_vector(direction), ahead - gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_labels_are_solved_to_the_minimum(problem, fit_intercept):
+    p = problem
+    A = p.X @ p.W
+    solved = p.terms.solve_labels(A, REG, fit_intercept=fit_intercept)
+
+    def objective(H, b):
+        return p.loss(p.W, H, b) + 0.5 * REG * np.sum(H**2)
+
+    best = objective(solved.H, solved.intercept)
+    assert solved.value == pytest.approx(best, rel=1e-8)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        move_H = 1e-3 * rng.standard_normal((L, K))
+        move_b = 1e-3 * rng.standard_normal(L) * fit_intercept
+        assert objective(solved.H + move_H, solved.intercept + move_b) > best
+    if not fit_intercept:
+        np.testing.assert_array_equal(solved.intercept, 0)
+
+
+def test_base_rates_are_the_best_constants(problem):
+    p = problem
+    rates = p.terms.base_rates()
+    zero = np.zeros((D, K))
+    best = p.loss(zero, p.H, rates)
+    for label in range(L):
+        for move in (-1e-3, 1e-3):
+            moved = rates.copy()
+            moved[label] += move
+            assert p.loss(zero, p.H, moved) > best
+
+
+def test_slope_is_the_derivative_in_the_scores(problem):
+    p = problem
+    slope, row = p.terms.slope_at(p.b)
+    dense = slope.matrix.toarray() + (0 if row is None else row)
+    np.testing.assert_allclose(dense, p.omega * (p.b - p.Y))
+
+
+def test_spectral_start_spans_the_top_singular_vectors_of_the_gradient(problem):
+    p = problem
+    p.X = p.X @ np.diag(0.3 ** np.arange(D))  # singular values that fall fast, so that the top ones are well defined
+    slope, row = p.terms.slope_at(p.terms.base_rates())
+    dense = slope.matrix.toarray() + (0 if row is None else row)
+    H = spectral_start(two_way(p.X), slope, row, 2, np.random.RandomState(0), np.dtype(np.float64))
+    np.testing.assert_allclose(H.T @ H, np.eye(2), atol=1e-12)
+    values = np.linalg.svd(p.X.T @ dense, compute_uv=False)
+    captured = np.linalg.norm(p.X.T @ dense @ H) ** 2
+    assert captured > 0.9999 * np.sum(values[:2] ** 2)
+
+
+def test_labels_of_which_nothing_is_known():
+    mask = np.ones((N, L))
+    mask[:, [1, 4]] = 0
+    labels = sp.csr_matrix(np.eye(N, L))
+    terms = SquaredTerms.build(labels, sp.csr_matrix(mask), None, n_threads=1)
+    np.testing.assert_array_equal(terms.unknown_labels(), [1, 4])
+    assert terms.base_rates()[1] == 0
+    full = SquaredTerms.build(labels, None, None, n_threads=1)
+    assert len(full.unknown_labels()) == 0

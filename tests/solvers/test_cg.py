@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.solvers.cg import conjugate_gradient
+
+
+def positive_definite(size, seed, condition=100.0):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    return basis @ np.diag(np.geomspace(1, condition, size)) @ basis.T
+
+
+@given(st.integers(1, 12), st.integers(0, 999))
+def test_finds_a_planted_solution(size, seed):
+    matrix = positive_definite(size, seed)
+    planted = np.random.default_rng(seed + 1).standard_normal((size, 3))
+    result = conjugate_gradient(lambda s: matrix @ s, matrix @ planted, tol=1e-12, max_iter=200)
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.solution, planted, atol=1e-8)
+
+
+def test_every_step_lowers_the_quadratic():
+    matrix = positive_definite(30, 0, condition=1e4)
+    right = np.random.default_rng(1).standard_normal(30)
+    values = []
+    for steps in range(1, 15):
+        s = conjugate_gradient(lambda s: matrix @ s, right, tol=0, max_iter=steps).solution
+        values.append(0.5 * s @ matrix @ s - right @ s)
+        # From 0, the fall is half the product of right side and solution: models use this as Newton decrement.
+        assert values[-1] == pytest.approx(-0.5 * right @ s)
+    assert (np.diff([0, *values]) < 0).all()
+
+
+def test_reports_how_it_ended():
+    matrix = positive_definite(30, 0, condition=1e6)
+    right = np.ones(30)
+    result = conjugate_gradient(lambda s: matrix @ s, right, tol=1e-10, max_iter=3)
+    assert result.status == "max_iter"
+    assert result.n_iter == 3
+    residual = np.linalg.norm(matrix @ result.solution - right) / np.linalg.norm(right)
+    assert result.relative_residual == pytest.approx(residual)
+    assert conjugate_gradient(lambda s: -s, right, tol=0.1, max_iter=3).status == "not_positive"
+    nothing = conjugate_gradient(lambda s: s, np.zeros(3), tol=0.1, max_iter=3)
+    assert (nothing.status, nothing.n_iter) == ("converged", 0)
+
+
+def test_keeps_the_type_and_the_right_side():
+    right = np.ones((4, 2), dtype=np.float32)
+    result = conjugate_gradient(lambda s: 2 * s, right, tol=1e-6, max_iter=5)
+    assert result.solution.dtype == np.float32
+    np.testing.assert_array_equal(right, 1)
+    np.testing.assert_allclose(result.solution, 0.5)

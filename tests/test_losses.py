@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.losses import LOSSES, get_loss
+
+SCORES = np.array([-40.0, -3.1, -1.2, -0.3, 0.0, 0.2, 0.9, 1.4, 2.5, 40.0])
+STEP = 1e-6
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_derivatives_against_central_differences(name, label):
+    loss = get_loss(name)
+    target = loss.targets(np.full(len(SCORES), label))
+    first = (loss.value(target, SCORES + STEP) - loss.value(target, SCORES - STEP)) / (2 * STEP)
+    np.testing.assert_allclose(loss.first(target, SCORES), first, atol=2e-6 * np.maximum(1, np.abs(SCORES)).max())
+    second = (loss.first(target, SCORES + STEP) - loss.first(target, SCORES - STEP)) / (2 * STEP)
+    np.testing.assert_allclose(loss.second(target, SCORES), second, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_convex_and_never_negative(name):
+    loss = get_loss(name)
+    for label in (0.0, 1.0):
+        target = loss.targets(np.full(len(SCORES), label))
+        assert (loss.value(target, SCORES) >= 0).all()
+        assert (loss.second(target, SCORES) >= 0).all()
+
+
+def test_codings_and_known_values():
+    labels = np.array([0.0, 1.0])
+    np.testing.assert_array_equal(get_loss("squared").targets(labels), [0, 1])
+    np.testing.assert_array_equal(get_loss("logistic").targets(labels), [-1, 1])
+    np.testing.assert_array_equal(get_loss("squared_hinge").targets(labels), [-1, 1])
+    one = np.ones(1)
+    assert get_loss("squared").value(one, np.array([0.0]))[0] == 0.5
+    assert get_loss("logistic").value(one, np.array([0.0]))[0] == pytest.approx(np.log(2))
+    assert get_loss("squared_hinge").value(one, np.array([0.0]))[0] == 1.0
+
+
+def test_logistic_neither_overflows_nor_loses_the_far_ends():
+    far = np.array([-1e4, 1e4])
+    loss = get_loss("logistic")
+    with np.errstate(all="raise", under="ignore"):
+        np.testing.assert_allclose(loss.value(np.ones(2), far), [1e4, 0])
+        np.testing.assert_allclose(loss.first(np.ones(2), far), [-1, 0])
+
+
+@pytest.mark.parametrize("name", ["hinge", "Squared", None, 3])
+def test_unknown_losses_are_named(name):
+    with pytest.raises(InvalidInputError, match="loss must be one of 'squared', 'logistic', 'squared_hinge'"):
+        get_loss(name)
