@@ -115,5 +115,17 @@ def single_threaded_blas() -> Iterator[None]:
         with _blas_lock:
             _blas_users -= 1
             if _blas_users == 0:
-                _blas_limit.restore_original_limits()
+                _lift(_blas_limit)
                 _blas_limit = None
+
+
+def _lift(limit: Any) -> None:
+    """Restore the limits, also when another thread set them: newer threadpoolctl lets only that one touch OpenBLAS."""
+    import threadpoolctl
+
+    hand_over = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if hand_over is not None:
+        hand_over(force=True)
+    limit.restore_original_limits()
+    if hand_over is not None:
+        hand_over(force=True)

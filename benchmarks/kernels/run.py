@@ -1,0 +1,155 @@
+"""Each kernel's rate beside scipy's and beside the machine's own limit, all in one run.
+
+    python benchmarks/kernels/run.py [--threads 2] [--width 64 128] [--quick]
+
+The limit of a kernel is the larger of the time its bytes would take at the copy loop's rate and the time its
+operations would take at BLAS's rate; each array counts once, as if caches were perfect. Writes JSON and a table to
+benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from machine import best_seconds, blas_rate, copy_rate, description
+
+from tagwise import kernels
+from tagwise.data import make_power_law
+
+RESULTS = Path(__file__).parents[1] / "results"
+SHAPES = {
+    # rows, features, labels, features a row, labels a row
+    "eurlex": (15_539, 5_000, 3_993, 236, 5.3),
+    "debtags": (24_240, 17_736, 581, 44, 3.7),
+    "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),
+}
+
+
+def measure(shape: str, width: int, threads: int, copy: float, blas: float) -> list[dict[str, object]]:
+    rows, features, labels, per_row, labels_per_row = SHAPES[shape]
+    X, Y = make_power_law(
+        rows, features, labels, features_per_row=per_row, labels_per_row=labels_per_row, random_state=0
+    )
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((features, width)).astype(np.float32)
+    A = rng.standard_normal((rows, width)).astype(np.float32)
+    H = rng.standard_normal((labels, width)).astype(np.float32)
+    two_way = kernels.two_way(X, n_threads=threads)
+    some_rows = A[:2048]
+
+    def csr_bytes(matrix) -> int:
+        return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
+
+    transpose = X.T  # CSC view: scipy's own transposed product
+    cases = [
+        (
+            "CSR × dense",
+            lambda: two_way.times(W),
+            lambda: X @ W,
+            2 * X.nnz * width,
+            csr_bytes(X) + W.nbytes + A.nbytes,
+        ),
+        (
+            "transpose × dense",
+            lambda: two_way.transposed_times(A),
+            lambda: transpose @ A,
+            2 * X.nnz * width,
+            csr_bytes(X) + W.nbytes + A.nbytes,
+        ),
+        (
+            "sampled product",
+            lambda: kernels.sampled_product(Y, A, H, n_threads=threads),
+            lambda: np.einsum("ij,ij->i", A[np.repeat(np.arange(rows), np.diff(Y.indptr))], H[Y.indices]),
+            2 * Y.nnz * width,
+            csr_bytes(Y) + A.nbytes + H.nbytes + 4 * Y.nnz,
+        ),
+        (
+            "pair curvature",
+            lambda: kernels.pair_curvature_product(Y, Y.data, A, H, n_threads=threads),
+            lambda: Y.multiply(1) @ H,  # only the second half of the work: scipy has no sampled product
+            4 * Y.nnz * width,
+            csr_bytes(Y) + 2 * A.nbytes + H.nbytes,
+        ),
+        (
+            "gram",
+            lambda: kernels.gram(A, n_threads=threads),
+            lambda: A.T @ A,
+            2 * rows * width**2,
+            A.nbytes,
+        ),
+        (
+            "top-5 of 2,048 rows",
+            lambda: kernels.top_k_of_factors(some_rows, H, 5, n_threads=threads),
+            lambda: np.argpartition(some_rows @ H.T, -5, axis=1),
+            2 * len(some_rows) * labels * width,
+            H.nbytes + some_rows.nbytes,
+        ),
+    ]
+    found = []
+    for name, ours, theirs, operations, size in cases:
+        seconds, peer = best_seconds(ours), best_seconds(theirs)
+        limit = max(size / copy, operations / blas)
+        found.append(
+            {
+                "kernel": name,
+                "shape": shape,
+                "width": width,
+                "milliseconds": 1e3 * seconds,
+                "gflops": operations / seconds / 1e9,
+                "times_scipy": peer / seconds,
+                "share_of_limit": limit / seconds,
+                "limit": "bytes" if size / copy > operations / blas else "operations",
+            }
+        )
+    return found
+
+
+def table(report: dict) -> str:
+    lines = [
+        f"Threads {report['threads']}; copy {report['copy_gb_per_s']:.1f} GB/s; BLAS {report['blas_gflops']:.0f} "
+        "GFLOP/s (float32); scipy and numpy as they come.",
+        "",
+        "| kernel | shape | k | ms | GFLOP/s | × scipy/numpy | share of the limit | limit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['kernel']} | {r['shape']} | {r['width']} | {r['milliseconds']:.2f} | {r['gflops']:.1f} | "
+        f"{r['times_scipy']:.1f} | {100 * r['share_of_limit']:.0f}% | {r['limit']} |"
+        for r in report["results"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--width", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--quick", action="store_true", help="one shape, one width, nothing written")
+    options = parser.parse_args()
+    copy, blas = copy_rate(options.threads), blas_rate(options.threads)
+    report = {
+        "machine": description(),
+        "threads": options.threads,
+        "copy_gb_per_s": copy / 1e9,
+        "blas_gflops": blas / 1e9,
+        "results": [],
+    }
+    for shape in ["debtags"] if options.quick else SHAPES:
+        for width in [64] if options.quick else options.width:
+            report["results"] += measure(shape, width, options.threads, copy, blas)
+    text = table(report)
+    print(text)
+    if not options.quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "kernels.json").write_text(json.dumps(report, indent=1) + "\n")
+        (RESULTS / "kernels.md").write_text("# Kernels\n\n" + text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Peak memory of the text reader, measured in a process of its own; and what importing the package costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.data.formats import write_xmc
+
+MEASURE = """
+import json, resource, sys
+from tagwise.data.formats import read_xmc
+
+def peak():
+    # The kernel's high-water mark can be set back on Linux, so that loading the compiler does not hide the reading.
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+read_xmc(sys.argv[1])
+try:
+    with open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")
+except OSError:
+    pass
+before = peak()
+rows = read_xmc(sys.argv[2])
+after = peak()
+final = sum(a.nbytes for m in (rows.X, rows.Y) for a in (m.data, m.indices, m.indptr))
+print(json.dumps({"final": final, "used": after - before}))
+"""
+
+
+@pytest.mark.parametrize(("ending", "shape"), [("", "even"), ("", "dense first"), (".gz", "even")])
+def test_peak_memory(tmp_path, ending, shape):
+    random = np.random.default_rng(0)
+    n, d, n_labels = 40_000, 50_000, 5_000
+    lengths = np.full(n, 85)
+    if shape == "dense first":
+        lengths = np.where(np.arange(n) < n // 10, 850, 1)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.concatenate([np.sort(random.choice(d // 50, min(k, 900), replace=False)) * 50 for k in lengths])
+    values = random.random(len(indices), dtype=np.float32).round(4) + np.float32(0.1)
+    X = sp.csr_matrix((values, indices, indptr), shape=(n, d))
+    Y = sp.csr_matrix((np.ones(n * 3), (np.arange(n * 3) * 7) % n_labels, np.arange(0, n * 3 + 1, 3)), (n, n_labels))
+    small, large = tmp_path / f"small.txt{ending}", tmp_path / f"large.txt{ending}"
+    write_xmc(small, X[:10], Y[:10])
+    write_xmc(large, X, Y)
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(small), str(large)], capture_output=True, text=True, check=True
+    )
+    measured = json.loads(result.stdout)
+    assert measured["final"] > 25e6
+    assert measured["used"] <= 1.5 * measured["final"] + 64e6, measured
+
+
+def test_importing_the_readers_does_not_import_numba():
+    code = "import sys, tagwise.data.formats; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,101 @@
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+import threadpoolctl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count, work_chunks
+
+
+def covers(chunks, n_rows):
+    flat = [row for start, stop in chunks for row in range(start, stop)]
+    return flat == list(range(n_rows))
+
+
+@given(st.integers(0, 500), st.integers(1, 90))
+def test_even_chunks_cover_every_row_once(n_rows, size):
+    assert covers(even_chunks(n_rows, size), n_rows)
+
+
+@given(st.lists(st.integers(0, 400), max_size=200), st.integers(1, 300))
+def test_work_chunks_cover_every_row_once(sizes, least):
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    chunks = work_chunks(indptr, least_work=least)
+    assert covers(chunks, len(sizes))
+    assert len(chunks) <= 64
+
+
+def test_work_chunks_balance_the_work():
+    indptr = np.concatenate([[0], np.cumsum(np.random.default_rng(0).zipf(1.5, 10_000) % 1000)])
+    chunks = work_chunks(indptr, least_work=100)
+    work = [indptr[stop] - indptr[start] for start, stop in chunks]
+    assert max(work) < 3 * np.mean(work) + 1000
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_results_come_in_the_order_of_the_chunks(n_threads):
+    chunks = even_chunks(100, 7)
+    assert run_chunks(lambda start, stop: (start, stop), chunks, n_threads) == chunks
+
+
+def test_an_error_in_a_chunk_reaches_the_caller():
+    def broken(start, stop):
+        raise RuntimeError(f"chunk {start}")
+
+    with pytest.raises(RuntimeError, match="chunk 0"):
+        run_chunks(broken, even_chunks(10, 2), 2)
+
+
+def test_thread_count_follows_joblib():
+    assert thread_count(None) == 1
+    assert thread_count(3) == 3
+    assert thread_count(np.int64(2)) == 2
+    assert thread_count(-1) >= 1
+    with pytest.raises(InvalidInputError, match="n_jobs must not be 0"):
+        thread_count(0)
+    for bad in ("2", 1.5, True):
+        with pytest.raises(InvalidTypeError, match="n_jobs must be a whole number"):
+            thread_count(bad)
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_blas_is_limited_inside_and_free_again_after_overlapping_use():
+    before = blas_threads()
+    inside, release = threading.Event(), threading.Event()
+
+    def other():
+        with single_threaded_blas():
+            inside.set()
+            release.wait(10)
+
+    thread = threading.Thread(target=other)
+    with single_threaded_blas():
+        thread.start()
+        assert inside.wait(10)
+    assert blas_threads() == {1}, "the first to leave must not lift the limit of the other"
+    release.set()
+    thread.join()
+    assert blas_threads() == before
+
+
+def in_child(queue):
+    queue.put(run_chunks(lambda start, stop: stop - start, even_chunks(8, 2), 2))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_gets_a_pool_of_its_own():
+    assert run_chunks(lambda start, stop: stop - start, even_chunks(8, 2), 2) == [2] * 4
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=30) == [2] * 4
+    child.join(10)

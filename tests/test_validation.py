@@ -1,0 +1,109 @@
+"""What the contract suite does not reach: the checks themselves."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tagwise import validation
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+
+
+@given(arrays(np.int8, (5, 4), elements=st.integers(0, 1)))
+def test_dense_and_sparse_labels_are_the_same_thing(Y):
+    dense, sparse = validation.check_labels(Y), validation.check_labels(sp.coo_matrix(Y))
+    for result in (dense, sparse):
+        assert result.has_canonical_format
+        assert (result.data == 1).all()
+        np.testing.assert_array_equal(result.toarray(), Y)
+
+
+def test_checks_do_not_copy_what_is_fine():
+    X = sp.random(5, 4, 0.5, format="csr", dtype=np.float32)
+    assert np.shares_memory(validation.check_features(X).data, X.data)
+    dense = np.ones((3, 2))
+    assert np.shares_memory(validation.check_features(dense), dense)
+
+
+def test_huge_but_finite_values_pass():
+    huge = np.full((2, 2), np.finfo(np.float64).max)
+    validation.check_features(huge)
+
+
+def test_duplicate_zero_labels_are_zero():
+    Y = sp.csr_matrix((np.zeros(2), [0, 0], [0, 2]), shape=(1, 3))
+    assert validation.check_labels(Y).nnz == 0
+
+
+def test_duplicate_of_one_and_zero_is_one():
+    Y = sp.csr_matrix(([1.0, 0.0], [2, 2], [0, 2]), shape=(1, 3))
+    np.testing.assert_array_equal(validation.check_labels(Y).toarray(), [[0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (np.ones((0, 3)), InvalidInputError, "0 sample"),
+        (np.ones((3, 0)), InvalidInputError, "0 feature"),
+        (sp.csr_matrix((0, 3)), InvalidInputError, "0 sample"),
+        (np.ones(3), InvalidInputError, "two dimensions"),
+        (np.ones((2, 2, 2)), InvalidInputError, "two dimensions"),
+        (np.array([["a", "b"]]), InvalidInputError, "must hold numbers"),
+        (np.array([["a", 1]], dtype=object), InvalidInputError, "no number"),
+        (np.array([[{}, 1]], dtype=object), InvalidTypeError, "no number"),
+        (np.ones((2, 2), dtype=complex), InvalidInputError, "Complex data not supported"),
+        (sp.csr_matrix(np.ones((2, 2), dtype=complex)), InvalidInputError, "Complex data not supported"),
+        ([[1, 2], [3]], InvalidInputError, "rows of equal length"),
+    ],
+)
+def test_features_that_cannot_be_used(X, error, words):
+    with pytest.raises(error, match=words):
+        validation.check_features(X)
+
+
+@pytest.mark.parametrize(
+    ("Y", "words"),
+    [
+        (None, "the target y is None"),
+        (np.ones(3), "two dimensions"),
+        (np.ones((3, 0)), "no label columns"),
+        ([["a", "b"]], "found type"),
+        (np.array([["a", 1]], dtype=object), "objects that are no numbers"),
+        ([[0, 1], [1]], "rows of equal length"),
+        ([[0, np.nan]], "observed mask, not by NaN"),
+        (sp.csr_matrix([[0, 3]]), "found 3"),
+    ],
+)
+def test_labels_that_cannot_be_used(Y, words):
+    with pytest.raises(InvalidInputError, match=words):
+        validation.check_labels(Y)
+
+
+def test_label_shapes_that_do_not_fit():
+    with pytest.raises(InvalidInputError, match="2 rows but X has 3"):
+        validation.check_labels(np.ones((2, 2)), n_rows=3)
+    with pytest.raises(InvalidInputError, match="2 labels where 5 are expected"):
+        validation.check_labels(np.ones((2, 2)), n_labels=5)
+    with pytest.raises(InvalidInputError, match="row 1, label 2 more than once"):
+        validation.check_labels(sp.csr_matrix(([1, 1], [2, 2], [0, 0, 2]), shape=(2, 3)))
+
+
+def test_duplicates_in_a_mask_are_one_known_pair():
+    mask = sp.csr_matrix(([1, 1], [2, 2], [0, 2]), shape=(1, 3))
+    result = validation.check_observed(mask, shape=(1, 3))
+    assert result.nnz == 1
+    assert result.data[0] == 1
+
+
+def test_numbers():
+    assert validation.check_integer(np.int32(4), "k") == 4
+    assert validation.check_real(2, "reg") == 2.0
+    with pytest.raises(InvalidTypeError, match="k must be a whole number; found True"):
+        validation.check_integer(True, "k")
+    with pytest.raises(InvalidInputError, match="share must be finite at least 0 and at most 1; found 2"):
+        validation.check_real(2, "share", minimum=0, maximum=1)
+    with pytest.raises(InvalidInputError, match="kind must be one of 'a', 'b'; found 'c'"):
+        validation.check_choice("c", "kind", ("a", "b"))
+    assert validation.check_choice("a", "kind", ("a", "b")) == "a"
