@@ -38,31 +38,37 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _csr_times_dense(indptr, indices, data, dense, out, start, stop):
-    width = dense.shape[1]
-    total = np.zeros(width, dtype=np.float64)
+    total = np.zeros(dense.shape[1], dtype=np.float64)
     for row in range(start, stop):
-        target = out[row]
         begin, end = indptr[row], indptr[row + 1]
         if end - begin <= _PARTIAL_TERMS:
-            target[:] = 0
-            for position in range(begin, end):
-                value = data[position]
-                source = dense[indices[position]]
-                for column in range(width):
-                    target[column] += value * source[column]
-        else:
-            total[:] = 0
-            for first in range(begin, end, _PARTIAL_TERMS):
-                target[:] = 0
-                for position in range(first, min(first + _PARTIAL_TERMS, end)):
-                    value = data[position]
-                    source = dense[indices[position]]
-                    for column in range(width):
-                        target[column] += value * source[column]
-                for column in range(width):
-                    total[column] += target[column]
-            for column in range(width):
-                target[column] = total[column]
+            _sum_rows(indices, data, dense, out[row], begin, end)
+            continue
+        total[:] = 0
+        for first in range(begin, end, _PARTIAL_TERMS):
+            _sum_rows(indices, data, dense, out[row], first, min(first + _PARTIAL_TERMS, end))
+            total += out[row]
+        out[row] = total
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _sum_rows(indices, data, dense, target, begin, end):
+    """``target`` = Σ of the stored entries ``begin`` to ``end``, four at a time: ``target`` is read and written less often."""
+    width = dense.shape[1]
+    target[:] = 0
+    position = begin
+    while position + 3 < end:
+        a, b = dense[indices[position]], dense[indices[position + 1]]
+        c, d = dense[indices[position + 2]], dense[indices[position + 3]]
+        va, vb, vc, vd = data[position], data[position + 1], data[position + 2], data[position + 3]
+        for column in range(width):
+            target[column] += va * a[column] + vb * b[column] + vc * c[column] + vd * d[column]
+        position += 4
+    while position < end:
+        a, va = dense[indices[position]], data[position]
+        for column in range(width):
+            target[column] += va * a[column]
+        position += 1
 
 
 def squared_row_norms(matrix: sp.csr_matrix) -> np.ndarray:
