@@ -1,8 +1,6 @@
 """Slow, obvious twins of the metrics, a random problem, and the folder of real data."""
 
 import math
-import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,11 +23,7 @@ def _recall(Y, S, k):
 def _gain(y, ranking, q, k):
     """Discounted gain of one row's ranking, over the discounts of its min(k, true labels) first places."""
     ideal = sum(1 / math.log2(j + 2) for j in range(min(k, int(y.sum()))))
-    return (
-        sum(q[label] * y[label] / math.log2(j + 2) for j, label in enumerate(ranking[:k])) / ideal
-        if ideal
-        else 0
-    )
+    return sum(q[label] * y[label] / math.log2(j + 2) for j, label in enumerate(ranking[:k])) / ideal if ideal else 0
 
 
 def _ndcg(Y, S, k):
@@ -56,9 +50,7 @@ def _coverage(Y, S, k):
 def _auc(Y, S):
     areas = []
     for y, s in zip(Y, S):
-        pairs = [
-            (s[p] > s[m]) + (s[p] == s[m]) / 2 for p in np.flatnonzero(y) for m in np.flatnonzero(y == 0)
-        ]
+        pairs = [(s[p] > s[m]) + (s[p] == s[m]) / 2 for p in np.flatnonzero(y) for m in np.flatnonzero(y == 0)]
         if pairs:
             areas.append(sum(pairs) / len(pairs))
     return sum(areas) / len(areas)
@@ -90,12 +82,3 @@ def problem(request):
     if request.param:
         S = np.round(S)
     return Y, S, rng.uniform(1.0, 9.0, Y.shape[1])
-
-
-@pytest.fixture
-def data_folder():
-    """The folder of real data sets that the environment names."""
-    folder = os.environ.get("TAGWISE_DATA")
-    if not folder:
-        pytest.skip("real data: TAGWISE_DATA is not set")
-    return Path(folder)

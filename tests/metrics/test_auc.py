@@ -93,9 +93,7 @@ def test_equals_all_pairs_with_any_ties(reference, data, n, L):
     "prediction", [np.array([[0, 1, 2]] * 3), (np.array([[0, 1, 2]] * 3), np.ones((3, 3))), [[0, 1, 2]] * 3]
 )
 def test_top_k_is_refused(prediction):
-    with pytest.raises(
-        InvalidInputError, match="prediction holds top-k label ids, but a score for every label"
-    ):
+    with pytest.raises(InvalidInputError, match="prediction holds top-k label ids, but a score for every label"):
         average_auc(np.eye(3), prediction)
 
 

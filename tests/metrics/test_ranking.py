@@ -102,9 +102,7 @@ def test_by_hand():
     assert precision_at_k(Y, prediction, (1, 2, 3)).tolist() == [1 / 2, 1 / 4, 1 / 3]
     assert recall_at_k(Y, prediction, (1, 2, 3)).tolist() == [1 / 4, 1 / 4, 1 / 2]
     best = 1 + 1 / np.log2(3)
-    np.testing.assert_allclose(
-        ndcg_at_k(Y, prediction, (1, 2, 3)), [1 / 2, 1 / best / 2, (1 + 1 / 2) / best / 2]
-    )
+    np.testing.assert_allclose(ndcg_at_k(Y, prediction, (1, 2, 3)), [1 / 2, 1 / best / 2, (1 + 1 / 2) / best / 2])
     assert coverage_at_k(Y, prediction, (1, 2, 3)).tolist() == [1 / 3, 1 / 3, 2 / 3]
 
 

@@ -19,9 +19,7 @@ __all__ = ["average_auc"]
 _BLOCK_ELEMENTS = 1 << 22
 
 
-def average_auc(
-    Y_true: Any, prediction: Any | Callable[[int, int], Any], *, block_rows: int | None = None
-) -> float:
+def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, block_rows: int | None = None) -> float:
     r"""Area under the ROC curve over the labels of each row, averaged over rows.
 
     .. math::
@@ -125,9 +123,7 @@ def _twice_below(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, value
     return np.asarray(lower + upper - 2 * start)
 
 
-def _bisect(
-    ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray, *, right: bool
-) -> np.ndarray:
+def _bisect(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray, *, right: bool) -> np.ndarray:
     """:func:`numpy.searchsorted` with a stretch of its own for each value; all searches advance together."""
     low, high = start.copy(), stop.copy()
     while (searching := low < high).any():

@@ -46,20 +46,21 @@ def propensity_constants(dataset: str) -> tuple[float, float]:
     -------
     tuple of float
         ``PROPENSITY_CONSTANTS["wikipedia"]`` for names that begin with "wiki", except Wiki10-31K, which is
-        published with the general constants; ``["amazon"]`` for names that begin with "amazon"; else
-        ``["other"]``.
+        published with the general constants; ``["amazon"]`` for names that begin with "amazon", except AmazonCat;
+        else ``["other"]``.
 
     Notes
     -----
-    AmazonCat-13K is taken as an Amazon set (0.6, 2.6), as the repository's own tools name the family. Some
-    papers score it with (0.55, 1.5); to compare with those, pass A and B yourself.
+    AmazonCat sets are scored with the general constants: A and B of the Amazon family were fitted to the
+    co-purchase sets (Amazon-670K, Amazon-3M). To compare with a paper that used others, pass A and B yourself.
     """
     if not isinstance(dataset, str):
         raise InvalidTypeError(f"dataset must be a name; found {dataset!r}.")
     name = "".join(character for character in dataset.lower() if character.isalnum()).removeprefix("lf")
     if name.startswith("wiki") and not name.startswith("wiki10"):
         return PROPENSITY_CONSTANTS["wikipedia"]
-    return PROPENSITY_CONSTANTS["amazon" if name.startswith("amazon") else "other"]
+    is_amazon = name.startswith("amazon") and not name.startswith("amazoncat")
+    return PROPENSITY_CONSTANTS["amazon" if is_amazon else "other"]
 
 
 def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndarray:
@@ -152,29 +153,22 @@ def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
     try:
         weights = np.asarray(inverse_propensity, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidTypeError(
-            f"{name} must be an array of one number per label: pass {name}(Y_train)."
-        ) from None
+        raise InvalidTypeError(f"{name} must be an array of one number per label: pass {name}(Y_train).") from None
     if weights.shape != (n_labels,):
         raise InvalidInputError(
-            f"{name} has shape {weights.shape} but Y_true has {n_labels:,} labels; one number per label is "
-            "needed."
+            f"{name} has shape {weights.shape} but Y_true has {n_labels:,} labels; one number per label is needed."
         )
     wrong = ~(np.isfinite(weights) & (weights > 0))
     if wrong.any():
         label = int(np.argmax(wrong))
-        raise InvalidInputError(
-            f"{name} must be finite and above 0; found {weights[label]} for label {label}."
-        )
+        raise InvalidInputError(f"{name} must be finite and above 0; found {weights[label]} for label {label}.")
     return weights
 
 
 @overload
 def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
 @overload
-def psp_at_k(
-    Y_true: Any, prediction: Any, inverse_propensity: Any, k: Sequence[int] | np.ndarray
-) -> np.ndarray: ...
+def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def psp_at_k(
     Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sequence[int] | np.ndarray = 5
 ) -> float | np.ndarray:
@@ -216,9 +210,7 @@ def psp_at_k(
 @overload
 def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
 @overload
-def psndcg_at_k(
-    Y_true: Any, prediction: Any, inverse_propensity: Any, k: Sequence[int] | np.ndarray
-) -> np.ndarray: ...
+def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def psndcg_at_k(
     Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sequence[int] | np.ndarray = 5
 ) -> float | np.ndarray:

@@ -149,9 +149,7 @@ def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
 def precision_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def precision_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def precision_at_k(
-    Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5
-) -> float | np.ndarray:
+def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
     r"""Share of the k places that hold a true label, averaged over rows.
 
     .. math:: P@k = \frac1n \sum_i \frac1k \left|\mathrm{top}_k(i) \cap y_i\right|
@@ -217,9 +215,7 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray 
 def coverage_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def coverage_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def coverage_at_k(
-    Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5
-) -> float | np.ndarray:
+def coverage_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
     r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the k places.
 
     .. math:: C@k = \frac{|\bigcup_i \mathrm{top}_k(i) \cap y_i|}{|\bigcup_i y_i|}

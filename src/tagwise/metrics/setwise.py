@@ -110,9 +110,7 @@ def example_recall(
     return _average(sizes.both, sizes.true, sizes, both_empty, "row")
 
 
-def example_f1(
-    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0
-) -> float:
+def example_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 1.0) -> float:
     r"""F1 of a row's true and predicted labels, averaged over rows (MSE, equation 23).
 
     .. math:: \frac1n \sum_i \frac{2\,|y_i \cap \hat y_i|}{|y_i| + |\hat y_i|}
@@ -150,9 +148,7 @@ def micro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
     return 2 * int(sizes.both.sum()) / total if total else empty
 
 
-def macro_f1(
-    Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 0.0
-) -> float:
+def macro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_empty: float | None = 0.0) -> float:
     r"""F1 of each label over the rows, averaged over all L labels, rare and frequent alike.
 
     .. math:: \frac1L \sum_l \frac{2\,|y^l \cap \hat y^l|}{|y^l| + |\hat y^l|}
@@ -166,16 +162,13 @@ def macro_f1(
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "label")
 
 
-def _average(
-    parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empty: float | None, unit: str
-) -> float:
+def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empty: float | None, unit: str) -> float:
     values = parts / np.maximum(wholes, 1)
     empty = (sizes.true == 0) & (sizes.predicted == 0)
     if both_empty is None:
         if empty.all():
             raise InvalidInputError(
-                f"Every {unit} is without true and predicted labels, so both_empty=None leaves nothing to "
-                "average."
+                f"Every {unit} is without true and predicted labels, so both_empty=None leaves nothing to average."
             )
         return float(values[~empty].mean())
     values[empty] = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
@@ -211,8 +204,7 @@ def _both(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_mat
 def _require_binary_prediction(Y_pred: Any) -> None:
     if isinstance(Y_pred, tuple):
         raise InvalidInputError(
-            "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 "
-            "matrix."
+            "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 matrix."
         )
     sparse = sp.issparse(Y_pred)
     values = Y_pred.tocsr().data if sparse and Y_pred.ndim == 2 else Y_pred
@@ -229,9 +221,7 @@ def _require_binary_prediction(Y_pred: Any) -> None:
 def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
     """1 where the score reaches ``threshold``, as canonical CSR of ones."""
     if isinstance(scores, tuple):
-        raise InvalidInputError(
-            "Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores."
-        )
+        raise InvalidInputError("Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores.")
     sparse = sp.issparse(scores)
     matrix: Any = scores if sparse else np.asarray(scores)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
@@ -262,6 +252,4 @@ def _cut_dense(scores: np.ndarray, threshold: float) -> sp.csr_matrix:
 
 def _require_no_nan(values: np.ndarray) -> None:
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise InvalidInputError(
-            "Y_pred contains NaN, which no threshold can decide; replace or remove it first."
-        )
+        raise InvalidInputError("Y_pred contains NaN, which no threshold can decide; replace or remove it first.")

@@ -51,6 +51,4 @@ def ranking_report(
         weighted = WeightedHits.of(hits, inverse_propensity)
         columns |= {"PSP": weighted.psp(places), "PSnDCG": weighted.psndcg(places)}
     columns |= {"R": hits.recall(places), "coverage": hits.coverage(places)}
-    return {
-        f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(places, values)
-    }
+    return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(places, values)}

@@ -98,11 +98,7 @@ def _as_array(prediction: Any, name: str = "prediction") -> np.ndarray:
             f"floating-point scores; found entries of type {array.dtype}."
         )
     if array.ndim != 2:
-        advice = (
-            " (the pair of predict_topk is a tuple, not a list)"
-            if array.ndim == 3 and len(array) == 2
-            else ""
-        )
+        advice = " (the pair of predict_topk is a tuple, not a list)" if array.ndim == 3 and len(array) == 2 else ""
         raise InvalidInputError(f"{name} must have two dimensions; found {array.ndim}{advice}.")
     return array
 
@@ -114,9 +110,7 @@ def _require_rows(found: int, n_rows: int | None, name: str) -> None:
         )
 
 
-def _require_score_shape(
-    scores: Any, n_rows: int | None, n_labels: int | None, name: str = "prediction"
-) -> None:
+def _require_score_shape(scores: Any, n_rows: int | None, n_labels: int | None, name: str = "prediction") -> None:
     _require_rows(scores.shape[0], n_rows, name)
     if n_labels is not None and scores.shape[1] != n_labels:
         raise InvalidInputError(
@@ -128,9 +122,7 @@ def _require_score_shape(
 def require_no_nan(scores: np.ndarray, name: str) -> None:
     """NaN has no place in an order."""
     if np.isnan(scores).any():
-        raise InvalidInputError(
-            f"{name} contains NaN among its scores, which cannot be ranked; remove these first."
-        )
+        raise InvalidInputError(f"{name} contains NaN among its scores, which cannot be ranked; remove these first.")
 
 
 def _sparse_scores(
@@ -182,9 +174,7 @@ def _ranked_pair(pair: tuple[Any, ...], n_rows: int | None, n_labels: int | None
         raise InvalidInputError(f"prediction is a tuple of {len(pair)}; a pair (labels, scores) is expected.")
     labels, scores = _as_array(pair[0], "prediction[0]"), _as_array(pair[1], "prediction[1]")
     if labels.dtype.kind not in "iu":
-        raise InvalidTypeError(
-            f"prediction[0] must hold label ids as integers; found entries of type {labels.dtype}."
-        )
+        raise InvalidTypeError(f"prediction[0] must hold label ids as integers; found entries of type {labels.dtype}.")
     if labels.shape != scores.shape:
         raise InvalidInputError(
             f"prediction pairs labels of shape {shape_text(labels.shape)} with scores of shape "

@@ -158,8 +158,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelRecord:
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder}: {error}") from error.__cause__
     raise ModelFormatError(
-        f"{folder}: the tensors that manifest.json names are missing; the folder was copied "
-        "incompletely or changed."
+        f"{folder}: the tensors that manifest.json names are missing; the folder was copied incompletely or changed."
     )
 
 
@@ -178,9 +177,7 @@ def _as_path(path: str | os.PathLike[str]) -> Path:
 def _prepare(record: ModelRecord) -> tuple[Manifest, Payload | None]:
     """Check the whole record and lay it out, without touching the disk."""
     if not is_class_name(record.class_name):
-        raise InvalidInputError(
-            f"class_name must be the name of a class in ASCII; found {record.class_name!r}."
-        )
+        raise InvalidInputError(f"class_name must be the name of a class in ASCII; found {record.class_name!r}.")
     for name in record.tensors:
         if not is_tensor_name(name):
             raise InvalidInputError(
@@ -198,13 +195,9 @@ def _prepare(record: ModelRecord) -> tuple[Manifest, Payload | None]:
             digests[_stored_name(prefix, part)] = spec.parts[part].sha256
         return spec
 
-    arrays = [
-        lay_out(tensor, f"arrays/{i}", "an array in the parameters or values")
-        for i, tensor in enumerate(inline)
-    ]
+    arrays = [lay_out(tensor, f"arrays/{i}", "an array in the parameters or values") for i, tensor in enumerate(inline)]
     tensors = {
-        name: lay_out(tensor, f"tensors/{name}", f"tensors[{name!r}]")
-        for name, tensor in record.tensors.items()
+        name: lay_out(tensor, f"tensors/{name}", f"tensors[{name!r}]") for name, tensor in record.tensors.items()
     }
     payload = Payload(parts, digests) if parts else None
     where = (payload.name, payload.size) if payload else None
@@ -215,12 +208,8 @@ def _prepare(record: ModelRecord) -> tuple[Manifest, Payload | None]:
 def _load(folder: Path, manifest: Manifest) -> ModelRecord:
     specs = {f"arrays/{i}": spec for i, spec in enumerate(manifest.arrays)}
     specs |= {f"tensors/{name}": spec for name, spec in manifest.tensors.items()}
-    expected = {
-        _stored_name(name, part): what for name, spec in specs.items() for part, what in spec.parts.items()
-    }
-    parts = (
-        read_payload(folder / manifest.payload[0], manifest.payload[1], expected) if manifest.payload else {}
-    )
+    expected = {_stored_name(name, part): what for name, spec in specs.items() for part, what in spec.parts.items()}
+    parts = read_payload(folder / manifest.payload[0], manifest.payload[1], expected) if manifest.payload else {}
     loaded = {
         name: assemble(spec, {part: parts.pop(_stored_name(name, part)) for part in spec.parts}, name)
         for name, spec in specs.items()
@@ -244,9 +233,7 @@ def _stored_name(prefix: str, part: str) -> str:
 
 def _read_manifest(folder: Path) -> bytes:
     # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
-    flags = os.O_RDONLY | sum(
-        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-    )
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:
         descriptor = os.open(folder / MANIFEST_NAME, flags)
         with open(descriptor, "rb") as stream:
@@ -260,11 +247,7 @@ def _read_manifest(folder: Path) -> bytes:
             # Not a larger number: read() allocates all that it is asked for.
             return stream.read(status.st_size)
     except FileNotFoundError as error:
-        found = (
-            "has no manifest.json: it is no model, or a save was cut off"
-            if folder.is_dir()
-            else "does not exist"
-        )
+        found = "has no manifest.json: it is no model, or a save was cut off" if folder.is_dir() else "does not exist"
         raise ModelFormatError(f"The folder {found}.") from error
     except NotADirectoryError as error:
         raise ModelFormatError("The path is a file; a model is a folder.") from error
@@ -309,13 +292,9 @@ def _refuse_foreign(folder: Path, overwrite: bool) -> None:
             with open(manifest, "rb") as stream:
                 start = stream.read(_START_BYTES)
         if not MANIFEST_START.match(start):
-            raise InvalidInputError(
-                f"{manifest} is no manifest of a tagwise model; choose an empty or new folder."
-            )
+            raise InvalidInputError(f"{manifest} is no manifest of a tagwise model; choose an empty or new folder.")
         if not overwrite:
-            raise InvalidInputError(
-                f"{folder} already holds a model, and overwrite is False; choose another path."
-            )
+            raise InvalidInputError(f"{folder} already holds a model, and overwrite is False; choose another path.")
         return
     foreign = [name for name in names if not _is_leftover(name)]
     if foreign:

@@ -133,9 +133,7 @@ class Manifest:
         require_keys(fields, _KEYS, "manifest.json")
         _check_digest(raw, require_digest(fields[_DIGEST_KEY], _DIGEST_KEY))
         if not is_class_name(fields["class"]):
-            raise ModelFormatError(
-                "class must be the name of a class (letters, digits, underscores; at most 100)."
-            )
+            raise ModelFormatError("class must be the name of a class (letters, digits, underscores; at most 100).")
         for key in ("parameters", "values", "tensors"):
             if not isinstance(fields[key], dict):
                 raise ModelFormatError(f"{key} must be an object.")
@@ -162,9 +160,7 @@ def _names_text(names: Iterable[str] | None) -> str:
         if not isinstance(name, str):
             raise InvalidTypeError(f"label_names[{position}] must be a string; found {name!r}.")
         if not is_text(name):
-            raise InvalidInputError(
-                f"label_names[{position}] is no Unicode text (it has a lone surrogate): {name!r}."
-            )
+            raise InvalidInputError(f"label_names[{position}] is no Unicode text (it has a lone surrogate): {name!r}.")
         lines.append("    " + json.dumps(name, ensure_ascii=False))
     return "[\n" + ",\n".join(lines) + "\n  ]" if lines else "[]"
 
@@ -192,9 +188,7 @@ def _check_version(fields: dict[str, JSON]) -> None:
         raise ModelFormatError("format_version must be a positive integer.")
     written_by = fields.get("tagwise_version")
     if not isinstance(written_by, str) or len(written_by) > _MAX_VERSION_TEXT or not written_by.isprintable():
-        raise ModelFormatError(
-            f"tagwise_version must be printable text of at most {_MAX_VERSION_TEXT} characters."
-        )
+        raise ModelFormatError(f"tagwise_version must be printable text of at most {_MAX_VERSION_TEXT} characters.")
     if version > FORMAT_VERSION:
         raise ModelFormatError(
             f"The model has format version {version} and was written by tagwise {written_by}; this tagwise "
@@ -233,9 +227,7 @@ def _parse_json(raw: bytes) -> JSON:
             parse_float=_parse_float,
         )
     except UnicodeDecodeError as error:
-        raise ModelFormatError(
-            f"manifest.json is no UTF-8 text: {error.reason} at byte {error.start}."
-        ) from None
+        raise ModelFormatError(f"manifest.json is no UTF-8 text: {error.reason} at byte {error.start}.") from None
     except json.JSONDecodeError as error:
         raise ModelFormatError(f"manifest.json is no valid JSON, perhaps cut off: {error}.") from None
     except RecursionError:
@@ -257,9 +249,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 def _parse_integer(text: str) -> int:
     if len(text) > _MAX_INTEGER_TEXT:
-        raise ModelFormatError(
-            f"manifest.json holds an integer of {len(text):,} digits; 64 bits are allowed."
-        )
+        raise ModelFormatError(f"manifest.json holds an integer of {len(text):,} digits; 64 bits are allowed.")
     return int(text)
 
 

@@ -132,9 +132,7 @@ def _check_container(path: Path, size: int) -> None:
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(
-                f"{path.name} must be a regular file; links and special files are refused."
-            )
+            raise ModelFormatError(f"{path.name} must be a regular file; links and special files are refused.")
         if status.st_size != size:
             raise ModelFormatError(
                 f"{path.name} has {status.st_size:,} bytes instead of {size:,}; it is incomplete or changed."
@@ -154,6 +152,4 @@ def _compare_names(found: set[str], expected: set[str]) -> None:
     if missing:
         raise ModelFormatError(f"The safetensors file lacks {min(missing)!r}, which the manifest lists.")
     if unknown:
-        raise ModelFormatError(
-            f"The safetensors file holds {min(unknown)!r}, which the manifest does not list."
-        )
+        raise ModelFormatError(f"The safetensors file holds {min(unknown)!r}, which the manifest does not list.")

@@ -93,7 +93,7 @@ def dismantle(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
     InvalidTypeError, InvalidInputError
         The tensor is of a type that the format does not hold, or a CSR matrix that contradicts itself.
     """
-    if sp.issparse(tensor):
+    if not isinstance(tensor, np.ndarray) and sp.issparse(tensor):
         if tensor.format != "csr" or tensor.ndim != 2:
             raise InvalidTypeError(f"{where} is sparse but no CSR matrix; call .tocsr() on it first.")
         index_dtype = np.promote_types(tensor.indices.dtype, tensor.indptr.dtype)
@@ -113,18 +113,14 @@ def dismantle(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
         arrays = {"": _plain(tensor, where)}
         shape = arrays[""].shape
     else:
-        raise InvalidTypeError(
-            f"{where} must be a numpy array or a CSR matrix; found {type(tensor).__name__}."
-        )
+        raise InvalidTypeError(f"{where} must be a numpy array or a CSR matrix; found {type(tensor).__name__}.")
     parts = {name: Part(array.dtype.name, array.shape, digest(array)) for name, array in arrays.items()}
     return Spec(shape, parts), arrays
 
 
 def _plain(array: np.ndarray, where: str) -> np.ndarray:
     if isinstance(array, np.ma.MaskedArray):
-        raise InvalidTypeError(
-            f"{where} is a masked array, whose mask would be lost; save data and mask separately."
-        )
+        raise InvalidTypeError(f"{where} is a masked array, whose mask would be lost; save data and mask separately.")
     if array.dtype.name not in DTYPE_CODES:
         raise InvalidTypeError(
             f"{where} has entries of type {array.dtype}; a model folder holds {', '.join(DTYPE_CODES)}."
@@ -222,9 +218,7 @@ def _csr_fault(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -> str 
         if (block[1:] < block[:-1]).any():
             return "indptr decreases"
     if indptr[-1] != len(data) or len(data) != len(indices):
-        return (
-            f"indptr ends with {indptr[-1]}, but there are {len(data):,} values and {len(indices):,} indices"
-        )
+        return f"indptr ends with {indptr[-1]}, but there are {len(data):,} values and {len(indices):,} indices"
     if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
         return f"an index lies outside the {shape[1]:,} columns"
     return None

@@ -55,16 +55,12 @@ def encode_value(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -
         The value is of a kind, size or depth that the format has no place for.
     """
     if depth > MAX_DEPTH:
-        raise InvalidInputError(
-            f"{where} is nested more than {MAX_DEPTH} deep; a model folder cannot hold it."
-        )
+        raise InvalidInputError(f"{where} is nested more than {MAX_DEPTH} deep; a model folder cannot hold it.")
     if value is None or isinstance(value, (bool, np.bool_)):
         return None if value is None else bool(value)
     if isinstance(value, (int, np.integer)):
         if not _MIN_INTEGER <= value <= _MAX_INTEGER:
-            raise InvalidInputError(
-                f"{where} is an integer of more than 64 bits; a model folder cannot hold it."
-            )
+            raise InvalidInputError(f"{where} is an integer of more than 64 bits; a model folder cannot hold it.")
         return int(value)
     if isinstance(value, (float, np.float16, np.float32)):
         return _encode_float(float(value))
@@ -73,15 +69,14 @@ def encode_value(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -
             raise InvalidInputError(f"{where} is no Unicode text (it has a lone surrogate): {value!r}.")
         return str.__str__(value)
     if isinstance(value, np.ndarray) or sp.issparse(value):
-        arrays.append(value)  # type: ignore[arg-type]
+        arrays.append(value)
         return {"$array": len(arrays) - 1}
     if isinstance(value, (list, tuple)):
         items = [encode_value(item, f"{where}[{i}]", arrays, depth + 1) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, dict):
         return {
-            _key(key, where): encode_value(item, f"{where}[{key!r}]", arrays, depth + 1)
-            for key, item in value.items()
+            _key(key, where): encode_value(item, f"{where}[{key!r}]", arrays, depth + 1) for key, item in value.items()
         }
     raise InvalidTypeError(
         f"{where} is of type {type(value).__name__}, which a model folder cannot hold; use None, numbers, "
@@ -99,9 +94,7 @@ def _key(key: Any, where: str) -> str:
     if not isinstance(key, str):
         raise InvalidTypeError(f"{where} has the key {key!r}; keys must be strings.")
     if key.startswith("$") or not is_text(key):
-        raise InvalidInputError(
-            f"{where} has the key {key!r}; keys must be Unicode text that does not start with $."
-        )
+        raise InvalidInputError(f"{where} has the key {key!r}; keys must be Unicode text that does not start with $.")
     return str.__str__(key)
 
 
@@ -149,9 +142,7 @@ def decode_value(value: JSON, where: str, arrays: list[Tensor], used: set[int], 
     return result
 
 
-def _decode_tagged(
-    value: dict[str, JSON], where: str, arrays: list[Tensor], used: set[int], depth: int
-) -> Any:
+def _decode_tagged(value: dict[str, JSON], where: str, arrays: list[Tensor], used: set[int], depth: int) -> Any:
     tag, content = next(iter(value.items()))
     if len(value) == 1:
         if tag == "$float" and isinstance(content, str) and content in _NON_FINITE:
@@ -163,6 +154,4 @@ def _decode_tagged(
                 raise ModelFormatError(f"{where} refers to array {content}, which another value has already.")
             used.add(content)
             return arrays[content]
-    raise ModelFormatError(
-        f"{where} has a key that starts with $ but is none of $float, $tuple, $array in order."
-    )
+    raise ModelFormatError(f"{where} has a key that starts with $ but is none of $float, $tuple, $array in order.")

@@ -1,4 +1,4 @@
-"""Conjugate gradients for a symmetric positive definite system given only by its product with an array."""
+"""Conjugate gradients for symmetric positive definite systems given only by their product with an array."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from tagwise.solvers.inner import Inner, whole
+
 __all__ = ["CGResult", "conjugate_gradient"]
 
 
@@ -15,9 +17,9 @@ __all__ = ["CGResult", "conjugate_gradient"]
 class CGResult:
     """How a run of conjugate gradients ended.
 
-    ``status`` is ``"converged"`` (the residual fell below the tolerance), ``"max_iter"``, or ``"not_positive"`` (a
-    direction without positive curvature was met: the operator is not positive definite, or rounding has the last
-    word; ``solution`` is the last good iterate).
+    ``status`` is ``"converged"`` (every residual fell below the tolerance), ``"max_iter"``, or ``"not_positive"`` (some
+    problem met a direction without positive curvature: its operator is not positive definite, or rounding has the last
+    word; that problem keeps its last good iterate). ``relative_residual`` is the largest of all problems.
     """
 
     solution: np.ndarray
@@ -27,9 +29,14 @@ class CGResult:
 
 
 def conjugate_gradient(
-    operator: Callable[[np.ndarray], np.ndarray], right: np.ndarray, *, tol: float, max_iter: int
+    operator: Callable[[np.ndarray], np.ndarray],
+    right: np.ndarray,
+    *,
+    tol: float,
+    max_iter: int,
+    inner: Inner = whole,
 ) -> CGResult:
-    """Solve ``operator(s) = right`` for ``s``, from ``s = 0``.
+    """Solve ``operator(s) = right`` for ``s``, from ``s = 0``: one problem, or many independent ones together.
 
     Parameters
     ----------
@@ -37,45 +44,44 @@ def conjugate_gradient(
         The product of a symmetric positive definite operator with an array shaped like ``right``.
     right : array of any shape
     tol : float
-        Stop when ‖operator(s) − right‖ ≤ tol · ‖right‖.
+        A problem has converged when ‖operator(s) − right‖ ≤ tol · ‖right‖.
     max_iter : int
         At most this many products.
+    inner : callable
+        What counts as one problem (:mod:`tagwise.solvers.inner`). Each has its own step lengths, and stands still once
+        it has converged.
 
     Notes
     -----
     Every iterate minimises ½⟨s, operator(s)⟩ − ⟨right, s⟩ over a growing Krylov space, so stopping early is safe: the
     value has fallen. Keeps four arrays of the size of ``right``; inner products are summed in float64.
     """
+    dtype = right.dtype
     solution = np.zeros_like(right)
     residual = right.copy()
     direction = right.copy()
-    squared = _dot(residual, residual)
-    start = squared
-    if start == 0.0:
-        return CGResult(solution, "converged", 0, 0.0)
-    for iteration in range(1, max_iter + 1):
+    squared = inner(residual, residual)
+    start = np.where(squared > 0, squared, 1.0)
+    active = squared > 0
+    failed = np.zeros_like(active)
+    n_iter = 0
+    while active.any() and n_iter < max_iter:
         product = operator(direction)
-        curvature = _dot(direction, product)
-        if not curvature > 0.0:
-            return CGResult(solution, "not_positive", iteration - 1, float(np.sqrt(squared / start)))
-        step = right.dtype.type(squared / curvature)
+        n_iter += 1
+        curvature = inner(direction, product)
+        failed |= active & ~(curvature > 0)
+        active &= curvature > 0
+        step = np.divide(squared, curvature, out=np.zeros_like(squared), where=active).astype(dtype)
         solution += step * direction
         residual -= step * product
-        previous, squared = squared, _dot(residual, residual)
-        if squared <= tol * tol * start:
-            return CGResult(solution, "converged", iteration, float(np.sqrt(squared / start)))
-        direction *= right.dtype.type(squared / previous)
+        previous = squared
+        squared = np.where(active, inner(residual, residual), squared)
+        active &= squared > tol * tol * start
+        direction *= np.divide(squared, previous, out=np.zeros_like(squared), where=active).astype(dtype)
         direction += residual
-    return CGResult(solution, "max_iter", max_iter, float(np.sqrt(squared / start)))
-
-
-def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    # einsum accumulates float32 in float32; a blocked float64 sum keeps the step lengths exact for long vectors.
-    a, b = a.reshape(-1), b.reshape(-1)
-    size = 1 << 16
-    return float(
-        sum(
-            np.dot(a[first : first + size].astype(np.float64), b[first : first + size].astype(np.float64))
-            for first in range(0, len(a), size)
-        )
-    )
+    status: Literal["converged", "max_iter", "not_positive"] = "converged"
+    if failed.any():
+        status = "not_positive"
+    elif active.any():
+        status = "max_iter"
+    return CGResult(solution, status, n_iter, float(np.sqrt(np.max(squared / start, initial=0.0))))

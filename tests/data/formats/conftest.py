@@ -18,15 +18,6 @@ ENDINGS = ("", ".gz", ".bz2")
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder with real data sets; without it there is nothing to compare with."""
-    folder = os.environ.get("TAGWISE_DATA")
-    if not folder:
-        pytest.skip("TAGWISE_DATA is not set: no real data to read")
-    return Path(folder)
-
-
-@pytest.fixture(scope="session")
 def assert_same_matrix() -> Callable[[sp.csr_matrix, sp.csr_matrix], None]:
     """Equal to the last bit, explicit zeros and signs of zeros included."""
 

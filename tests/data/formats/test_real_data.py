@@ -9,8 +9,8 @@ from tagwise.data.formats import read_arff, read_jsonl, read_npz, read_xmc, writ
 
 @pytest.mark.parametrize(("name", "n_labels"), [("bibtex", 159), ("delicious", 983)])
 @pytest.mark.parametrize(("word", "part"), [("train", "trn"), ("test", "tst")])
-def test_one_content_in_every_format(real_data, tmp_path, assert_same_matrix, name, n_labels, word, part):
-    folder = real_data / name
+def test_one_content_in_every_format(data_folder, tmp_path, assert_same_matrix, name, n_labels, word, part):
+    folder = data_folder / name
     expected = read_npz(folder / f"X.{part}.npz", folder / f"Y.{part}.npz")
     text = read_xmc(folder / f"{name}_{word}.txt.gz")
     arff = read_arff(folder / f"{name}-{word}.arff.gz", labels=-n_labels)
@@ -27,14 +27,14 @@ def test_one_content_in_every_format(real_data, tmp_path, assert_same_matrix, na
     assert_same_matrix(again.Y, expected.Y)
 
 
-def test_dense_floats(real_data, tmp_path, assert_same_matrix):
-    expected = read_npz(real_data / "scene" / "X.trn.npz", real_data / "scene" / "Y.trn.npz")
+def test_dense_floats(data_folder, tmp_path, assert_same_matrix):
+    expected = read_npz(data_folder / "scene" / "X.trn.npz", data_folder / "scene" / "Y.trn.npz")
     write_xmc(tmp_path / "scene.txt", expected.X, expected.Y)
     assert_same_matrix(read_xmc(tmp_path / "scene.txt").X, expected.X)
 
 
-def test_texts(real_data):
-    folder = real_data / "cooking-stackexchange"
+def test_texts(data_folder):
+    folder = data_folder / "cooking-stackexchange"
     texts = read_jsonl(folder / "text.trn.jsonl.gz", tags="labels")
     matrices = read_npz(folder / "X.trn.npz", folder / "Y.trn.npz")
     names = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,177 @@
+"""Splits into training and test rows that keep rare labels in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.data.randomness import RandomState, random_generator
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.validation import canonical_csr, check_labels, check_real
+
+__all__ = ["TrainTestSplit", "split_rows", "split_train_test"]
+
+
+def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = None) -> tuple[np.ndarray, np.ndarray]:
+    """Split rows at random such that every label that has a row keeps one in training.
+
+    A plain random split sends all rows of some rare labels to the test side, where no model can predict them.
+    Here the only row of a label always trains. The test side has round(``test_fraction`` · n) rows if the
+    labels allow; otherwise it stops at a set that no further row can join without taking a label's last
+    training row. (The largest such set is a minimum set cover, which is NP-hard to find.)
+
+    Parameters
+    ----------
+    Y : sparse matrix or array of 0 and 1, shape (n, L)
+        Labels.
+    test_fraction : float, default 0.2
+        Share of test rows, above 0 and below 1.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed.
+
+    Returns
+    -------
+    train_rows, test_rows : arrays of int64
+        Sorted row numbers; together each row once.
+
+    Notes ----- Rows queue for the test side in random order. Each round admits those whose every label would
+    still keep a training row even if all rows before them in the queue were admitted too; rows that carry a
+    label's last training row leave the queue for good. A round costs O(nnz(Y) log nnz(Y)), and the first one
+    usually suffices.
+    """
+    labels = check_labels(Y)
+    fraction = check_real(test_fraction, "test_fraction", minimum=0, maximum=1, open_minimum=True)
+    if fraction == 1:
+        raise InvalidInputError("test_fraction must be below 1, so that rows are left to train on; found 1.")
+    n_rows = labels.shape[0]
+    if n_rows < 2:
+        raise InvalidInputError(f"Y has {n_rows} row(s); at least 2 are needed to split them.")
+    rng = random_generator(random_state)
+    wanted = min(max(round(fraction * n_rows), 1), n_rows - 1)
+    spare = np.bincount(labels.indices, minlength=labels.shape[1]) - 1
+    queue = rng.permutation(n_rows)
+    is_test = np.zeros(n_rows, dtype=bool)
+    while wanted > 0 and len(queue):
+        # Only the head of the queue is looked at, with some excess for rows that will be refused.
+        head = queue[: wanted + wanted // 4 + 1024]
+        admitted, refused = _admit(labels[head], spare)
+        chosen = head[admitted][:wanted]
+        is_test[chosen] = True
+        spare -= np.bincount(labels[chosen].indices, minlength=labels.shape[1])
+        wanted -= len(chosen)
+        queue = np.concatenate([head[~(admitted | refused)], queue[len(head) :]])
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+def _admit(candidates: sp.csr_matrix, spare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which candidates can go to the test side together, and which can never go."""
+    rows = np.repeat(np.arange(candidates.shape[0]), np.diff(candidates.indptr))
+    # A stable sort by label keeps the queue's order within each label, so positions there count earlier
+    # claims.
+    order = np.argsort(candidates.indices, kind="stable")
+    label = candidates.indices[order]
+    claims_before = np.arange(len(label)) - np.searchsorted(label, label, side="left")
+    fails = np.zeros(candidates.shape[0], dtype=bool)
+    fails[rows[order[claims_before >= spare[label]]]] = True
+    never = np.zeros(candidates.shape[0], dtype=bool)
+    never[rows[spare[candidates.indices] < 1]] = True
+    return ~fails, never
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainTestSplit:
+    """The two sides of a split; unpacks into ``X_train, Y_train, X_test, Y_test``.
+
+    Attributes
+    ----------
+    X_train, X_test
+        Rows of X, of the type that X had (csr_matrix for any sparse X, list for a list).
+    Y_train, Y_test : csr_matrix of float32
+        Rows of Y.
+    texts_train, texts_test : list of str, or None
+        Rows of ``texts``, if it was given.
+    train_rows, test_rows : arrays of int64
+        Which rows went where.
+    """
+
+    X_train: Any
+    Y_train: sp.csr_matrix
+    X_test: Any
+    Y_test: sp.csr_matrix
+    texts_train: list[str] | None
+    texts_test: list[str] | None
+    train_rows: np.ndarray
+    test_rows: np.ndarray
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.X_train, self.Y_train, self.X_test, self.Y_test)
+
+    def __repr__(self) -> str:
+        return f"TrainTestSplit({len(self.train_rows):,} training and {len(self.test_rows):,} test rows)"
+
+
+def split_train_test(
+    X: Any,
+    Y: Any,
+    *,
+    test_fraction: float = 0.2,
+    random_state: RandomState = None,
+    texts: Sequence[str] | None = None,
+) -> TrainTestSplit:
+    """Split features and labels (and texts) by :func:`split_rows`, which keeps rare labels in training.
+
+    Parameters
+    ----------
+    X : sparse matrix, array or list, n rows
+        Features, or the texts themselves.
+    Y : sparse matrix or array of 0 and 1, shape (n, L)
+        Labels.
+    test_fraction : float, default 0.2
+        Share of test rows, above 0 and below 1.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed.
+    texts : sequence of str or None, default None
+        Texts of the same rows, split along.
+
+    Returns
+    -------
+    TrainTestSplit
+        Copies of the rows; unpacks into ``X_train, Y_train, X_test, Y_test``.
+    """
+    labels = check_labels(Y)
+    features = _sliceable(X, "X", labels.shape[0])
+    if texts is not None:
+        texts = _sliceable(texts, "texts", labels.shape[0])
+    train, test = split_rows(labels, test_fraction, random_state)
+    return TrainTestSplit(
+        X_train=_take(features, train),
+        Y_train=labels[train],
+        X_test=_take(features, test),
+        Y_test=labels[test],
+        texts_train=None if texts is None else _take(texts, train),
+        texts_test=None if texts is None else _take(texts, test),
+        train_rows=train,
+        test_rows=test,
+    )
+
+
+def _sliceable(values: Any, name: str, n_rows: int) -> Any:
+    if sp.issparse(values):
+        values = canonical_csr(values)
+        found = values.shape[0]
+    elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not hasattr(values, "__getitem__"):
+        raise InvalidTypeError(f"{name} must be a sparse matrix, an array or a list; found {type(values).__name__}.")
+    else:
+        found = len(values)
+    if found != n_rows:
+        raise InvalidInputError(f"{name} has {found:,} rows but Y has {n_rows:,}; they must describe the same rows.")
+    return values
+
+
+def _take(values: Any, rows: np.ndarray) -> Any:
+    takes_row_arrays = isinstance(values, (sp.csr_matrix, np.ndarray))
+    return values[rows] if takes_row_arrays else [values[row] for row in rows]

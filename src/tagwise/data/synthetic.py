@@ -1,0 +1,231 @@
+"""Synthetic problems: one with a planted low-rank plus sparse truth, and one of any shape for benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.data.popularity import power_law_rows, row_lengths
+from tagwise.data.randomness import RandomState, random_generator
+from tagwise.exceptions import InvalidInputError
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"]
+
+_BLOCK_SCORES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SyntheticProblem:
+    """Data with the model that made it: row i's labels are the best by x_iᵀ(W Hᵀ + S) plus noise.
+
+    Attributes
+    ----------
+    X : csr_matrix of float32, shape (n, d)
+        Features, rows of unit length.
+    Y : csr_matrix of float32, shape (n, L)
+        Labels; every stored entry is 1.
+    W : array of float32, shape (d, k)
+        Planted feature factor.
+    H : array of float32, shape (L, k)
+        Planted label factor.
+    S : csr_matrix of float32, shape (d, L)
+        Planted sparse part.
+    """
+
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    W: np.ndarray
+    H: np.ndarray
+    S: sp.csr_matrix
+
+    def __iter__(self) -> Iterator[sp.csr_matrix]:
+        yield from (self.X, self.Y)
+
+    def __repr__(self) -> str:
+        (n_rows, n_features), n_labels = self.X.shape, self.Y.shape[1]
+        return (
+            f"SyntheticProblem({n_rows:,} rows, {n_features:,} features, {n_labels:,} labels, "
+            f"rank {self.W.shape[1]}, {self.S.nnz:,} sparse weights)"
+        )
+
+
+def make_low_rank_plus_sparse(
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    *,
+    rank: int = 10,
+    features_per_row: float = 20.0,
+    labels_per_row: float = 3.0,
+    tail_features: int = 3,
+    noise: float = 0.0,
+    random_state: RandomState = None,
+) -> SyntheticProblem:
+    """Make a problem whose truth is a low-rank matrix plus a sparse one, with long-tailed labels.
+
+    The scores are X(W Hᵀ + S) + ε. Labels get a random popularity order; the norm of a label's row of H falls
+    with its place q (of L) as (1 + 20 q/L)^(−1/2), so that the low-rank part is about the head. Labels past
+    the first tenth also get ``tail_features`` own features in S, strong enough that a row with one of them
+    can have the label. Row i has 1 + Poisson(``labels_per_row`` − 1) labels, those with its highest scores.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_labels : int
+        n, d and L.
+    rank : int, default 10
+        k, at most min(d, L).
+    features_per_row, labels_per_row : float
+        Means per row, from 1 to d and L.
+    tail_features : int, default 3
+        Entries of S for each tail label, at most d; 0 gives a purely low-rank truth.
+    noise : float, default 0.0
+        Standard deviation of ε, Gaussian, relative to that of the low-rank part for a head label.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed.
+
+    Returns
+    -------
+    SyntheticProblem
+        X, Y and the planted W, H and S.
+
+    Notes
+    -----
+    Time O(nLk); memory that of the result plus a block of scores: never n×L.
+    """
+    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
+    k = check_integer(rank, "rank", minimum=1)
+    if k > min(features, labels):
+        raise InvalidInputError(f"rank must be at most min(n_features, n_labels) = {min(features, labels)}; found {k}.")
+    own = check_integer(tail_features, "tail_features", minimum=0)
+    if own > features:
+        raise InvalidInputError(f"tail_features must be at most n_features = {features}; found {own}.")
+    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
+    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
+    deviation = check_real(noise, "noise", minimum=0)
+    rng = random_generator(random_state)
+
+    X = power_law_rows(rng, row_lengths(rng, rows, mean_features, features), features, 1.0, unit_rows=True)
+    W = rng.standard_normal((features, k), dtype=np.float32)
+    place = rng.permutation(labels)
+    strength = (1 / np.sqrt(1 + 20 * place / labels)).astype(np.float32)
+    # For a unit row x, xᵀW has unit variance in each of its k parts; with this scale a head score has it too.
+    H = rng.standard_normal((labels, k), dtype=np.float32) * (strength / np.sqrt(np.float32(k)))[:, None]
+    S = _own_features(rng, features, np.flatnonzero(place >= labels // 10), labels, own, mean_features)
+    Y = _best_labels(rng, X, W, H, S, row_lengths(rng, rows, mean_labels, labels), deviation)
+    return SyntheticProblem(X=X, Y=Y, W=W, H=H, S=S)
+
+
+def _own_features(
+    rng: np.random.Generator,
+    n_features: int,
+    tail: np.ndarray,
+    n_labels: int,
+    own: int,
+    features_per_row: float,
+) -> sp.csr_matrix:
+    chosen = power_law_rows(rng, np.full(len(tail), own), n_features, 0.0, unit_rows=False)
+    # A feature's value in a unit row is about 1/√features_per_row; times this weight it is 3 to 5 deviations
+    # of a head label's score, which is where the best of many labels lie.
+    weights = rng.uniform(3, 5, size=chosen.nnz) * np.sqrt(features_per_row)
+    columns = np.repeat(tail, own)
+    return sp.csr_matrix((weights.astype(np.float32), (chosen.indices, columns)), shape=(n_features, n_labels))
+
+
+def _best_labels(
+    rng: np.random.Generator,
+    X: sp.csr_matrix,
+    W: np.ndarray,
+    H: np.ndarray,
+    S: sp.csr_matrix,
+    counts: np.ndarray,
+    noise: float,
+) -> sp.csr_matrix:
+    n_rows, n_labels = X.shape[0], H.shape[0]
+    indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    height = max(1, _BLOCK_SCORES // n_labels)
+    for start in range(0, n_rows, height):
+        stop = min(start + height, n_rows)
+        block = X[start:stop]
+        scores = (block @ W) @ H.T
+        sparse = (block @ S).tocoo()
+        scores[sparse.row, sparse.col] += sparse.data
+        if noise:
+            scores += np.float32(noise) * rng.standard_normal(scores.shape, dtype=np.float32)
+        wanted = counts[start:stop]
+        width = int(wanted.max())
+        best = np.argpartition(scores, n_labels - width, axis=1)[:, n_labels - width :]
+        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+        best = np.take_along_axis(best, order, axis=1)
+        indices[indptr[start] : indptr[stop]] = best[np.arange(width) < wanted[:, None]]
+    ones = np.ones(len(indices), dtype=np.float32)
+    index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    Y = sp.csr_matrix(
+        (ones, indices.astype(index_type, copy=False), indptr.astype(index_type)), shape=(n_rows, n_labels)
+    )
+    Y.sort_indices()
+    return Y
+
+
+def make_power_law(
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    *,
+    features_per_row: float,
+    labels_per_row: float,
+    feature_exponent: float = 1.0,
+    label_exponent: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Make random features and labels of a given shape and sparsity, for benchmarks.
+
+    The popularity of features and of labels falls by a power law, as in text. Labels are independent of
+    features: there is nothing to learn, but every size, sparsity and skew that decides a program's speed is
+    there.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_labels : int
+        n, d and L.
+    features_per_row, labels_per_row : float
+        Means per row, from 1 to d and L; a row has 1 + Poisson(mean − 1) entries.
+    feature_exponent, label_exponent : float, default 1.0
+        How steeply popularity falls with the place in the popularity order; 0 is no fall at all.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed.
+
+    Returns
+    -------
+    X : csr_matrix of float32, shape (n, d)
+        Rows of unit length.
+    Y : csr_matrix of float32, shape (n, L)
+        Every stored entry is 1.
+
+    Notes
+    -----
+    Time is linear in the number of entries; memory is that of the result plus one block of rows.
+    """
+    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
+    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
+    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
+    feature_fall = check_real(feature_exponent, "feature_exponent", minimum=0)
+    label_fall = check_real(label_exponent, "label_exponent", minimum=0)
+    rng = random_generator(random_state)
+    feature_counts = row_lengths(rng, rows, mean_features, features)
+    label_counts = row_lengths(rng, rows, mean_labels, labels)
+    X = power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True)
+    Y = power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False)
+    return X, Y
+
+
+def _check_sizes(n_rows: int, n_features: int, n_labels: int) -> tuple[int, int, int]:
+    return (
+        check_integer(n_rows, "n_rows", minimum=1),
+        check_integer(n_features, "n_features", minimum=1),
+        check_integer(n_labels, "n_labels", minimum=1),
+    )

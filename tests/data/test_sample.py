@@ -1,0 +1,104 @@
+import gzip
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tagwise.data.sample
+from tagwise.data import load_dataset
+from tagwise.text import TfidfFeatures
+
+FOLDER = Path(tagwise.data.sample.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return load_dataset("debtags-sample")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {
+        side: [json.loads(line) for line in gzip.open(FOLDER / f"{side}.jsonl.gz", "rt", encoding="utf-8")]
+        for side in ("train", "test")
+    }
+
+
+def test_bundled_files_take_at_most_one_and_a_half_megabytes():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.suffix != ".pyc" and path.is_file()) <= 1.5e6
+
+
+def test_bundled_files_are_reproducible_gzip():
+    for side in ("train", "test"):
+        header = (FOLDER / f"{side}.jsonl.gz").read_bytes()[:10]
+        # Bytes 3 and 4-7: no file name, no time of writing.
+        assert header[3] == 0
+        assert header[4:8] == bytes(4)
+
+
+def test_origin_and_licence_are_told():
+    note = (FOLDER / "SOURCE.md").read_text(encoding="utf-8")
+    for word in ("scripts/make_debtags_sample.py", "**Origin**", "**Licence**", "SHA-256"):
+        assert word in note
+
+
+def test_sample_is_large_enough_for_a_demo(sample):
+    assert 5000 <= sample.X_train.shape[0] + sample.X_test.shape[0] <= 8000
+    assert sample.X_test.shape[0] / (sample.X_train.shape[0] + sample.X_test.shape[0]) == pytest.approx(0.25, abs=0.001)
+    assert sample.Y_train.shape[1] >= 300
+    assert 4 <= sample.Y_train.nnz / sample.Y_train.shape[0] <= 12
+
+
+def test_every_tag_trains_and_has_five_packages(sample):
+    train = np.asarray(sample.Y_train.sum(axis=0)).ravel()
+    test = np.asarray(sample.Y_test.sum(axis=0)).ravel()
+    assert train.min() >= 1
+    assert (train + test).min() >= 5
+
+
+def test_texts_are_clean_and_no_package_is_on_both_sides(rows):
+    names = {}
+    for side, lines in rows.items():
+        for row in lines:
+            assert set(row) == {"text", "labels"}
+            head, _, rest = row["text"].partition("\n")
+            name, colon, short = head.partition(": ")
+            assert colon
+            assert short
+            assert len(rest) >= 150
+            assert "\n ." not in row["text"]
+            assert row["labels"] == sorted(set(row["labels"]))
+            assert all("::" in tag and not tag.endswith("TODO") for tag in row["labels"])
+            assert names.setdefault(name, side) == side
+    assert len(names) == sum(map(len, rows.values()))
+
+
+def test_matrices_hold_the_tags_of_the_files(sample, rows):
+    for side, matrix in (("train", sample.Y_train), ("test", sample.Y_test)):
+        for number in (0, 7, matrix.shape[0] - 1):
+            found = [sample.label_names[label] for label in matrix[number].indices]
+            assert found == rows[side][number]["labels"]
+        assert matrix.nnz == sum(len(row["labels"]) for row in rows[side])
+        assert matrix.has_sorted_indices
+    assert sample.texts_train == [row["text"] for row in rows["train"]]
+    assert sample.texts_test == [row["text"] for row in rows["test"]]
+
+
+def test_features_are_tfidf_of_the_training_texts(sample):
+    features = TfidfFeatures().fit(sample.texts_train)
+    assert sample.feature_names == features.feature_names
+    assert abs(features.transform(sample.texts_test) - sample.X_test).max() == 0
+    assert sample.X_train.dtype == np.float32
+    norms = np.sqrt(sample.X_train.multiply(sample.X_train).sum(axis=1))
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+def test_loading_is_deterministic_and_fast(sample):
+    started = time.perf_counter()
+    again = load_dataset("debtags-sample")
+    assert time.perf_counter() - started < 2
+    for one, other in zip(sample, again, strict=True):
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))

@@ -1,0 +1,150 @@
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.data import load_dataset, make_power_law, split_rows, split_train_test
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+
+
+@st.composite
+def label_matrices(draw):
+    n_rows, n_labels = draw(st.integers(2, 40)), draw(st.integers(1, 30))
+    density = draw(st.sampled_from([0.0, 0.03, 0.1, 0.5, 1.0]))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    return sp.csr_matrix((rng.random((n_rows, n_labels)) < density).astype(np.float32))
+
+
+def counts(Y):
+    return np.bincount(Y.indices, minlength=Y.shape[1])
+
+
+@given(label_matrices(), st.floats(0.05, 0.95), st.integers(0, 2**32))
+def test_every_label_keeps_a_training_row_and_the_test_side_is_as_large_as_can_be(Y, fraction, seed):
+    train, test = split_rows(Y, fraction, seed)
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(Y.shape[0]))
+    assert (np.diff(train) > 0).all()
+    assert (np.diff(test) > 0).all()
+    in_training = counts(Y[train])
+    assert (in_training[counts(Y) > 0] > 0).all()
+    wanted = min(max(round(fraction * Y.shape[0]), 1), Y.shape[0] - 1)
+    assert len(test) <= wanted
+    if len(test) < wanted:
+        # No training row could still move: each carries some label's last training row.
+        for row in train:
+            assert (in_training[Y[row].indices] == 1).any()
+
+
+@given(label_matrices(), st.integers(0, 2**32))
+def test_same_seed_same_split(Y, seed):
+    for one, other in zip(split_rows(Y, 0.3, seed), split_rows(Y, 0.3, seed), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_labels_with_one_row_always_train():
+    Y = sp.vstack([sp.identity(30), sp.csr_matrix((70, 30))]).tocsr()
+    for seed in range(10):
+        train, test = split_rows(Y, 0.5, seed)
+        assert len(test) == 50
+        assert set(range(30)) <= set(train)
+
+
+def test_all_rows_needed_leaves_the_test_side_empty():
+    train, test = split_rows(sp.identity(5, format="csr"), 0.4, 0)
+    assert (len(train), len(test)) == (5, 0)
+
+
+def test_labels_that_chain_rows_together_are_settled():
+    # Row i has the labels i and i + 1: of two neighbours at most one can be tested.
+    n = 2001
+    Y = sp.diags([np.ones(n), np.ones(n)], [0, 1], shape=(n, n + 1)).tocsr()
+    train, test = split_rows(Y, 0.9, 0)
+    assert (np.diff(test) > 1).all()
+    assert len(test) > n / 3
+    assert len(train) + len(test) == n
+
+
+def test_rows_without_rare_labels_are_tested_alike():
+    Y = sp.csr_matrix(np.ones((20, 1), dtype=np.float32))
+    rng = np.random.default_rng(0)
+    tested = np.zeros(20)
+    for _ in range(2000):
+        tested[split_rows(Y, 0.25, rng)[1]] += 1
+    assert abs(tested - 500).max() < 4.5 * np.sqrt(2000 * 0.25 * 0.75)
+
+
+def test_large_split_is_quick():
+    _, Y = make_power_law(600_000, 10, 30_000, features_per_row=1, labels_per_row=2.4, random_state=0)
+    started = time.perf_counter()
+    train, test = split_rows(Y, 0.1, 0)
+    assert time.perf_counter() - started < 10
+    assert len(test) == 60_000
+    assert (counts(Y[train])[counts(Y) > 0] > 0).all()
+
+
+def test_rare_labels_of_real_data_stay_in_training(data_folder):
+    Y = load_dataset("yso-finna-en-min4").Y_train
+    train, test = split_rows(Y, 0.1, 0)
+    assert len(test) == round(0.1 * Y.shape[0])
+    assert (counts(Y[train])[counts(Y) > 0] > 0).all()
+
+
+@pytest.mark.parametrize("convert", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, np.asarray, list])
+def test_wrapper_slices_whatever_x_is(convert):
+    dense = np.arange(40.0).reshape(20, 2)
+    Y = sp.csr_matrix(np.ones((20, 1)))
+    texts = [f"text {row}" for row in range(20)]
+    parts = split_train_test(convert(dense), Y, test_fraction=0.25, random_state=3, texts=texts)
+    train, test = split_rows(Y, 0.25, 3)
+    np.testing.assert_array_equal(parts.train_rows, train)
+    np.testing.assert_array_equal(parts.test_rows, test)
+    X_train, Y_train, X_test, Y_test = parts
+    for found, rows in ((X_train, train), (X_test, test)):
+        if convert is list:
+            assert isinstance(found, list)
+        elif convert is np.asarray:
+            assert isinstance(found, np.ndarray)
+        else:
+            assert type(found) is sp.csr_matrix
+            found = found.toarray()
+        np.testing.assert_array_equal(np.asarray(found), dense[rows])
+    assert Y_train.shape == (15, 1)
+    assert Y_test.shape == (5, 1)
+    assert parts.texts_train == [texts[row] for row in train]
+    assert parts.texts_test == [texts[row] for row in test]
+    assert repr(parts) == "TrainTestSplit(15 training and 5 test rows)"
+
+
+def test_wrapper_without_texts():
+    parts = split_train_test(["a", "b", "c"], np.ones((3, 1)), random_state=0)
+    assert parts.texts_train is None
+    assert parts.texts_test is None
+    assert sorted(parts.X_train + parts.X_test) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("fraction", [0, 1, 1.2, -1, np.nan])
+def test_fraction_out_of_range(fraction):
+    with pytest.raises(InvalidInputError, match="test_fraction"):
+        split_rows(np.ones((4, 1)), fraction)
+
+
+def test_bad_arguments():
+    with pytest.raises(InvalidTypeError, match="test_fraction"):
+        split_rows(np.ones((4, 1)), "half")
+    with pytest.raises(InvalidTypeError, match="random_state"):
+        split_rows(np.ones((4, 1)), 0.5, "seed")
+    with pytest.raises(InvalidInputError, match="at least 2 are needed"):
+        split_rows(np.ones((1, 1)), 0.5)
+    with pytest.raises(InvalidInputError, match="only 0 and 1"):
+        split_rows(np.full((4, 1), 5), 0.5)
+    with pytest.raises(InvalidInputError, match="X has 3 rows but Y has 4"):
+        split_train_test(np.ones((3, 2)), np.ones((4, 1)))
+    with pytest.raises(InvalidInputError, match="texts has 1 rows but Y has 4"):
+        split_train_test(np.ones((4, 2)), np.ones((4, 1)), texts=["a"])
+    with pytest.raises(InvalidTypeError, match="texts must be a sparse matrix, an array or a list; found str"):
+        split_train_test(np.ones((4, 2)), np.ones((4, 1)), texts="abcd")
+    with pytest.raises(InvalidTypeError, match="X must be a sparse matrix, an array or a list; found int"):
+        split_train_test(4, np.ones((4, 1)))
