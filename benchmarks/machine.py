@@ -37,7 +37,7 @@ def copy_rate(n_threads: int, megabytes: int = 256) -> float:
     return 2 * source.nbytes / best_seconds(copy)
 
 
-def blas_rate(n_threads: int, size: int = 1536) -> float:
+def blas_rate(n_threads: int, size: int = 3072) -> float:
     """float32 operations a second of a BLAS product, row blocks on ``n_threads`` threads."""
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal((size, size)).astype(np.float32) for _ in range(2))
@@ -47,7 +47,7 @@ def blas_rate(n_threads: int, size: int = 1536) -> float:
         with single_threaded_blas():
             run_chunks(
                 lambda start, stop: np.matmul(left[start:stop], right, out=out[start:stop]),
-                even_chunks(size, size // 8),
+                even_chunks(size, size // (2 * n_threads)),
                 n_threads,
             )
 
