@@ -10,16 +10,17 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from tagwise.exceptions import ConvergenceWarning, TagwiseWarning
-from tagwise.kernels import two_way
-from tagwise.losses import get_loss
+from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.losses import Loss, get_loss
+from tagwise.models.alternation import Factors, alternation_for
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
+from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
-from tagwise.problems.squared import FeatureBlock, SquaredTerms
-from tagwise.solvers.cg import conjugate_gradient
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.solvers.inner import whole
+from tagwise.validation import check_integer, check_real
 
 __all__ = ["LEML"]
 
@@ -128,7 +129,7 @@ class LEML(FactorModel):
 
     def _check_parameters(self) -> None:
         check_integer(self.rank, "rank", minimum=1)
-        check_choice(self.loss, "loss", ("squared",))
+        get_loss(self.loss)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
         check_integer(self.max_iter, "max_iter", minimum=1)
         check_integer(self.inner_iter, "inner_iter", minimum=1)
@@ -144,29 +145,20 @@ class LEML(FactorModel):
     ) -> None:
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        features = two_way(unit_rows(X) if self.normalize else X, n_threads=threads)
-        terms = SquaredTerms.build(Y.astype(X.dtype), observed, weight, n_threads=threads)
+        loss = get_loss(self.loss)
         self.rank_ = self._usable_rank(X.shape[1], Y.shape[1])
-
-        b = terms.base_rates() if self.fit_intercept else np.zeros(Y.shape[1])
-        slope, row = terms.slope_at(b)
-        rng = check_random_state(self.random_state)
-        H = spectral_start(features, slope, row, self.rank_, rng, X.dtype)
-        W = np.zeros((X.shape[1], self.rank_), dtype=X.dtype)
-        A = np.zeros((X.shape[0], self.rank_), dtype=X.dtype)
+        features = two_way(unit_rows(X) if self.normalize else X, n_threads=threads)
+        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
+        alternation = alternation_for(
+            loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+        )
+        factors = self._start(loss, features, labels, X.dtype)
 
         first, converged = 0.0, False
         for _ in range(self.max_iter):
-            block = FeatureBlock(features, terms, H, b, self.reg)
-            gradient = block.gradient(W, A)
-            step = conjugate_gradient(block.hessian_vector, gradient, tol=1e-3, max_iter=self.inner_iter).solution
-            # Half the product of gradient and step is the exact fall of the quadratic: the Newton decrement.
-            decrement = 0.5 * float(np.sum(gradient * step, dtype=np.float64))
-            W -= step
-            A = features.times(W)
-            solved = terms.solve_labels(A, self.reg, fit_intercept=self.fit_intercept)
-            H, b = solved.H, solved.intercept
-            objective = solved.value + 0.5 * self.reg * float(np.sum(W.astype(np.float64) ** 2))
+            decrement = alternation.step_features(factors)
+            value = alternation.step_labels(factors)
+            objective = value + 0.5 * self.reg * whole(factors.W, factors.W).item()
             first = first or decrement
             converged = decrement <= self.tol * first
             if progress.step(objective, decrement=decrement) or converged:
@@ -179,11 +171,22 @@ class LEML(FactorModel):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        unknown = terms.unknown_labels()
-        H[unknown] = 0
-        b[unknown] = _LOWEST_SCORE
-        self.feature_factors_, self.label_factors_ = W, H
-        self.intercept_ = (b - get_loss(self.loss).threshold).astype(X.dtype)
+        unknown = labels.unknown_labels()
+        factors.H[unknown] = 0
+        factors.b[unknown] = _LOWEST_SCORE
+        self.feature_factors_, self.label_factors_ = factors.W, factors.H
+        self.intercept_ = (factors.b - loss.threshold).astype(X.dtype)
+
+    def _start(self, loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, dtype: np.dtype) -> Factors:
+        """W = 0, the best constant scores as b, and H where the loss falls fastest."""
+        n_labels = labels.shape[1]
+        b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(n_labels)
+        slope, row = labels.slope_at(loss, b)
+        H = spectral_start(X, slope, row, self.rank_, check_random_state(self.random_state), dtype)
+        rows, features = X.shape
+        return Factors(
+            W=np.zeros((features, self.rank_), dtype=dtype), A=np.zeros((rows, self.rank_), dtype=dtype), H=H, b=b
+        )
 
     def _usable_rank(self, n_features: int, n_labels: int) -> int:
         largest = min(n_features, n_labels)

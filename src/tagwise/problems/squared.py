@@ -28,6 +28,7 @@ from tagwise.kernels import (
     sampled_product,
     solve_row_systems,
 )
+from tagwise.problems.labels import TrainingLabels, per_label
 
 __all__ = ["FeatureBlock", "LabelSolution", "SquaredTerms", "with_intercept"]
 
@@ -56,63 +57,26 @@ class SquaredTerms:
     n_threads: int
 
     @classmethod
-    def build(
-        cls,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        positive_weight: np.ndarray | None,
-        *,
-        n_threads: int,
-    ) -> SquaredTerms:
-        """From 0/1 labels (n×L), the mask of known pairs (None = all) and a weight per label's positives (None = 1)."""
-        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
-        targets = known if positive_weight is None else _per_label(known, positive_weight)
-        if observed is not None:
-            curvature = observed
-            if positive_weight is not None:
-                curvature = sp.csr_matrix(observed + _per_label(known, positive_weight - 1))
-        elif positive_weight is not None:
-            curvature = _per_label(known, positive_weight - 1)
+    def build(cls, labels: TrainingLabels) -> SquaredTerms:
+        """The terms for these labels."""
+        if labels.observed is not None:
+            curvature = labels.observed_weights
+        elif labels.positive_weight is not None:
+            curvature = per_label(labels.positives, labels.positive_weight - 1)
         else:
             curvature = None
+        threads = labels.n_threads
         return cls(
-            full=observed is None,
-            targets=SparseTwoWay(targets, n_threads=n_threads),
-            curvature=None if curvature is None else SparseTwoWay(curvature, n_threads=n_threads),
-            n_threads=n_threads,
+            full=labels.observed is None,
+            targets=SparseTwoWay(labels.weighted_positives, n_threads=threads),
+            curvature=None if curvature is None else SparseTwoWay(curvature, n_threads=threads),
+            n_threads=threads,
         )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, L)."""
-        return self.targets.shape
 
     @property
     def constant(self) -> float:
         """What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t."""
         return 0.5 * float(self.targets.matrix.data.sum(dtype=np.float64))
-
-    def base_rates(self) -> np.ndarray:
-        """The intercepts that minimise the loss when W = 0: each label's weighted share of known positives (L)."""
-        known = np.full(self.shape[1], float(self.shape[0]) if self.full else 0.0)
-        if self.curvature is not None:
-            known += _row_sums(self.curvature.transpose)
-        return np.divide(_row_sums(self.targets.transpose), known, out=np.zeros(len(known)), where=known > 0)
-
-    def unknown_labels(self) -> np.ndarray:
-        """Ids of the labels without a single known entry."""
-        if self.full or self.curvature is None:
-            return np.empty(0, dtype=np.int64)
-        return np.flatnonzero(np.diff(self.curvature.transpose.indptr) == 0)
-
-    def slope_at(self, intercept: np.ndarray) -> tuple[SparseTwoWay, np.ndarray | None]:
-        """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus, where all labels are known, one row repeated."""
-        targets = self.targets.matrix
-        sparse = -targets
-        if self.curvature is not None:
-            sparse = sp.csr_matrix(_per_label(self.curvature.matrix, intercept) - targets)
-        sparse = sparse.astype(targets.dtype)
-        return SparseTwoWay(sparse, n_threads=self.n_threads), (intercept if self.full else None)
 
     def value(self, A: np.ndarray, H: np.ndarray, b: np.ndarray) -> float:
         """Σ ½ω (Y − S)² at S = AHᵀ + 1bᵀ. Time O((nnz Y + |C|)k + (n + L)k²)."""
@@ -207,13 +171,3 @@ class FeatureBlock:
 def with_intercept(A: np.ndarray) -> np.ndarray:
     """A (n×k) with a column of ones behind it."""
     return np.column_stack([A, np.ones(len(A), dtype=A.dtype)])
-
-
-def _per_label(matrix: sp.csr_matrix, factor: np.ndarray) -> sp.csr_matrix:
-    """Each stored entry times its label's factor."""
-    data = matrix.data * factor.astype(matrix.dtype)[matrix.indices]
-    return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def _row_sums(matrix: sp.csr_matrix) -> np.ndarray:
-    return np.asarray(matrix.sum(axis=1, dtype=np.float64)).ravel()

@@ -42,11 +42,12 @@ class SmoothProblem(Protocol):
 class TRONResult:
     """How a run ended: ``"converged"``, ``"max_iter"``, or ``"stalled"`` (rounding leaves no step that gains).
 
-    ``value`` has one entry per problem; ``relative_gradient`` is the largest of all problems; ``n_products`` counts
-    Hessian·vector products.
+    ``start_value`` and ``value`` have one entry per problem; ``relative_gradient`` is the largest of all problems;
+    ``n_products`` counts Hessian·vector products.
     """
 
     solution: np.ndarray
+    start_value: np.ndarray
     value: np.ndarray
     status: Literal["converged", "max_iter", "stalled"]
     n_iter: int
@@ -88,7 +89,7 @@ def tron(
     The value never rises. Keeps eight arrays of the size of ``start``.
     """
     x = start.copy()
-    value = problem.value(x).astype(np.float64)
+    start_value = value = problem.value(x).astype(np.float64)
     gradient = problem.gradient()
     squared = inner(gradient, gradient)
     scale = np.where(squared > 0, squared, 1.0) if reference is None else reference
@@ -112,21 +113,22 @@ def tron(
         # Where neither the model nor the function can tell the step from rounding, there is nothing left to gain.
         rounding = 1e-12 * np.abs(value)
         stuck = active & (np.abs(actual) <= rounding) & (predicted <= rounding)
-        stalled |= stuck & ~taken
         x += np.where(taken, step, 0)
         value = np.where(taken, trial, value)
         if not np.array_equal(taken, active):
             problem.value(x)  # some problems stayed where they were: evaluate the point that was really reached
         gradient = problem.gradient()
         squared = inner(gradient, gradient)
-        active &= (squared > tol * tol * scale) & ~stuck
+        unsolved = squared > tol * tol * scale
+        stalled |= stuck & unsolved
+        active &= unsolved & ~stuck
     status: Literal["converged", "max_iter", "stalled"] = "converged"
     if active.any():
         status = "max_iter"
     elif stalled.any():
         status = "stalled"
     relative = float(np.sqrt(np.max(squared / scale, initial=0.0)))
-    return TRONResult(x, value, status, n_iter, n_products, relative)
+    return TRONResult(x, start_value, value, status, n_iter, n_products, relative)
 
 
 def _next_radius(

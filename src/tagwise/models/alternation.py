@@ -1,0 +1,131 @@
+"""The two half-steps of LEML's alternation: exact and conjugate gradients for squared loss, Newton for the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tagwise.kernels import TwoWayMatrix
+from tagwise.losses import Loss
+from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.pair_losses import label_side, row_side
+from tagwise.problems.squared import FeatureBlock, SquaredTerms, with_intercept
+from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.inner import per_row, whole
+from tagwise.solvers.tron import tron
+
+__all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", "alternation_for"]
+
+# Steps per round are few, because each round's other half is about to change: on bibtex, 20 label steps to a gradient of
+# 0.001 take three times as long as these and end at the same precision.
+_FEATURE_STEPS = 1
+_LABEL_STEPS = 3
+_LABEL_PRODUCTS = 20
+_LABEL_TOLERANCE = 0.03
+
+
+@dataclass
+class Factors:
+    """The variables of the alternation, and A = XW carried along.
+
+    W (d×k), A (n×k), H (L×k), b (L).
+    """
+
+    W: np.ndarray
+    A: np.ndarray
+    H: np.ndarray
+    b: np.ndarray
+
+
+class Alternation(Protocol):
+    """One loss's way of lowering the objective in either block."""
+
+    def step_features(self, factors: Factors) -> float:
+        """Improve W (and A) for fixed H and b; returns by how much the objective fell."""
+        ...
+
+    def step_labels(self, factors: Factors) -> float:
+        """Minimise over H and b for fixed A; returns loss + ½λ‖H‖² there."""
+        ...
+
+
+class SquaredAlternation:
+    """W by a few conjugate-gradient steps on the normal equations, H and b exactly."""
+
+    def __init__(
+        self, X: TwoWayMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
+    ) -> None:
+        self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
+        self.terms = SquaredTerms.build(labels)
+
+    def step_features(self, factors: Factors) -> float:
+        """One run of conjugate gradients."""
+        block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
+        gradient = block.gradient(factors.W, factors.A)
+        step = conjugate_gradient(block.hessian_vector, gradient, tol=1e-3, max_iter=self.inner_iter).solution
+        factors.W -= step
+        factors.A = self.X.times(factors.W)
+        # Along conjugate directions from 0, half of ⟨gradient, step⟩ is the exact fall of the quadratic.
+        return 0.5 * whole(gradient, step).item()
+
+    def step_labels(self, factors: Factors) -> float:
+        """The normal equations, solved."""
+        solved = self.terms.solve_labels(factors.A, self.reg, fit_intercept=self.fit_intercept)
+        factors.H, factors.b = solved.H, solved.intercept
+        return solved.value
+
+
+class NewtonAlternation:
+    """Trust-region Newton for W as one problem, and for the labels as L problems solved together."""
+
+    def __init__(
+        self,
+        X: TwoWayMatrix,
+        labels: TrainingLabels,
+        loss: Loss,
+        reg: float,
+        *,
+        fit_intercept: bool,
+        inner_iter: int,
+    ) -> None:
+        self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
+        self.rows, self.labels = row_side(labels, loss), label_side(labels, loss)
+
+    def step_features(self, factors: Factors) -> float:
+        """A few Newton steps."""
+        extended = factors.H
+        if self.fit_intercept:
+            extended = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
+        problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
+        result = tron(problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter)
+        factors.W = result.solution
+        factors.A = self.X.times(factors.W)
+        return float((result.start_value - result.value).item())
+
+    def step_labels(self, factors: Factors) -> float:
+        """Newton to a small gradient."""
+        rank = factors.H.shape[1]
+        extended, start = factors.A, factors.H
+        if self.fit_intercept:
+            extended = with_intercept(factors.A)
+            start = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
+        problem = LabelProblem(self.labels, extended, rank, self.reg)
+        result = tron(
+            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=_LABEL_PRODUCTS, inner=per_row
+        )
+        factors.H = np.ascontiguousarray(result.solution[:, :rank])
+        if self.fit_intercept:
+            factors.b = result.solution[:, -1].astype(np.float64)
+        return float(result.value.sum())
+
+
+def alternation_for(
+    loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
+) -> Alternation:
+    """The alternation that suits the loss."""
+    if loss.name == "squared":
+        return SquaredAlternation(X, labels, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
+    return NewtonAlternation(X, labels, loss, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)

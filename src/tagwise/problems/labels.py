@@ -1,0 +1,115 @@
+"""What is known about the labels of the training rows: positives, mask and weights, for every loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import SparseTwoWay
+from tagwise.losses import Loss
+
+__all__ = ["TrainingLabels", "per_label"]
+
+
+@dataclass(frozen=True)
+class TrainingLabels:
+    """Known labels of n rows: each known pair (i, j) has a target (on or off) and a weight ω_ij.
+
+    Attributes
+    ----------
+    positives : CSR (n, L) of ones
+        The pairs known to be on.
+    observed : CSR (n, L) of ones, or None
+        Ω, the known pairs; None means all.
+    positive_weight : array (L,), or None
+        ω of a label's positives; negatives, and everything where it is None, weigh 1.
+    n_threads : int
+    """
+
+    positives: sp.csr_matrix
+    observed: sp.csr_matrix | None
+    positive_weight: np.ndarray | None
+    n_threads: int = 1
+
+    @classmethod
+    def build(
+        cls,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        positive_weight: np.ndarray | None,
+        *,
+        dtype: np.dtype | type = np.float64,
+        n_threads: int = 1,
+    ) -> TrainingLabels:
+        """From checked 0/1 labels and mask; what Y says outside the mask is dropped here and seen by nobody after."""
+        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+        return cls(
+            positives=known.astype(dtype),
+            observed=None if observed is None else observed.astype(dtype),
+            positive_weight=positive_weight,
+            n_threads=n_threads,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, L)."""
+        return self.positives.shape[0], self.positives.shape[1]
+
+    @property
+    def weight_or_one(self) -> np.ndarray:
+        """ω of each label's positives (L)."""
+        return np.ones(self.shape[1]) if self.positive_weight is None else self.positive_weight
+
+    @cached_property
+    def weighted_positives(self) -> sp.csr_matrix:
+        """The positives with their weights as values (n×L)."""
+        return self.positives if self.positive_weight is None else per_label(self.positives, self.positive_weight)
+
+    @cached_property
+    def observed_weights(self) -> sp.csr_matrix:
+        """Ω with ω as values (n×L); only where there is a mask."""
+        if self.observed is None:
+            raise AttributeError("all labels are known: there is no mask to weight")
+        if self.positive_weight is None:
+            return self.observed
+        return sp.csr_matrix(self.observed + per_label(self.positives, self.positive_weight - 1))
+
+    def rates(self) -> np.ndarray:
+        """The weighted share of known positives among each label's known pairs (L); 0 where nothing is known."""
+        positives = _column_counts(self.positives)
+        negatives = self._known_counts() - positives
+        weighted = positives * self.weight_or_one
+        total = weighted + negatives
+        return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
+
+    def unknown_labels(self) -> np.ndarray:
+        """Ids of the labels without a single known pair."""
+        return np.flatnonzero(self._known_counts() == 0)
+
+    def slope_at(self, loss: Loss, intercept: np.ndarray) -> tuple[SparseTwoWay, np.ndarray | None]:
+        """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus, where all labels are known, one row repeated."""
+        off = loss.first(np.full_like(intercept, loss.negative), intercept)
+        on = self.weight_or_one * loss.first(np.ones_like(intercept), intercept)
+        slope = per_label(self.positives, on - off)
+        if self.observed is not None:
+            slope = sp.csr_matrix(per_label(self.observed, off) + slope)
+        slope = slope.astype(self.positives.dtype)
+        return SparseTwoWay(slope, n_threads=self.n_threads), (off if self.observed is None else None)
+
+    def _known_counts(self) -> np.ndarray:
+        if self.observed is None:
+            return np.full(self.shape[1], float(self.shape[0]))
+        return _column_counts(self.observed)
+
+
+def per_label(matrix: sp.csr_matrix, factor: np.ndarray) -> sp.csr_matrix:
+    """Each stored entry times its label's factor."""
+    data = matrix.data * factor.astype(matrix.dtype)[matrix.indices]
+    return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _column_counts(matrix: sp.csr_matrix) -> np.ndarray:
+    return np.bincount(matrix.indices, minlength=matrix.shape[1]).astype(np.float64)

@@ -1,0 +1,174 @@
+"""A loss summed over pairs of rows of two factors, for any loss: on known pairs only, or on all of them.
+
+Scores are s_ij = left_i · right_j. Seen from the rows, left = XW and right = H; seen from the labels, the roles are
+swapped and the pairs transposed. Either way a problem needs three things, all per row of ``left``:
+
+    value       Σ_j ω_ij ℓ(y_ij, s_ij)
+    slope       Σ_j ω_ij ℓ'(y_ij, s_ij) right_j
+    curvature   Σ_j ω_ij ℓ''(y_ij, s_ij) (direction_i · right_j) right_j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import csr_times_dense, pair_curvature_product, sampled_product
+from tagwise.losses import Loss
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
+from tagwise.problems.labels import TrainingLabels
+
+__all__ = ["AllPairs", "KnownPairs", "PairLoss", "label_side", "row_side"]
+
+# Scores made at a time where all pairs count: 2 MB of float32, so that a block stays in cache through its four passes.
+_BLOCK_SCORES = 1 << 19
+
+
+class PairLoss(Protocol):
+    """What the problems need; ``evaluate`` fixes the point at which slope and curvature are taken."""
+
+    def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Values per row of ``left`` (float64)."""
+        ...
+
+    def slope(self) -> np.ndarray:
+        """Shaped like ``left``."""
+        ...
+
+    def curvature(self, direction: np.ndarray) -> np.ndarray:
+        """Shaped like ``left``."""
+        ...
+
+
+class KnownPairs:
+    """Only the pairs stored in a CSR pattern count. Time O(nnz·k), memory O(nnz)."""
+
+    def __init__(self, weights: sp.csr_matrix, targets: np.ndarray, loss: Loss, *, n_threads: int = 1) -> None:
+        """``weights`` holds ω on the pattern; ``targets`` the labels there, in the loss's coding."""
+        self.weights, self.targets, self.loss, self.n_threads = weights, targets, loss, n_threads
+        # Rows for np.add.reduceat, which needs the starts of non-empty rows only.
+        self._filled = np.flatnonzero(np.diff(weights.indptr))
+
+    def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Σ_j ω ℓ per row."""
+        self._right = right
+        self._scores = sampled_product(self.weights, left, right, n_threads=self.n_threads)
+        values = self.weights.data * self.loss.value(self.targets, self._scores)
+        sums = np.zeros(len(left))
+        if len(self._filled):
+            sums[self._filled] = np.add.reduceat(values.astype(np.float64), self.weights.indptr[self._filled])
+        return sums
+
+    def slope(self) -> np.ndarray:
+        """Σ_j ω ℓ' right_j per row."""
+        values = self.weights.data * self.loss.first(self.targets, self._scores)
+        pattern = self.weights
+        matrix = sp.csr_matrix(
+            (values.astype(pattern.dtype, copy=False), pattern.indices, pattern.indptr), shape=pattern.shape
+        )
+        self._second = (pattern.data * self.loss.second(self.targets, self._scores)).astype(pattern.dtype, copy=False)
+        return csr_times_dense(matrix, self._right, n_threads=self.n_threads)
+
+    def curvature(self, direction: np.ndarray) -> np.ndarray:
+        """Σ_j ω ℓ'' (direction_i · right_j) right_j per row."""
+        return pair_curvature_product(self.weights, self._second, direction, self._right, n_threads=self.n_threads)
+
+
+class AllPairs:
+    """Every pair counts: positives are stored, negatives are all others. Scores are made and dropped block by block.
+
+    Time O(m·p·k) for m×p pairs, done by BLAS; memory one block of scores per thread.
+    """
+
+    def __init__(
+        self, positives: sp.csr_matrix, positive_weights: np.ndarray, loss: Loss, *, n_threads: int = 1
+    ) -> None:
+        """``positives`` (m×p) lists the pairs that are on; ``positive_weights`` their ω, in storage order."""
+        self.positives, self.loss, self.n_threads = positives, loss, n_threads
+        self.positive_weights = positive_weights.astype(positives.dtype)
+        self._blocks = even_chunks(positives.shape[0], max(1, _BLOCK_SCORES // positives.shape[1]))
+
+    def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Σ_j ω ℓ per row; the slope is made in the same pass, while the scores are at hand."""
+        self._left, self._right = left, right
+        values, self._slope = np.empty(len(left)), np.empty_like(left)
+
+        def block(start: int, stop: int) -> None:
+            scores, stored, rows, columns = self._scores(start, stop)
+            on = scores[rows, columns]
+            off, one = self._off(on), np.ones_like(on)
+            weights = self.positive_weights[stored]
+            value = self.loss.value(self._off(scores), scores).sum(axis=1, dtype=np.float64)
+            excess = weights * self.loss.value(one, on) - self.loss.value(off, on)
+            values[start:stop] = value + np.bincount(rows, weights=excess, minlength=stop - start)
+            first = self.loss.first(self._off(scores), scores)
+            first[rows, columns] = weights * self.loss.first(one, on)
+            np.matmul(first, right, out=self._slope[start:stop])
+
+        self._run(block)
+        return values
+
+    def slope(self) -> np.ndarray:
+        """Σ_j ω ℓ' right_j per row."""
+        return self._slope
+
+    def curvature(self, direction: np.ndarray) -> np.ndarray:
+        """Σ_j ω ℓ'' (direction_i · right_j) right_j per row."""
+        out = np.empty_like(direction)
+
+        def block(start: int, stop: int) -> None:
+            scores, stored, rows, columns = self._scores(start, stop)
+            on = scores[rows, columns]
+            second = self.loss.second(self._off(scores), scores)
+            second[rows, columns] = self.positive_weights[stored] * self.loss.second(np.ones_like(on), on)
+            second *= np.matmul(direction[start:stop], self._right.T, out=scores)
+            np.matmul(second, self._right, out=out[start:stop])
+
+        self._run(block)
+        return out
+
+    def _run(self, block: Callable[[int, int], None]) -> None:
+        with single_threaded_blas():
+            run_chunks(block, self._blocks, self.n_threads)
+
+    def _off(self, scores: np.ndarray) -> np.ndarray:
+        # A scalar in the scores' own type: a Python float would turn float32 scores into float64 in old numpy.
+        return scores.dtype.type(self.loss.negative)
+
+    def _scores(self, start: int, stop: int) -> tuple[np.ndarray, slice, np.ndarray, np.ndarray]:
+        """Scores of a block of rows, and where its positives lie: in storage, and by row and column of the block."""
+        indptr = self.positives.indptr
+        stored = slice(indptr[start], indptr[stop])
+        rows = np.repeat(np.arange(stop - start), np.diff(indptr[start : stop + 1]))
+        return self._left[start:stop] @ self._right.T, stored, rows, self.positives.indices[stored]
+
+
+def row_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
+    """The pairs seen from the rows: left is n×k, right L×k."""
+    if labels.observed is None:
+        weighted = labels.weighted_positives
+        return AllPairs(labels.positives, weighted.data, loss, n_threads=labels.n_threads)
+    return KnownPairs(*_weights_and_targets(labels, loss), loss, n_threads=labels.n_threads)
+
+
+def label_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
+    """The pairs seen from the labels: left is L×k, right n×k."""
+    if labels.observed is None:
+        weighted = sp.csr_matrix(labels.weighted_positives.T)
+        positives = sp.csr_matrix((np.ones_like(weighted.data), weighted.indices, weighted.indptr), weighted.shape)
+        return AllPairs(positives, weighted.data, loss, n_threads=labels.n_threads)
+    weights, targets = _weights_and_targets(labels, loss)
+    transposed = sp.csr_matrix(weights.T)
+    as_matrix = sp.csr_matrix((targets, weights.indices, weights.indptr), shape=weights.shape)
+    return KnownPairs(transposed, sp.csr_matrix(as_matrix.T).data, loss, n_threads=labels.n_threads)
+
+
+def _weights_and_targets(labels: TrainingLabels, loss: Loss) -> tuple[sp.csr_matrix, np.ndarray]:
+    """ω on Ω, and the coded labels there in the same storage order."""
+    weights = labels.observed_weights
+    # 1 on Ω, 2 on the positives in it: a sum, unlike a difference, never loses an entry to scipy's pruning of zeros.
+    on = sp.csr_matrix(labels.observed + labels.positives).data - 1
+    return weights, loss.targets(on).astype(weights.dtype)

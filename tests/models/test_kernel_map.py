@@ -1,0 +1,470 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics.pairwise import laplacian_kernel, pairwise_kernels
+from threadpoolctl import threadpool_limits
+
+import tagwise.models.kernel_map as kernel_map
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models.kernel_map import KernelMap, check_kernel_parameters
+
+PARAMETERS = {
+    "linear": {},
+    "rbf": {"gamma": 0.4},
+    "poly": {"gamma": 0.2, "degree": 2, "coef0": 0.5},
+}
+KERNELS = ["linear", "rbf", "poly", laplacian_kernel]
+
+
+def rows(seed=0, n=40, d=7):
+    return sp.random(n, d, 0.6, format="csr", random_state=seed)
+
+
+def build(X, kernel="rbf", **options):
+    if isinstance(kernel, str):
+        options = PARAMETERS[kernel] | options
+    return KernelMap.build(X, kernel=kernel, **{"random_state": 0} | options)
+
+
+def expected_kernel(A, B, kernel):
+    if not isinstance(kernel, str):
+        return kernel(A, B)
+    return pairwise_kernels(A, B, metric=kernel, **PARAMETERS[kernel])
+
+
+def limit_for(n, m, itemsize=8):
+    """Bytes that m landmarks take, as the documentation of memory_limit states them."""
+    return max(3 * 8 * m * m, 8 * m * m + itemsize * n * m)
+
+
+# ---------------------------------------------------------------------------------------------- the Gram-matrix method
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_inner_products_of_all_features_are_the_kernel(kernel, sparse):
+    X = rows() if sparse else rows().toarray()
+    mapped = build(X, kernel)
+    phi = mapped.features(X)
+    assert mapped.exact
+    assert sp.issparse(mapped.landmarks) == sparse
+    assert phi.shape == (40, mapped.projection.shape[1])
+    K = expected_kernel(X, X, kernel)
+    np.testing.assert_allclose(phi @ phi.T, K, atol=1e-9 * np.abs(K).max())
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 9999), st.sampled_from(KERNELS), st.integers(1, 30), st.integers(1, 6))
+def test_inner_products_are_the_kernel_for_any_rows(seed, kernel, n, d):
+    X = rows(seed, n, d)
+    if kernel == "linear" and X.nnz == 0:
+        return
+    phi = build(X, kernel).features(X)
+    K = expected_kernel(X, X, kernel)
+    np.testing.assert_allclose(phi @ phi.T, K, atol=1e-8 * np.abs(K).max())
+
+
+def test_linear_kernel_spans_the_rows():
+    """φφᵀ = XXᵀ with as many features as X has, and the same on rows that were not seen."""
+    X, new = rows(1), rows(2)
+    mapped = build(X, "linear")
+    assert mapped.projection.shape == (40, 7)
+    phi, phi_new = mapped.features(X), mapped.features(new)
+    np.testing.assert_allclose(phi @ phi.T, (X @ X.T).toarray(), atol=1e-10)
+    np.testing.assert_allclose(phi_new @ phi_new.T, (new @ new.T).toarray(), atol=1e-10)
+
+
+def test_ridge_on_linear_kernel_features_is_ridge_on_the_rows():
+    X, new = rows(3).toarray(), rows(4).toarray()
+    y = np.random.default_rng(0).standard_normal(40)
+    mapped = build(X, "linear")
+    phi = mapped.features(X)
+    w = np.linalg.solve(X.T @ X + 0.7 * np.eye(7), X.T @ y)
+    v = np.linalg.solve(phi.T @ phi + 0.7 * np.eye(phi.shape[1]), phi.T @ y)
+    np.testing.assert_allclose(mapped.features(new) @ v, new @ w, atol=1e-10)
+    assert np.linalg.norm(v) == pytest.approx(np.linalg.norm(w), rel=1e-10)
+
+
+def test_ridge_on_features_is_kernel_ridge():
+    """(K + λI)α = y: the weights' norm is that of the Hilbert space and the folded weights are α."""
+    X, new = rows(5), rows(6)
+    y = np.random.default_rng(0).standard_normal((40, 2))
+    mapped = build(X, "rbf")
+    K, K_new = expected_kernel(X, X, "rbf"), expected_kernel(new, X, "rbf")
+    phi = mapped.features(X)
+    W = np.linalg.solve(phi.T @ phi + 0.1 * np.eye(phi.shape[1]), phi.T @ y)
+    alpha = np.linalg.solve(K + 0.1 * np.eye(40), y)
+    np.testing.assert_allclose(mapped.fold(W), alpha, atol=1e-7)
+    np.testing.assert_allclose(mapped.features(new) @ W, K_new @ alpha, atol=1e-8)
+    np.testing.assert_allclose(np.diag(W.T @ W), np.diag(alpha.T @ K @ alpha), rtol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sparse_and_dense_rows_agree_in_every_mixture(kernel):
+    X, new = rows(7), rows(8, n=12)
+    from_sparse, from_dense = build(X, kernel), build(X.toarray(), kernel)
+    inner = [m.features(a) @ m.features(X).T for m in (from_sparse, from_dense) for a in (new, new.toarray())]
+    for other in inner[1:]:
+        np.testing.assert_allclose(other, inner[0], atol=1e-9)
+    np.testing.assert_allclose(from_sparse.kernel_rows(new.toarray()), from_dense.kernel_rows(new), atol=1e-12)
+
+
+def test_default_gamma_is_one_over_the_number_of_features():
+    X = rows()
+    for kernel in ("rbf", "poly"):
+        mapped = KernelMap.build(X, kernel=kernel, random_state=0)
+        assert mapped.gamma == 1 / 7
+        np.testing.assert_allclose(mapped.kernel_rows(X), pairwise_kernels(X, metric=kernel), atol=1e-12)
+    assert KernelMap.build(X, kernel="linear", random_state=0).gamma is None
+
+
+def test_any_input_of_check_features_is_taken():
+    X = rows()
+    whole = build(X).features(X)
+    np.testing.assert_allclose(np.abs(build(sp.coo_array(X)).features(sp.csc_array(X))), np.abs(whole), atol=1e-9)
+    counts = [[1, 0], [2, 3], [0, 1]]
+    assert build(counts, "linear").features(counts).dtype == np.float64
+
+
+# ---------------------------------------------------------------------------------------------- products with the map
+
+
+@pytest.mark.parametrize("block_values", [1, 100, 1 << 22])
+def test_blocks_of_any_size_give_the_same(block_values, monkeypatch):
+    X, new = rows(9), rows(10, n=23)
+    expected = expected_kernel(new, X, "poly")
+    monkeypatch.setattr(kernel_map, "_BLOCK_VALUES", block_values)
+    mapped = build(X, "poly")
+    np.testing.assert_allclose(mapped.kernel_rows(new), expected, rtol=1e-12)
+    np.testing.assert_allclose(mapped.features(new), expected @ mapped.projection, atol=1e-9)
+    np.testing.assert_allclose(mapped.embed(new, np.eye(40)), expected, rtol=1e-12)
+
+
+def test_folded_weights_on_the_kernel_are_weights_on_the_features():
+    X, new = rows(11), rows(12)
+    mapped = build(X, "rbf", memory_limit=limit_for(40, 15))
+    W = np.random.default_rng(0).standard_normal((mapped.projection.shape[1], 3))
+    dual = mapped.fold(W)
+    assert dual.shape == (15, 3)
+    scores = mapped.features(new) @ W
+    np.testing.assert_allclose(mapped.kernel_rows(new) @ dual, scores, atol=1e-9)
+    np.testing.assert_allclose(mapped.embed(new, dual), scores, atol=1e-9)
+
+
+def test_temporary_memory_of_products_is_a_few_blocks(monkeypatch):
+    monkeypatch.setattr(kernel_map, "_BLOCK_VALUES", 20_000)
+    X = np.random.default_rng(0).random((4000, 3))
+    mapped = build(X[:200])
+    dual = np.ones((200, 2))
+    mapped.embed(X[:10], dual)
+    tracemalloc.start()
+    mapped.embed(X, dual)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 4000 * 200 / 4  # a quarter of K(X, Z)
+
+
+# ---------------------------------------------------------------------------------------------- Nyström
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_agrees_with_nystroem_of_scikit_learn_on_the_same_landmarks(kernel, sparse):
+    X = rows(13, d=30) if sparse else rows(13, d=30).toarray()
+    mapped = build(X, kernel, memory_limit=limit_for(40, 12))
+    assert not mapped.exact
+    options = PARAMETERS[kernel] if isinstance(kernel, str) else {}
+    metric = kernel if isinstance(kernel, str) else "laplacian"
+    theirs = Nystroem(metric, n_components=12, random_state=0, **options).fit(mapped.landmarks).transform(X)
+    ours = mapped.features(X)
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", laplacian_kernel])
+def test_nystroem_error_falls_with_landmarks_and_ends_at_zero(kernel):
+    X = rows(14, n=60, d=10)
+    K = expected_kernel(X, X, kernel)
+    errors = []
+    for m in (10, 20, 40, 60):
+        of_seeds = []
+        for seed in range(5):
+            phi = build(X, kernel, memory_limit=limit_for(60, m), random_state=seed).features(X)
+            of_seeds.append(np.linalg.norm(phi @ phi.T - K))
+        errors.append(np.mean(of_seeds))
+    assert (np.diff(errors) < 0).all()
+    assert errors[0] > 1e-2
+    assert errors[-1] < 1e-9
+
+
+def test_nystroem_is_exact_on_the_landmarks():
+    mapped = build(rows(15), "rbf", memory_limit=limit_for(40, 11))
+    phi = mapped.features(mapped.landmarks)
+    np.testing.assert_allclose(phi @ phi.T, expected_kernel(mapped.landmarks, mapped.landmarks, "rbf"), atol=1e-10)
+
+
+def test_landmarks_are_distinct_training_rows_in_order():
+    X = np.arange(100.0)[:, None]
+    mapped = build(X, memory_limit=limit_for(100, 30))
+    chosen = mapped.landmarks[:, 0]
+    assert len(chosen) == 30
+    assert (np.diff(chosen) > 0).all()
+    assert np.isin(chosen, X[:, 0]).all()
+
+
+# ---------------------------------------------------------------------------------------------- memory_limit
+
+
+@given(st.integers(10, 200), st.integers(10, 200), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=30)
+def test_as_many_landmarks_as_the_memory_limit_allows(n, m, dtype):
+    X = np.random.default_rng(0).random((n, 2)).astype(dtype)
+    needed = limit_for(n, min(m, n), X.dtype.itemsize)
+    assert build(X, memory_limit=needed).landmarks.shape == (min(m, n), 2)
+    if 10 < m <= n:
+        fewer = build(X, memory_limit=needed - 1)
+        assert fewer.landmarks.shape == (m - 1, 2)
+        assert not fewer.exact
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_stays_within_its_memory_limit(dtype, monkeypatch):
+    monkeypatch.setattr(kernel_map, "_BLOCK_VALUES", 10_000)
+    X = np.random.default_rng(0).standard_normal((1000, 20)).astype(dtype)
+    for limit in (3e6, 10e6, 24e6):
+        build(X[:10]).features(X[:10])
+        tracemalloc.start()
+        build(X, memory_limit=limit).features(X)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert 0.6 * limit < peak < limit + 1e6
+
+
+def test_too_small_a_memory_limit_says_what_is_needed():
+    needed = limit_for(40, 10)
+    with pytest.raises(InvalidInputError, match=rf"memory_limit=.* too little .* at least {needed:,} \(10 landmarks\)"):
+        build(rows(), memory_limit=needed - 1)
+    assert build(rows(), memory_limit=needed).landmarks.shape[0] == 10
+
+
+def test_very_few_rows_are_all_landmarks_or_an_error():
+    X = rows(n=3)
+    assert build(X, memory_limit=limit_for(3, 3)).exact
+    with pytest.raises(InvalidInputError, match=r"memory_limit.*3 landmarks"):
+        build(X, memory_limit=limit_for(3, 3) - 1)
+
+
+def test_one_row_is_enough():
+    mapped = build(np.array([[3.0, 4.0]]), "linear")
+    np.testing.assert_allclose(np.abs(mapped.features([[3.0, 4.0], [6.0, 8.0]])), [[5.0], [10.0]])
+
+
+# ---------------------------------------------------------------------------------------------- determinism, types
+
+
+def test_the_seed_decides_the_landmarks():
+    X, limit = rows(16, n=200), limit_for(200, 20)
+    first, again, other = (build(X, memory_limit=limit, random_state=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.projection, again.projection)
+    np.testing.assert_array_equal(first.features(X), again.features(X))
+    assert (first.landmarks != again.landmarks).nnz == 0
+    assert (first.landmarks != other.landmarks).nnz > 0
+
+
+def test_an_exact_map_leaves_the_random_state_alone():
+    rng = np.random.RandomState(0)
+    build(rows(), random_state=rng)
+    assert rng.randint(1 << 30) == np.random.RandomState(0).randint(1 << 30)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_bits_do_not_depend_on_the_threads_of_blas(kernel):
+    X = np.random.default_rng(0).standard_normal((300, 40))
+    results = []
+    for threads in (1, 4):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            mapped = build(X, kernel)
+            W = np.linspace(-1, 1, 2 * mapped.projection.shape[1]).reshape(-1, 2)
+            dual = mapped.fold(W)
+            results.append((mapped.projection, mapped.features(X), mapped.kernel_rows(X), dual, mapped.embed(X, dual)))
+    for one, four in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, four)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_float32_stays_float32_and_is_computed_in_float64(sparse):
+    X = rows(17).astype(np.float32)
+    X = X if sparse else X.toarray()
+    mapped = build(X)
+    assert mapped.landmarks.dtype == np.float32
+    assert mapped.projection.dtype == np.float64
+    phi, W = mapped.features(X.astype(np.float64)), np.ones((mapped.projection.shape[1], 2), dtype=np.float32)
+    assert {a.dtype for a in (phi, mapped.kernel_rows(X), mapped.fold(W), mapped.embed(X, mapped.fold(W)))} == {W.dtype}
+    wide = build(X.astype(np.float64))
+    np.testing.assert_array_equal(mapped.projection, wide.projection)
+    np.testing.assert_array_equal(phi, wide.features(X.astype(np.float64)).astype(np.float32))
+
+
+def test_float32_keeps_what_tells_the_rows_of_a_flat_kernel_apart():
+    """All values lie within 1e-4 of 1; the differences must survive to single precision nevertheless."""
+    X = np.random.default_rng(0).random((80, 100)).astype(np.float32)
+    phi = build(X, gamma=1e-6).features(X).astype(np.float64)
+    K = pairwise_kernels(X.astype(np.float64), metric="rbf", gamma=1e-6)
+    centre = np.eye(80) - 1 / 80
+    np.testing.assert_allclose(centre @ phi @ phi.T @ centre, centre @ K @ centre, atol=1e-5 * np.ptp(K))
+
+
+def test_duplicated_and_dependent_rows_drop_features_not_accuracy():
+    X = sp.vstack([rows(18, n=15), rows(18, n=15), rows(18, n=15)[:4]]).tocsr()
+    mapped = build(X, "rbf")
+    distinct = len(np.unique(X.toarray(), axis=0))
+    assert mapped.projection.shape == (34, distinct)
+    phi = mapped.features(X)
+    np.testing.assert_allclose(phi @ phi.T, expected_kernel(X, X, "rbf"), atol=1e-10)
+    np.testing.assert_array_equal(phi[:15], phi[15:30])
+
+
+def test_a_function_that_returns_float32_has_its_rounding_dropped():
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    mapped = build(X, lambda A, B: (A @ B.T).astype(np.float32))
+    assert mapped.projection.shape == (50, 4)
+    assert np.abs(mapped.projection).max() < 10
+
+
+def test_a_function_may_return_whole_numbers():
+    X = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    phi = build(X, lambda A, B: (A @ B.T).astype(int)).features(X)
+    np.testing.assert_allclose(phi @ phi.T, X @ X.T, atol=1e-12)
+
+
+def test_a_map_does_not_follow_changes_of_the_rows():
+    X = rows(19).toarray()
+    mapped, new = build(X), rows(20)
+    before = mapped.features(new)
+    X[:] = 0
+    np.testing.assert_array_equal(mapped.features(new), before)
+
+
+# ---------------------------------------------------------------------------------------------- bad input
+
+GOOD = {"kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0, "memory_limit": 1000}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("kernel", "gaussian", InvalidInputError),
+        ("kernel", None, InvalidTypeError),
+        ("kernel", 3, InvalidTypeError),
+        ("gamma", 0, InvalidInputError),
+        ("gamma", -1.0, InvalidInputError),
+        ("gamma", np.nan, InvalidInputError),
+        ("gamma", "scale", InvalidTypeError),
+        ("degree", 0, InvalidInputError),
+        ("degree", 2.5, InvalidTypeError),
+        ("coef0", -0.1, InvalidInputError),
+        ("coef0", np.inf, InvalidInputError),
+        ("coef0", "1", InvalidTypeError),
+        ("memory_limit", 0, InvalidInputError),
+        ("memory_limit", "1GB", InvalidTypeError),
+    ],
+)
+def test_bad_parameters_are_named(name, value, error):
+    check_kernel_parameters(**GOOD)
+    with pytest.raises(error, match=name):
+        check_kernel_parameters(**GOOD | {name: value})
+    with pytest.raises(error, match=name):
+        KernelMap.build(rows(), **GOOD | {name: value}, random_state=0)
+
+
+@pytest.mark.parametrize("seed", ["x", -1])
+def test_bad_random_state(seed):
+    with pytest.raises(InvalidInputError, match="random_state"):
+        build(rows(), memory_limit=limit_for(40, 12), random_state=seed)
+
+
+def bad_shape(A, B):
+    return np.ones((B.shape[0], A.shape[0] + 1))
+
+
+def one_number(A, B):
+    return 1.0
+
+
+def not_finite(A, B):
+    return np.full((A.shape[0], B.shape[0]), np.nan)
+
+
+def not_symmetric(A, B):
+    return A[:, :1] @ np.ones((1, B.shape[0]))
+
+
+def indefinite(A, B):
+    return (A @ B.T) - 0.5 * pairwise_kernels(A, B, metric="rbf")
+
+
+def negative(A, B):
+    return -(A @ B.T)
+
+
+def complex_values(A, B):
+    return (A @ B.T) * 1j
+
+
+def sparse_result(A, B):
+    return sp.csr_matrix(A @ B.T)
+
+
+def nothing(A, B):
+    return np.zeros((A.shape[0], B.shape[0]))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "message"),
+    [
+        (bad_shape, InvalidInputError, r"kernel=bad_shape must return an array of shape \(40, 40\).*found \(40, 41\)"),
+        (one_number, InvalidInputError, r"kernel=one_number must return .* found \(\)"),
+        (not_finite, InvalidInputError, "kernel=not_finite gave NaN or infinity"),
+        (not_symmetric, InvalidInputError, "kernel=not_symmetric is not symmetric"),
+        (indefinite, InvalidInputError, "kernel=indefinite is not positive semi-definite.*eigenvalue -"),
+        (negative, InvalidInputError, "kernel=negative is not positive semi-definite"),
+        (complex_values, InvalidTypeError, "kernel=complex_values must return an array of real numbers.*complex"),
+        (sparse_result, InvalidTypeError, "kernel=sparse_result must return an array of real numbers.*object"),
+        (nothing, InvalidInputError, "kernel=nothing is 0 for every pair"),
+    ],
+)
+def test_functions_that_are_no_kernels(kernel, error, message):
+    with pytest.raises(error, match=message):
+        build(rows().toarray(), kernel)
+
+
+def test_rows_of_zeros_have_no_linear_kernel():
+    with pytest.raises(InvalidInputError, match="kernel='linear' is 0 for every pair of rows of X"):
+        build(sp.csr_matrix((12, 3)), "linear")
+
+
+def test_overflow_of_a_kernel_is_an_error():
+    with pytest.raises(InvalidInputError, match="kernel='poly' gave NaN or infinity"):
+        build(rows().toarray() * 1e100, "poly", degree=9)
+
+
+def test_a_function_is_checked_on_new_rows_too():
+    def finite_on_training_rows(A, B):
+        return np.where(A[:, :1] > 5, np.inf, pairwise_kernels(A, B, metric="rbf"))
+
+    mapped = build(rows().toarray(), finite_on_training_rows)
+    with pytest.raises(InvalidInputError, match="kernel=finite_on_training_rows gave NaN or infinity"):
+        mapped.features(np.full((2, 7), 6.0))
+
+
+def test_rows_with_other_features_are_refused():
+    mapped = build(rows())
+    for method in (mapped.features, mapped.kernel_rows, lambda X: mapped.embed(X, np.ones((40, 1)))):
+        with pytest.raises(InvalidInputError, match="X has 3 features"):
+            method(np.ones((2, 3)))
+    with pytest.raises(InvalidInputError, match="X contains NaN"):
+        build(np.full((20, 2), np.nan))
