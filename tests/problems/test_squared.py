@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import two_way
+from tagwise.losses import get_loss
+from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.problems.squared import FeatureBlock, SquaredTerms
 
@@ -24,9 +26,8 @@ class Problem:
         self.weight = rng.uniform(0.5, 4, L) if weighted else None
         if weighted:
             self.omega = self.omega * np.where(self.Y > 0, self.weight, 1)
-        self.terms = SquaredTerms.build(
-            sp.csr_matrix(self.Y), sp.csr_matrix(mask) if masked else None, self.weight, n_threads=1
-        )
+        self.labels = TrainingLabels.build(sp.csr_matrix(self.Y), sp.csr_matrix(mask) if masked else None, self.weight)
+        self.terms = SquaredTerms.build(self.labels)
         self.W, self.H = rng.standard_normal((D, K)), rng.standard_normal((L, K))
         self.b = rng.standard_normal(L)
 
@@ -84,43 +85,13 @@ def test_labels_are_solved_to_the_minimum(problem, fit_intercept):
         np.testing.assert_array_equal(solved.intercept, 0)
 
 
-def test_base_rates_are_the_best_constants(problem):
-    p = problem
-    rates = p.terms.base_rates()
-    zero = np.zeros((D, K))
-    best = p.loss(zero, p.H, rates)
-    for label in range(L):
-        for move in (-1e-3, 1e-3):
-            moved = rates.copy()
-            moved[label] += move
-            assert p.loss(zero, p.H, moved) > best
-
-
-def test_slope_is_the_derivative_in_the_scores(problem):
-    p = problem
-    slope, row = p.terms.slope_at(p.b)
-    dense = slope.matrix.toarray() + (0 if row is None else row)
-    np.testing.assert_allclose(dense, p.omega * (p.b - p.Y))
-
-
 def test_spectral_start_spans_the_top_singular_vectors_of_the_gradient(problem):
     p = problem
     p.X = p.X @ np.diag(0.3 ** np.arange(D))  # singular values that fall fast, so that the top ones are well defined
-    slope, row = p.terms.slope_at(p.terms.base_rates())
+    slope, row = p.labels.slope_at(get_loss("squared"), p.labels.rates())
     dense = slope.matrix.toarray() + (0 if row is None else row)
     H = spectral_start(two_way(p.X), slope, row, 2, np.random.RandomState(0), np.dtype(np.float64))
     np.testing.assert_allclose(H.T @ H, np.eye(2), atol=1e-12)
     values = np.linalg.svd(p.X.T @ dense, compute_uv=False)
     captured = np.linalg.norm(p.X.T @ dense @ H) ** 2
     assert captured > 0.9999 * np.sum(values[:2] ** 2)
-
-
-def test_labels_of_which_nothing_is_known():
-    mask = np.ones((N, L))
-    mask[:, [1, 4]] = 0
-    labels = sp.csr_matrix(np.eye(N, L))
-    terms = SquaredTerms.build(labels, sp.csr_matrix(mask), None, n_threads=1)
-    np.testing.assert_array_equal(terms.unknown_labels(), [1, 4])
-    assert terms.base_rates()[1] == 0
-    full = SquaredTerms.build(labels, None, None, n_threads=1)
-    assert len(full.unknown_labels()) == 0

@@ -94,9 +94,7 @@ def test_together_is_the_same_as_alone(loss):
 
 def test_the_value_never_rises():
     problem = classifiers("logistic", 5)
-    values = []
-    for steps in range(1, 8):
-        values.append(tron(problem, np.full((5, 5), 20.0), tol=0, max_iter=steps, inner=per_row).value)
+    values = [tron(problem, np.full((5, 5), 20.0), tol=0, max_iter=steps, inner=per_row).value for steps in range(1, 8)]
     assert (np.diff(np.concatenate(values, axis=1), axis=1) <= 1e-9).all()
 
 

@@ -19,8 +19,8 @@ from tagwise.solvers.tron import tron
 
 __all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", "alternation_for"]
 
-# Steps per round are few, because each round's other half is about to change: on bibtex, 20 label steps to a gradient of
-# 0.001 take three times as long as these and end at the same precision.
+# Steps per round are few, because each round's other half is about to change: on bibtex, 20 label steps to a gradient
+# of 0.001 take three times as long as these and end at the same precision.
 _FEATURE_STEPS = 1
 _LABEL_STEPS = 3
 _LABEL_PRODUCTS = 20

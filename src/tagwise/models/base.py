@@ -68,6 +68,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise for constructor arguments that cannot be used; called before any work starts."""
 
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        """The arrays that a folder of this model holds; overridden where they depend on the parameters."""
+        return self._saved_arrays
+
     def _check_restored(self) -> None:
         """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
 
@@ -229,7 +233,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             ModelRecord(
                 class_name=type(self).__name__,
                 parameters=_storable(self.get_params(deep=False)),
-                tensors={name: getattr(self, name) for name in self._saved_arrays},
+                tensors={name: getattr(self, name) for name in self._fitted_arrays()},
                 values=values,
                 label_names=names,
             ),

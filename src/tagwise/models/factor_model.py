@@ -11,7 +11,10 @@ from tagwise.kernels import csr_times_dense, rows_times, squared_row_norms, top_
 from tagwise.models.base import MultiLabelModel
 from tagwise.parallel import single_threaded_blas, thread_count
 
-__all__ = ["FactorModel", "unit_rows"]
+__all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows"]
+
+# A label of which nothing is known must rank below every other, yet stay a finite number.
+LOWEST_SCORE = -1e30
 
 
 def unit_rows(X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix | np.ndarray:
@@ -38,9 +41,13 @@ class FactorModel(MultiLabelModel):
     intercept_: np.ndarray
 
     def _check_restored(self) -> None:
+        self._check_factors(self.n_features_in_)
+
+    def _check_factors(self, n_rows: int) -> None:
+        """Raise ValueError unless W (``n_rows``×k), H (L×k) and b (L) fit together."""
         W, H, b = self.feature_factors_, self.label_factors_, self.intercept_
         rank = W.shape[1] if W.ndim == 2 else -1
-        expected = ((self.n_features_in_, rank), (self.n_labels_, rank), (self.n_labels_,))
+        expected = ((n_rows, rank), (self.n_labels_, rank), (self.n_labels_,))
         if (W.shape, H.shape, b.shape) != expected:
             raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
         if any(array.dtype != W.dtype or array.dtype.kind != "f" for array in (W, H, b)):

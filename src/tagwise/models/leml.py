@@ -9,23 +9,23 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from tagwise.exceptions import ConvergenceWarning, TagwiseWarning
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.kernels import TwoWayMatrix, two_way
 from tagwise.losses import Loss, get_loss
 from tagwise.models.alternation import Factors, alternation_for
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.early_stopping import ValidationRows, hold_out
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows
+from tagwise.models.kernel_map import Kernel, KernelMap, check_kernel_parameters
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.solvers.inner import whole
-from tagwise.validation import check_integer, check_real
+from tagwise.solvers.reduced_rank import reduced_rank_ridge
+from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["LEML"]
-
-# A label of which nothing is known must rank below every other, yet stay a finite number.
-_LOWEST_SCORE = -1e30
 
 
 class LEML(FactorModel):
@@ -33,19 +33,20 @@ class LEML(FactorModel):
 
     Minimises over W (d×k), H (L×k) and an unpenalised intercept b (L)
 
-    .. math:: \sum_{(i,j)\in\Omega} \omega_{ij}\,\tfrac12 (Y_{ij} - x_i^\top W h_j - b_j)^2
+    .. math:: \sum_{(i,j)\in\Omega} \omega_{ij}\,\ell(Y_{ij},\; x_i^\top W h_j + b_j)
               + \tfrac\lambda2 (\|W\|_F^2 + \|H\|_F^2),
 
-    whose penalty is the trace norm of Z = WHᵀ in factored form. Each round solves W by a few steps of conjugate
-    gradients and then H and b exactly.
+    whose penalty is the trace norm of Z = WHᵀ in factored form.
 
     Parameters
     ----------
     rank : int
         k. More than min(d, L) is clipped with a warning.
-    loss : {"squared"}
+    loss : {"squared", "logistic", "squared_hinge"}
+        ℓ: ½(y − s)² with labels 0/1; log(1 + e^{−ys}) and max(0, 1 − ys)² with labels −1/+1. Squared is by far the
+        fastest; where few labels are known, logistic often ranks better.
     reg : float
-        λ > 0.
+        λ > 0 (≥ 0 for the closed form).
     max_iter : int
         Rounds at the most.
     positive_weight : float, array (L,) or "propensity"
@@ -55,36 +56,63 @@ class LEML(FactorModel):
         Whether b is learnt (else 0).
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
+    solver : {"alternating", "closed_form"}
+        "closed_form" solves squared loss with all labels known exactly, with the penalty ½λ‖Z‖²_F in place of the trace
+        norm (reduced-rank ridge regression; at λ = 0 Claim 1 of the paper, which is CPLST). For min(n, d) up to some
+        thousands.
+    init : {"spectral", "random"}
+        Where H starts: the top right singular vectors of the loss's gradient at W = 0, or Gaussian noise. The spectral
+        start reaches the same objective in fewer rounds.
+    kernel : {None, "linear", "rbf", "poly"} or callable
+        A kernel model: f_j(x) = Σ_t K(x, x_t) (…). The Gram matrix of all rows while it fits ``memory_limit``, else
+        Nyström features on as many random landmarks as fit. "linear" gives the model without a kernel.
+    gamma, degree, coef0 : float or None, int, float
+        Of "rbf" and "poly", as in scikit-learn. For unit-length rows a gamma near 1 is a good first try.
+    memory_limit : float
+        Bytes that the kernel's or the closed form's dense matrices may take.
+    early_stopping : bool
+        Hold rows out, stop when their nDCG@5 has not risen for ``patience`` rounds, and keep the best round.
+    validation_fraction : float
+        Share of the rows held out for early stopping; labels with few rows stay in training.
+    patience : int
+    warm_start : bool
+        Start from the factors of the last fit, which must have had the same features, labels and rank.
     inner_iter : int
-        Steps of conjugate gradients per round at the most. A few are better than many: solving W to the end in early
-        rounds fits the training labels closer and ranks unseen rows worse at the same λ.
+        Steps of conjugate gradients per Newton step of W at the most. A few are better than many: solving W to the end
+        in early rounds fits the training labels closer and ranks unseen rows worse at the same λ.
     tol : float
-        The fit has converged when the Newton decrement of W (the fall of the objective along its step; H and b are at
-        their exact minimum) is at most ``tol`` times that of the first round. Unlike a gradient norm it does not change
-        when a factor moves from W to H. The default stops before the training labels are fitted too closely.
+        The fit has converged when a round's step in W lowers the objective by at most ``tol`` times what the first
+        round's did. Unlike a gradient norm this does not change when a factor moves from W to H. The default stops
+        before the training labels are fitted too closely.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, RandomState or None
-        Seeds the randomised start.
+        Seeds the start, the landmarks and the held-out rows.
     verbose : int
         1 shows progress on standard error.
 
     Attributes
     ----------
     feature_factors_ : array (d, k)
-        W.
+        W. With a kernel: the coefficients of the landmarks (m, k).
     label_factors_ : array (L, k)
         H. The factor of a label without a known entry is zero and its score below all others.
     intercept_ : array (L,)
-        b − ½: scores are centred, so that 0 is the border between off and on.
+        b, less ½ for squared loss: scores are centred, so that 0 is the border between off and on.
+    landmarks_ : CSR or array (m, d)
+        Only with a kernel.
     objective_, history_, n_iter_
-        Objective after each round; the same with seconds and Newton decrement; number of rounds.
+        Objective after each round; the same with seconds, the fall by the step in W and, with early stopping, the
+        validation score; number of rounds.
 
     Notes
     -----
-    The start is H = the top right singular vectors of the loss's gradient at W = 0. With nnz(X) stored features and all
-    labels known, a step costs O((nnz X + nnz Y)k + (n + L)k²); with a mask, O((nnz X + |Ω|)k) for W and
-    O(|Ω|k² + Lk³) for H. Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k). n×L is never allocated.
+    Squared loss: W by conjugate gradients, H and b exactly. Other losses: trust-region Newton for both. With all labels
+    known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the others, which
+    stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k), and H costs O(|Ω|k² + Lk³) for squared loss.
+    Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
+
+    There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
 
     Examples
     --------
@@ -97,7 +125,9 @@ class LEML(FactorModel):
     True
     """
 
-    _saved_values: ClassVar[tuple[str, ...]] = ("rank_",)
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_")
+
+    landmarks_: sp.csr_matrix | np.ndarray
 
     def __init__(
         self,
@@ -108,6 +138,17 @@ class LEML(FactorModel):
         positive_weight: PositiveWeight = 1.0,
         fit_intercept: bool = True,
         normalize: bool = True,
+        solver: str = "alternating",
+        init: str = "spectral",
+        kernel: Kernel | None = None,
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        memory_limit: float = 2**28,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 2,
+        warm_start: bool = False,
         inner_iter: int = 5,
         tol: float = 1e-2,
         n_jobs: int | None = None,
@@ -121,72 +162,193 @@ class LEML(FactorModel):
         self.positive_weight = positive_weight
         self.fit_intercept = fit_intercept
         self.normalize = normalize
+        self.solver = solver
+        self.init = init
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.memory_limit = memory_limit
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.warm_start = warm_start
         self.inner_iter = inner_iter
         self.tol = tol
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
+    # ------------------------------------------------------------------ parameters
+
     def _check_parameters(self) -> None:
         check_integer(self.rank, "rank", minimum=1)
         get_loss(self.loss)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
+        check_choice(self.solver, "solver", ("alternating", "closed_form"))
+        check_choice(self.init, "init", ("spectral", "random"))
+        check_real(self.reg, "reg", minimum=0, open_minimum=self.solver == "alternating")
         check_integer(self.max_iter, "max_iter", minimum=1)
         check_integer(self.inner_iter, "inner_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
+        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        if self.kernel is not None:
+            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0, self.memory_limit)
+        if self.early_stopping:
+            check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.9, open_minimum=True)
+            check_integer(self.patience, "patience", minimum=1)
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.solver == "closed_form":
+            unsuitable = [
+                ("loss", self.loss != "squared", "squared"),
+                ("positive_weight", not np.array_equal(self.positive_weight, 1), "1"),
+                ("early_stopping", self.early_stopping, "False"),
+                ("warm_start", self.warm_start, "False"),
+            ]
+            for name, wrong, needed in unsuitable:
+                if wrong:
+                    raise InvalidInputError(
+                        f'solver="closed_form" needs {name}={needed}; found {getattr(self, name)!r}. '
+                        'Use solver="alternating".'
+                    )
+        if self.warm_start and self.kernel is not None:
+            raise InvalidInputError("warm_start cannot go on from a kernel model: the features of a fit are its own.")
+
+    def _iterations(self) -> int:
+        return 1 if self.solver == "closed_form" else self.max_iter
+
+    # ------------------------------------------------------------------ fit
 
     def _fit(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        threads = thread_count(self.n_jobs)
+        rows = unit_rows(X) if self.normalize else X
+        kernel_map = self._kernel_map(rows)
+        if kernel_map is not None:
+            rows = kernel_map.features(rows)
+        self.gamma_ = None if kernel_map is None else kernel_map.gamma
+        rank = self._usable_rank(rows.shape[1], Y.shape[1])
+        if self.solver == "closed_form":
+            factors = self._solve_closed_form(rows, Y, observed, rank, progress)
+        else:
+            factors = self._alternate(rows, Y, observed, rank, progress, threads)
+        W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
+        self.rank_ = rank
+        self.feature_factors_, self.label_factors_ = (
+            W.astype(X.dtype, copy=False),
+            factors.H.astype(X.dtype, copy=False),
+        )
+        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(X.dtype)
+        if kernel_map is not None:
+            self.landmarks_ = kernel_map.landmarks
+
+    def _alternate(
         self,
         X: sp.csr_matrix | np.ndarray,
         Y: sp.csr_matrix,
         observed: sp.csr_matrix | None,
+        rank: int,
         progress: FitProgress,
-    ) -> None:
-        threads = thread_count(self.n_jobs)
-        weight = resolve_positive_weight(self.positive_weight, Y, observed)
+        threads: int,
+    ) -> Factors:
         loss = get_loss(self.loss)
-        self.rank_ = self._usable_rank(X.shape[1], Y.shape[1])
-        features = two_way(unit_rows(X) if self.normalize else X, n_threads=threads)
+        held: ValidationRows | None = None
+        if self.early_stopping:
+            X, Y, observed, held = hold_out(
+                X,
+                Y,
+                observed,
+                self.validation_fraction,
+                self.random_state,
+                patience=self.patience,
+                n_threads=threads,
+            )
+        weight = resolve_positive_weight(self.positive_weight, Y, observed)
+        features = two_way(X, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
         alternation = alternation_for(
             loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
         )
-        factors = self._start(loss, features, labels, X.dtype)
+        factors = self._start(loss, features, labels, rank, X.dtype)
 
-        first, converged = 0.0, False
+        first, ended = 0.0, False
         for _ in range(self.max_iter):
-            decrement = alternation.step_features(factors)
+            fall = alternation.step_features(factors)
             value = alternation.step_labels(factors)
             objective = value + 0.5 * self.reg * whole(factors.W, factors.W).item()
-            first = first or decrement
-            converged = decrement <= self.tol * first
-            if progress.step(objective, decrement=decrement) or converged:
+            more = {} if held is None else {"validation": held.score(factors)}
+            first = first or fall
+            ended = fall <= self.tol * first or (held is not None and held.exhausted)
+            if progress.step(objective, fall=fall, **more) or ended:
                 break
 
-        if not converged and not progress.stopped:
+        if not ended and not progress.stopped:
             warnings.warn(
                 f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
-                f"{decrement / first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
+                f"{fall / first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
+        if held is not None and held.best is not None:
+            factors = held.best
         unknown = labels.unknown_labels()
         factors.H[unknown] = 0
-        factors.b[unknown] = _LOWEST_SCORE
-        self.feature_factors_, self.label_factors_ = factors.W, factors.H
-        self.intercept_ = (factors.b - loss.threshold).astype(X.dtype)
+        factors.b[unknown] = LOWEST_SCORE
+        return factors
 
-    def _start(self, loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, dtype: np.dtype) -> Factors:
-        """W = 0, the best constant scores as b, and H where the loss falls fastest."""
-        n_labels = labels.shape[1]
-        b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(n_labels)
-        slope, row = labels.slope_at(loss, b)
-        H = spectral_start(X, slope, row, self.rank_, check_random_state(self.random_state), dtype)
-        rows, features = X.shape
+    def _start(self, loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, rank: int, dtype: np.dtype) -> Factors:
+        """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
+        n_rows, n_features = X.shape
+        b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
+        if self.warm_start and hasattr(self, "feature_factors_"):
+            return self._warm(loss, X, b, rank, dtype)
+        rng = check_random_state(self.random_state)
+        if self.init == "spectral":
+            slope, row = labels.slope_at(loss, b)
+            H = spectral_start(X, slope, row, rank, rng, dtype)
+        else:
+            H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
+        return Factors(W=np.zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
+
+    def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, rank: int, dtype: np.dtype) -> Factors:
+        W, H = self.feature_factors_, self.label_factors_
+        expected = ((X.shape[1], rank), (len(b), rank))
+        if (W.shape, H.shape) != expected:
+            raise InvalidInputError(
+                f"warm_start needs the features, labels and rank of the last fit: its factors are {W.shape} and "
+                f"{H.shape} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit a new model."
+            )
+        known = self.intercept_ > LOWEST_SCORE / 2
+        W = W.astype(dtype)
         return Factors(
-            W=np.zeros((features, self.rank_), dtype=dtype), A=np.zeros((rows, self.rank_), dtype=dtype), H=H, b=b
+            W=W, A=X.times(W), H=H.astype(dtype), b=np.where(known, self.intercept_ + loss.threshold, b).astype(float)
         )
+
+    def _solve_closed_form(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        rank: int,
+        progress: FitProgress,
+    ) -> Factors:
+        if observed is not None:
+            raise InvalidInputError(
+                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
+            )
+        W, H, b = reduced_rank_ridge(
+            X, Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
+        )
+        A = np.asarray(X @ W)
+        # ‖Y − S‖² from k×k matrices: H has orthonormal columns, so ‖AHᵀ‖ = ‖A‖ and ‖Z‖ = ‖W‖.
+        against_labels = float(np.sum(A * np.asarray(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)
+        squared_scores = float(np.sum(A**2)) + 2 * float(A.sum(axis=0) @ (H.T @ b)) + len(A) * float(b @ b)
+        loss = 0.5 * (Y.nnz - 2 * against_labels + squared_scores)
+        progress.step(loss + 0.5 * self.reg * float(np.sum(W**2)))
+        return Factors(W=W, A=A, H=H, b=b)
 
     def _usable_rank(self, n_features: int, n_labels: int) -> int:
         largest = min(n_features, n_labels)
@@ -197,3 +359,37 @@ class LEML(FactorModel):
                 stacklevel=4,
             )
         return min(self.rank, largest)
+
+    # ------------------------------------------------------------------ kernels
+
+    def _kernel_map(self, rows: sp.csr_matrix | np.ndarray) -> KernelMap | None:
+        if self.kernel is None:
+            return None
+        return KernelMap.build(
+            rows,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            memory_limit=self.memory_limit,
+            random_state=self.random_state,
+        )
+
+    def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        if self.kernel is None:
+            return super()._embed(X)
+        kernel_map = KernelMap(
+            self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)), exact=True
+        )
+        return kernel_map.embed(unit_rows(X) if self.normalize else X, self.feature_factors_)
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        return self._saved_arrays if self.kernel is None else (*self._saved_arrays, "landmarks_")
+
+    def _check_restored(self) -> None:
+        if self.kernel is None:
+            self._check_factors(self.n_features_in_)
+            return
+        if self.landmarks_.ndim != 2 or self.landmarks_.shape[1] != self.n_features_in_:
+            raise ValueError(f"landmarks of shape {self.landmarks_.shape} for {self.n_features_in_} features")
+        self._check_factors(self.landmarks_.shape[0])

@@ -55,12 +55,12 @@ def load(path: str | PathLike[str]) -> Any:
 def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLabelModel:
     accepted = set(inspect.signature(model_class.__init__).parameters) - {"self"}
     _require_same("parameters", set(record.parameters), accepted)
-    _require_same("tensors", set(record.tensors), set(model_class._saved_arrays))
     common = {"n_features_in_", "n_labels_", "history_", "output_format"}
     _require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model_class._saved_values))
 
     model = model_class(**record.parameters)
     model._check_parameters()
+    _require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
     for name, tensor in record.tensors.items():
         setattr(model, name, tensor)
     for name in model_class._saved_values:

@@ -39,8 +39,10 @@ def spectral_start(
             product += (row @ H).astype(product.dtype)
         return product
 
-    features = X.shape[1]
-    H = label_side(X.times(rng.standard_normal((features, rank)).astype(dtype)))
+    # Noise on the rows, not on the features: features rotated by an orthogonal map (those of a linear kernel, say) then
+    # start, and end, at the same model.
+    noise = rng.standard_normal((X.shape[0], rank)).astype(dtype)
+    H = label_side(X.times(X.transposed_times(noise)))
     with single_threaded_blas():
         for _ in range(_POWER_ROUNDS):
             basis = np.ascontiguousarray(np.linalg.qr(H)[0], dtype=dtype)

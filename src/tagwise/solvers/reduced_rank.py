@@ -1,0 +1,106 @@
+"""Reduced-rank ridge regression in closed form: the best matrix of rank k for squared loss, all labels known."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.parallel import single_threaded_blas
+
+__all__ = ["reduced_rank_ridge"]
+
+
+def reduced_rank_ridge(
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    rank: int,
+    reg: float,
+    *,
+    fit_intercept: bool,
+    memory_limit: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Minimise ½‖Y − XZ − 1bᵀ‖² + ½λ‖Z‖²_F over Z of rank at most k, exactly.
+
+    With X = UΣVᵀ (columns centred where there is an intercept), the minimiser is
+
+    .. math:: Z = V(\Sigma^2 + \lambda)^{-1/2} M_k, \qquad M = (\Sigma^2 + \lambda)^{-1/2} V^\top X^\top Y,
+
+    M_k the best rank-k approximation of M. For λ = 0 this is Claim 1 of LEML, and CPLST's solution.
+
+    Parameters
+    ----------
+    X : CSR or array (n, d)
+    Y : CSR (n, L)
+    rank : int
+    reg : float
+        λ ≥ 0. At 0, directions of X with singular values below rounding are left out (the pseudo-inverse).
+    fit_intercept : bool
+    memory_limit : float
+        Bytes for the dense matrices; a problem that needs more is refused.
+
+    Returns
+    -------
+    W (d, k), H (L, k) with orthonormal columns, Z = WHᵀ; b (L). float64.
+
+    Notes
+    -----
+    Time O(m³ + mL·min(m, L)) and memory O(m² + mL) with m = min(n, d): for problems where the smaller side of X has
+    some thousands at the most.
+    """
+    n_rows, n_features = X.shape
+    side, n_labels = min(n_rows, n_features), Y.shape[1]
+    needed = 8 * (2 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2)
+    if needed > memory_limit:
+        raise InvalidInputError(
+            f'solver="closed_form" would need {needed / 2**30:.1f} GiB for {n_rows:,} rows, {n_features:,} features '
+            f"and {n_labels:,} labels, above memory_limit ({memory_limit / 2**30:.1f} GiB); use the alternating solver."
+        )
+    X, Y = X.astype(np.float64), Y.astype(np.float64)
+    mean_x = np.asarray(X.mean(axis=0)).ravel() * fit_intercept
+    mean_y = np.asarray(Y.mean(axis=0)).ravel() * fit_intercept
+    with single_threaded_blas():
+        if n_features <= n_rows:
+            gram = _dense(X.T @ X) - n_rows * np.outer(mean_x, mean_x)
+            cross = _dense(X.T @ Y) - n_rows * np.outer(mean_x, mean_y)
+            values, V = _positive_eigenpairs(gram)
+            root = 1 / np.sqrt(values + reg)
+            M = root[:, None] * (V.T @ cross)
+        else:
+            # The n×n twin: with XXᵀ = UΣ²Uᵀ, V = XᵀUΣ⁻¹ is applied at the end and never stored.
+            to_mean = _dense(X @ mean_x[:, None]).ravel()
+            gram = _dense(X @ X.T) - to_mean[:, None] - to_mean[None, :] + mean_x @ mean_x
+            values, U = _positive_eigenpairs(gram)
+            root = 1 / np.sqrt(values + reg)
+            M = (root * np.sqrt(values))[:, None] * (_dense(Y.T @ U).T - np.outer(U.sum(axis=0), mean_y))
+        H = _top_right_singular_vectors(M, rank)
+        inner = root[:, None] * (M @ H)
+        if n_features <= n_rows:
+            W = V @ inner
+        else:
+            weights = U @ (inner / np.sqrt(values)[:, None])
+            W = _dense(X.T @ weights) - np.outer(mean_x, weights.sum(axis=0))
+        return W, H, mean_y - H @ (W.T @ mean_x)
+
+
+def _dense(product: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    return product if isinstance(product, np.ndarray) else np.asarray(product.todense())
+
+
+def _positive_eigenpairs(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = scipy.linalg.eigh(gram, overwrite_a=True)
+    kept = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0)
+    return values[kept], vectors[:, kept]
+
+
+def _top_right_singular_vectors(M: np.ndarray, rank: int) -> np.ndarray:
+    """The first ``rank`` right singular vectors of M (m×L), as L×rank, through the smaller Gram matrix."""
+    rows, columns = M.shape
+    if columns <= rows:
+        return scipy.linalg.eigh(M.T @ M, subset_by_index=(columns - min(rank, columns), columns - 1))[1][:, ::-1]
+    kept = min(rank, rows)
+    _, left = scipy.linalg.eigh(M @ M.T, subset_by_index=(rows - kept, rows - 1))
+    # M's rows may span fewer than ``rank`` dimensions; an orthonormal basis keeps H well defined all the same.
+    basis = np.linalg.qr(M.T @ left[:, ::-1])[0]
+    return np.ascontiguousarray(basis)

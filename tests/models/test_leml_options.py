@@ -1,0 +1,328 @@
+"""LEML beyond its defaults: losses, closed form, starts, kernels, early stopping, warm starts."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tagwise import LEML, load
+from tagwise.data import hide_labels, load_dataset
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
+from tagwise.metrics import average_auc, precision_at_k
+from tagwise.models import alternation
+
+MARGIN_LOSSES = ["logistic", "squared_hinge"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def random_problem(seed=0, n=60, d=10, n_labels=8):
+    rng = np.random.default_rng(seed)
+    X = sp.random(n, d, 0.5, format="csr", random_state=seed)
+    return X, sp.csr_matrix(X @ rng.standard_normal((d, n_labels)) > 0.5).astype(float)
+
+
+# ---------------------------------------------------------------------------- losses
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 9999),
+    st.sampled_from(MARGIN_LOSSES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1.0, 3.0, "propensity"]),
+)
+def test_the_objective_falls_in_every_round(seed, loss, masked, fit_intercept, positive_weight):
+    X, Y = random_problem(seed)
+    observed = (np.random.default_rng(seed).random(Y.shape) < 0.6) if masked else None
+    model = LEML(3, loss=loss, positive_weight=positive_weight, fit_intercept=fit_intercept, max_iter=6, tol=0)
+    model.fit(X, Y, observed)
+    assert (np.diff(model.objective_) <= 1e-9 * model.objective_[0]).all()
+
+
+@pytest.mark.parametrize("loss", MARGIN_LOSSES)
+def test_objective_is_the_value_of_the_stated_problem(loss):
+    from tagwise.losses import get_loss
+
+    X, Y = random_problem(3)
+    model = LEML(3, loss=loss, reg=0.4, max_iter=3, tol=0, normalize=False).fit(X, Y)
+    function = get_loss(loss)
+    losses = function.value(function.targets(Y.toarray()), model.decision_function(X))
+    penalty = 0.2 * (np.sum(model.feature_factors_**2) + np.sum(model.label_factors_**2))
+    assert model.objective_[-1] == pytest.approx(losses.sum() + penalty, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+def test_everything_known_equals_no_mask(loss):
+    X, Y = random_problem(8)
+    full, masked = (LEML(4, loss=loss, max_iter=5).fit(X, Y, mask) for mask in (None, np.ones(Y.shape)))
+    np.testing.assert_allclose(masked.objective_, full.objective_, rtol=1e-6)
+    np.testing.assert_allclose(masked.decision_function(X), full.decision_function(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", MARGIN_LOSSES)
+@pytest.mark.parametrize("known", [1.0, 0.5])
+def test_threads_do_not_change_a_bit(loss, known):
+    X, Y = random_problem(2)
+    observed = None if known == 1 else hide_labels(Y, known, random_state=0)
+    one, two = (LEML(3, loss=loss, max_iter=3, n_jobs=jobs).fit(X, Y, observed) for jobs in (1, 3))
+    np.testing.assert_array_equal(one.feature_factors_, two.feature_factors_)
+    np.testing.assert_array_equal(one.label_factors_, two.label_factors_)
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+@pytest.mark.parametrize("known", [None, 0.001])
+def test_no_fit_allocates_rows_times_labels(loss, known, monkeypatch):
+    """1,500 rows × 20,000 labels are 120 MB as float32."""
+    monkeypatch.setattr(alternation, "_LABEL_STEPS", 1)
+    monkeypatch.setattr(alternation, "_LABEL_PRODUCTS", 2)
+    rng = np.random.default_rng(0)
+    X = sp.random(1500, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
+    pairs = (np.arange(3000) % 1500, rng.integers(0, 20_000, 3000))
+    Y = sp.csr_matrix((np.ones(3000, np.float32), pairs), (1500, 20_000))
+    Y.data[:] = 1
+    observed = None if known is None else hide_labels(Y, known, random_state=0)
+    model = LEML(2, loss=loss, max_iter=1, inner_iter=1)
+    model.fit(X[:60], Y[:60, :50])  # compiles before memory is measured
+    tracemalloc.start()
+    model.fit(X, Y, observed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1500 * 20_000 * 4 / 5
+
+
+# ---------------------------------------------------------------------------- closed form
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_closed_form_is_the_best_of_its_rank(fit_intercept):
+    X, Y = random_problem(1)
+    model = LEML(3, solver="closed_form", reg=0.5, normalize=False, fit_intercept=fit_intercept).fit(X, Y)
+    scores = model.decision_function(X) + 0.5
+    Z = model.feature_factors_ @ model.label_factors_.T
+    assert model.objective_[0] == pytest.approx(0.5 * np.sum((Y.toarray() - scores) ** 2) + 0.25 * np.sum(Z**2))
+    assert np.linalg.matrix_rank(Z) == 3
+
+
+def test_closed_form_without_penalty_is_the_limit_of_the_alternation():
+    X, Y = random_problem(1)
+    closed = LEML(3, solver="closed_form", reg=0.0, normalize=False).fit(X, Y)
+    alternating = LEML(3, reg=1e-7, normalize=False, max_iter=2000, inner_iter=50, tol=1e-13).fit(X, Y)
+    np.testing.assert_allclose(alternating.decision_function(X), closed.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": "logistic"}, "needs loss=squared; found 'logistic'"),
+        ({"positive_weight": 2.0}, "needs positive_weight=1"),
+        ({"early_stopping": True}, "needs early_stopping=False"),
+        ({"warm_start": True}, "needs warm_start=False"),
+        ({"memory_limit": 10}, "above memory_limit"),
+    ],
+)
+def test_closed_form_refuses_what_it_cannot_do(changes, words):
+    with pytest.raises(InvalidInputError, match=words):
+        LEML(3, solver="closed_form", **changes).fit(*random_problem())
+    with pytest.raises(InvalidInputError, match="every label to be known"):
+        LEML(3, solver="closed_form").fit(*random_problem(), observed=np.ones((60, 8)))
+
+
+# ---------------------------------------------------------------------------- starts
+
+
+def test_spectral_start_needs_fewer_rounds_than_a_random_one():
+    X, Y, *_ = load_dataset("debtags-sample")
+    spectral, random = (LEML(40, init=init, max_iter=4, tol=0, n_jobs=-1).fit(X, Y) for init in ("spectral", "random"))
+    assert spectral.objective_[1] < random.objective_[2]
+
+
+def test_random_starts_follow_the_seed():
+    X, Y = random_problem()
+    one, same, other = (LEML(3, init="random", random_state=seed).fit(X, Y) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.label_factors_, same.label_factors_)
+    assert not np.array_equal(one.label_factors_, other.label_factors_)
+
+
+# ---------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+def test_linear_kernel_is_no_kernel(loss):
+    X, Y = random_problem(n=40)
+    plain, kernel = (LEML(4, loss=loss, kernel=kernel, max_iter=8, tol=0).fit(X, Y) for kernel in (None, "linear"))
+    np.testing.assert_allclose(kernel.decision_function(X), plain.decision_function(X), atol=1e-3)
+    assert kernel.objective_[-1] == pytest.approx(plain.objective_[-1], rel=1e-5)
+
+
+def test_rbf_kernel_learns_what_a_linear_model_cannot():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 2))
+    Y = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 0] * X[:, 1] <= 0]).astype(int)
+    shares = {}
+    for kernel in (None, "rbf", "poly"):
+        model = LEML(2, kernel=kernel, gamma=2.0, degree=2, normalize=False, reg=0.1).fit(X[:200], Y[:200])
+        shares[kernel] = precision_at_k(Y[200:], model.predict_topk(X[200:], 1)[0], 1)
+    assert shares[None] < 0.7
+    assert shares["rbf"] > 0.9
+    assert shares["poly"] > 0.8
+
+
+def test_callable_kernel_is_the_named_one():
+    X, Y = random_problem()
+    named = LEML(3, kernel="linear").fit(X, Y)
+    called = LEML(3, kernel=lambda a, b: (a @ b.T).toarray()).fit(X, Y)
+    np.testing.assert_allclose(called.decision_function(X), named.decision_function(X), atol=1e-8)
+    with pytest.raises(InvalidInputError, match="kernel is a function"):
+        called.save("never-written")
+
+
+def test_memory_limit_turns_the_gram_matrix_into_landmarks(tmp_path):
+    X, Y = random_problem(n=80)
+    exact = LEML(3, kernel="rbf", gamma=1.0).fit(X, Y)
+    landmarks = LEML(3, kernel="rbf", gamma=1.0, memory_limit=24 * 40**2).fit(X, Y)
+    assert exact.landmarks_.shape == (80, 10)
+    assert landmarks.landmarks_.shape == (40, 10)
+    assert landmarks.feature_factors_.shape == (40, 3)
+    landmarks.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(X), landmarks.decision_function(X))
+
+
+def test_bad_kernels_are_named():
+    with pytest.raises(InvalidInputError, match="kernel"):
+        LEML(3, kernel="cosine").fit(*random_problem())
+    with pytest.raises(InvalidInputError, match="gamma"):
+        LEML(3, kernel="rbf", gamma=-1.0).fit(*random_problem())
+    with pytest.raises(InvalidInputError, match="warm_start cannot go on from a kernel model"):
+        LEML(3, kernel="rbf", warm_start=True).fit(*random_problem())
+
+
+# ---------------------------------------------------------------------------- early stopping and warm starts
+
+
+def noisy_problem(n=400):
+    """Few signal features among many of noise: a fit that goes on too long ranks worse."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 60))
+    scores = X[:, :3] @ rng.standard_normal((3, 10)) + rng.standard_normal((n, 10))
+    return X, (scores > 1.5).astype(int)
+
+
+@pytest.mark.parametrize("known", [None, 0.5])
+def test_early_stopping_keeps_the_best_round(known):
+    X, Y = noisy_problem()
+    observed = None if known is None else hide_labels(Y, known, random_state=0)
+    model = LEML(8, reg=1e-3, early_stopping=True, patience=2, max_iter=30, tol=0, inner_iter=2).fit(X, Y, observed)
+    scores = [info["validation"] for info in model.history_]
+    best = int(np.argmax(scores)) + 1
+    assert model.n_iter_ == best + 2
+    shorter = LEML(8, reg=1e-3, early_stopping=True, max_iter=best, tol=0, inner_iter=2).fit(X, Y, observed)
+    np.testing.assert_array_equal(shorter.feature_factors_, model.feature_factors_)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"validation_fraction": 0}, "validation_fraction must be finite above 0"),
+        ({"validation_fraction": 0.95}, "at most 0.9"),
+        ({"patience": 0}, "patience must be at least 1"),
+    ],
+)
+def test_early_stopping_that_cannot_be(changes, words):
+    with pytest.raises(InvalidInputError, match=words):
+        LEML(2, early_stopping=True, **changes).fit(*random_problem())
+
+
+def test_early_stopping_needs_rows_that_training_can_do_without():
+    X = sp.random(30, 10, 0.5, format="csr", random_state=0)
+    with pytest.raises(InvalidInputError, match="holds no row out"):
+        LEML(2, early_stopping=True).fit(X, np.eye(30))
+    mask = np.zeros((60, 8))
+    mask[0] = 1
+    with pytest.raises(InvalidInputError, match="none of the held-out rows has a known label"):
+        LEML(2, early_stopping=True).fit(*random_problem(), observed=mask)
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+def test_warm_start_goes_on_where_the_last_fit_ended(loss):
+    X, Y = random_problem()
+    model = LEML(3, loss=loss, max_iter=3, tol=0, warm_start=True).fit(X, Y)
+    after_three = model.objective_[-1]
+    model.fit(X, Y)
+    straight = LEML(3, loss=loss, max_iter=6, tol=0).fit(X, Y)
+    assert model.objective_[0] < after_three
+    np.testing.assert_allclose(model.objective_, straight.objective_[3:], rtol=1e-6)
+
+
+def test_warm_start_with_other_shapes_is_refused():
+    X, Y = random_problem()
+    model = LEML(3, warm_start=True).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="warm_start needs the features, labels and rank of the last fit"):
+        model.fit(X, Y[:, :5])
+    with pytest.raises(InvalidInputError, match="warm_start needs"):
+        model.set_params(rank=2).fit(X, Y)
+
+
+def test_there_is_no_partial_fit():
+    assert not hasattr(LEML(), "partial_fit")
+
+
+# ---------------------------------------------------------------------------- real data
+
+
+def test_bibtex_with_a_fifth_of_the_labels_known(data_folder):
+    X, Y, X_test, Y_test = load_dataset("bibtex")
+    observed = hide_labels(Y, 0.2, random_state=0)
+    model = LEML(64, n_jobs=-1).fit(X, Y, observed)
+    p1, p3 = precision_at_k(Y_test, model.predict_topk(X_test, 3)[0], [1, 3])
+    assert p1 >= 0.53
+    assert p3 >= 0.30
+    assert average_auc(Y_test, model.decision_function(X_test)) >= 0.85
+
+
+@pytest.mark.parametrize(
+    ("loss", "known", "paper"),
+    [
+        ("logistic", None, 0.5078),
+        ("squared_hinge", None, 0.4068),
+        ("logistic", 0.2, 0.4740),
+        ("squared_hinge", 0.2, 0.3205),
+    ],
+)
+def test_margin_losses_match_the_paper_on_bibtex(data_folder, loss, known, paper):
+    X, Y, X_test, Y_test = load_dataset("bibtex")
+    observed = None if known is None else hide_labels(Y, known, random_state=0)
+    model = LEML(64, loss=loss, max_iter=6, n_jobs=-1).fit(X, Y, observed)
+    assert precision_at_k(Y_test, model.predict_topk(X_test, 1)[0], 1) >= paper
+
+
+def test_delicious_with_an_intercept(data_folder):
+    X, Y, X_test, Y_test = load_dataset("delicious")
+    model = LEML(196, reg=1.0, n_jobs=-1).fit(X, Y)
+    p1, p3, p5 = precision_at_k(Y_test, model.predict_topk(X_test, 5)[0], [1, 3, 5])
+    assert p1 >= 0.66
+    assert p3 >= 0.60
+    assert p5 >= 0.555
+
+
+def test_unknown_taken_for_negative_is_much_worse_on_debtags(data_folder):
+    X, Y, X_test, Y_test = load_dataset("debtags")
+    observed = hide_labels(Y, 0.2, random_state=0)
+    as_negative = LEML(100, reg=3.0, n_jobs=-1).fit(X, sp.csr_matrix(Y.multiply(observed)))
+    assert precision_at_k(Y_test, as_negative.predict_topk(X_test, 1)[0], 1) < 0.70
+
+
+def test_rank_above_the_kernel_features_is_clipped():
+    X, Y = random_problem(n=6, d=10)
+    with pytest.warns(TagwiseWarning, match="using"):
+        LEML(8, kernel="linear").fit(X, Y)
