@@ -74,6 +74,7 @@ def test_features_that_cannot_be_used(X, error, words):
         ([[0, 1], [1]], "rows of equal length"),
         ([[0, np.nan]], "observed mask, not by NaN"),
         (sp.csr_matrix([[0, 3]]), "found 3"),
+        (np.array([["0", "2"]], dtype=object), "found 2"),
     ],
 )
 def test_labels_that_cannot_be_used(Y, words):
@@ -107,3 +108,40 @@ def test_numbers():
     with pytest.raises(InvalidInputError, match="kind must be one of 'a', 'b'; found 'c'"):
         validation.check_choice("c", "kind", ("a", "b"))
     assert validation.check_choice("a", "kind", ("a", "b")) == "a"
+
+
+def test_numbers_written_as_text_are_read_as_numbers():
+    labels = validation.check_labels(np.array([["0", "1"]], dtype=object))
+    np.testing.assert_array_equal(labels.toarray(), [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (np.array([[np.nan, 1.0]]), "NaN or infinity"),
+        (np.array([[None, 1]], dtype=object), "type object"),
+        ([["0", "1"]], "entries of type"),
+        ([[1], [1, 0]], "rows of equal length"),
+        ([1, 0], "two dimensions"),
+    ],
+)
+def test_masks_that_cannot_be_used(mask, words):
+    with pytest.raises(InvalidInputError, match=words):
+        validation.check_observed(mask, shape=(1, 2))
+
+
+def test_numpy_masked_arrays_are_refused_rather_than_unmasked():
+    masked = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))
+    for check in (
+        validation.check_features,
+        validation.check_labels,
+        lambda value: validation.check_observed(value, shape=(2, 2)),
+    ):
+        with pytest.raises(InvalidTypeError, match="observed="):
+            check(masked)
+
+
+def test_flags():
+    assert validation.check_flag(np.True_, "normalize") is True
+    with pytest.raises(InvalidTypeError, match="normalize must be True or False; found 'no'"):
+        validation.check_flag("no", "normalize")

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["LEML", "__version__", "data", "exceptions", "load", "metrics"]
+__all__ = ["LEML", "BinaryRelevance", "__version__", "baselines", "data", "exceptions", "load", "metrics"]
 
 if TYPE_CHECKING:
-    from tagwise import data, exceptions, metrics
+    from tagwise import baselines, data, exceptions, metrics
+    from tagwise.models.binary_relevance import BinaryRelevance
     from tagwise.models.leml import LEML
     from tagwise.models.loading import load
 
 _HOME_OF = {
+    "BinaryRelevance": "tagwise.models.binary_relevance",
     "LEML": "tagwise.models.leml",
     "load": "tagwise.models.loading",
 }
-_SUBPACKAGES = {"data", "exceptions", "metrics"}
+_SUBPACKAGES = {"baselines", "data", "exceptions", "metrics"}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ __all__ = [
     "canonical_csr",
     "check_choice",
     "check_features",
+    "check_flag",
     "check_integer",
     "check_labels",
     "check_observed",
@@ -75,11 +76,20 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
     return matrix
 
 
+def _refuse_masked_array(value: Any, name: str) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidTypeError(
+            f"{name} is a numpy masked array, whose mask would be lost; pass a plain array, and say which labels are "
+            "known through observed=."
+        )
+
+
 def _dense(X: Any, name: str) -> np.ndarray:
+    _refuse_masked_array(X, name)
     try:
         array = np.asarray(X)
     except ValueError as error:
-        raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error}.") from None
+        raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error!s:.200}") from None
     if array.ndim != 2:
         raise InvalidInputError(
             f"{name} must have two dimensions (rows × features); found {array.ndim}. "
@@ -92,7 +102,7 @@ def _dense(X: Any, name: str) -> np.ndarray:
             # scikit-learn promises a TypeError with this wording for entries that are no numbers at all.
             raise InvalidTypeError(f"{name} holds an entry that is no number: {error}") from None
         except ValueError as error:
-            raise InvalidInputError(f"{name} holds an entry that is no number: {error}.") from None
+            raise InvalidInputError(f"{name} holds an entry that is no number: {error}") from None
     _require_real(array.dtype, name)
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
@@ -123,10 +133,11 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
         csr = sp.csr_matrix(Y)
         values = csr.data
     else:
+        _refuse_masked_array(Y, name)
         try:
             array = np.asarray(Y)
         except ValueError as error:
-            raise InvalidInputError(f"{name} must be a 0/1 matrix with rows of equal length: {error}.") from None
+            raise InvalidInputError(f"{name} must be a 0/1 matrix with rows of equal length: {error!s:.200}") from None
         if array.ndim != 2:
             raise InvalidInputError(
                 f"Unknown label type: {name} must have two dimensions (rows × labels); found {array.ndim}. "
@@ -134,9 +145,8 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
                 "of names into columns with scikit-learn's MultiLabelBinarizer."
             )
         values = array
-    _require_binary(values, name)
-    if not sp.issparse(Y):
-        csr = sp.csr_matrix(values.astype(bool))
+    values = _binary(values, name)
+    csr = sp.csr_matrix((values, csr.indices, csr.indptr), shape=csr.shape) if sp.issparse(Y) else sp.csr_matrix(values)
     rows, labels = csr.shape
     if labels == 0:
         raise InvalidInputError(f"{name} has no label columns; at least one label is needed.")
@@ -145,7 +155,6 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
     if n_labels is not None and labels != n_labels:
         raise InvalidInputError(f"{name} has {labels:,} labels where {n_labels:,} are expected.")
     stored = csr.nnz
-    csr = sp.csr_matrix((np.asarray(csr.data, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
     csr = canonical_csr(csr)
     if csr.nnz < stored and csr.nnz and csr.data.max() > 1:
         row, column = _first_above_one(csr)
@@ -154,7 +163,8 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
             "and set its values to 1 if that is what you mean."
         )
     if csr.nnz and csr.data.min() == 0:
-        csr = csr.copy() if sp.issparse(Y) and np.shares_memory(csr.indices, sp.csr_matrix(Y).indices) else csr
+        # The values are new, but indices and indptr may still be the caller's.
+        csr = csr.copy()
         csr.eliminate_zeros()
     return csr
 
@@ -164,9 +174,8 @@ def _first_above_one(csr: sp.csr_matrix) -> tuple[int, int]:
     return int(np.searchsorted(csr.indptr, position, side="right")) - 1, int(csr.indices[position])
 
 
-def _require_binary(values: np.ndarray, name: str) -> None:
-    if values.dtype == bool:
-        return
+def _binary(values: np.ndarray, name: str) -> np.ndarray:
+    """The values as float32, all 0 or 1."""
     if values.dtype == object:
         try:
             values = values.astype(np.float64)
@@ -174,7 +183,7 @@ def _require_binary(values: np.ndarray, name: str) -> None:
             raise InvalidInputError(
                 f"Unknown label type: {name} must hold 0 and 1; found objects that are no numbers."
             ) from None
-    if values.dtype.kind not in "fiu":
+    if values.dtype.kind not in "fiub":
         raise InvalidInputError(f"Unknown label type: {name} must hold 0 and 1; found type {values.dtype}.")
     wrong = (values != 0) & (values != 1)
     if wrong.any():
@@ -185,29 +194,43 @@ def _require_binary(values: np.ndarray, name: str) -> None:
             else "turn it into 0 and 1 first"
         )
         raise InvalidInputError(f"Unknown label type: {name} must hold only 0 and 1; found {found}; {advice}.")
+    return values.astype(np.float32)
 
 
-def check_observed(observed: Any, *, shape: tuple[int, int], name: str = "observed") -> sp.csr_matrix:
+def check_observed(
+    observed: Any, *, shape: tuple[int, int], name: str = "observed", may_be_empty: bool = False
+) -> sp.csr_matrix:
     """The mask Ω as canonical CSR: a stored entry, whatever its value, is a known pair.
 
     A dense mask marks known pairs by non-zero values.
     """
     if sp.issparse(observed):
+        if observed.ndim != 2:
+            raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {observed.ndim}.")
         csr = sp.csr_matrix(observed)
         # Presence is what counts, so explicit zeros stay and duplicates collapse into one known pair.
         csr = sp.csr_matrix((np.ones(csr.nnz, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
         csr = canonical_csr(csr)
     else:
-        array = np.asarray(observed)
+        _refuse_masked_array(observed, name)
+        try:
+            array = np.asarray(observed)
+        except ValueError as error:
+            raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error!s:.200}") from None
         if array.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
+        if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+            raise InvalidInputError(
+                f"{name} must hold booleans or finite numbers, non-zero for a known label; found "
+                + ("NaN or infinity." if array.dtype.kind == "f" else f"entries of type {array.dtype}.")
+            )
         csr = sp.csr_matrix(array != 0, dtype=np.float32)
     if csr.shape != shape:
         raise InvalidInputError(
-            f"{name} has shape {shape_text(csr.shape)} but Y has {shape_text(shape)}; the mask says for each entry "
-            "of Y whether it is known, so both must have one shape."
+            f"{name} has shape {shape_text(csr.shape)} where rows × labels is {shape_text(shape)}; it says for each "
+            "entry of Y whether it is marked, so both must have one shape."
         )
-    if csr.nnz == 0:
+    if csr.nnz == 0 and not may_be_empty:
         raise InvalidInputError(f"{name} marks no entry of Y as known; there is nothing to learn from.")
     csr.data = np.ones(csr.nnz, dtype=np.float32)
     return csr
@@ -236,6 +259,13 @@ def check_real(
         expected += [f"at most {maximum:g}"] if np.isfinite(maximum) else []
         raise InvalidInputError(f"{name} must be finite {' and '.join(expected)}; found {value!r}.".replace("  ", " "))
     return number
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidTypeError(f"{name} must be True or False; found {value!r}.")
+    return bool(value)
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

@@ -1,16 +1,35 @@
 """The models under contract. A new model or baseline adds one line here and inherits every test of this folder."""
 
+import inspect
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise import LEML
+from tagwise import LEML, BinaryRelevance
 from tagwise.exceptions import ConvergenceWarning
 
+# What the tests change in any model, though not every model has it.
+OPTIONAL = {"rank", "random_state"}
+
+
+def short(model_class, **defaults):
+    """A maker of models with these parameters, which passes over optional ones that the class does not have."""
+    accepted = set(inspect.signature(model_class).parameters)
+
+    def make(**changes):
+        given = {**defaults, **changes}
+        return model_class(**{name: given[name] for name in given if name in accepted or name not in OPTIONAL})
+
+    return make
+
+
 MODELS = {
-    "LEML": lambda **changes: LEML(**{"rank": 3, "max_iter": 4, **changes}),
+    "LEML": short(LEML, rank=3, max_iter=4),
+    "BinaryRelevance": short(BinaryRelevance),
+    "BinaryRelevance-cg": short(BinaryRelevance, solver="cg", tol=1e-8),
+    "BinaryRelevance-logistic": short(BinaryRelevance, loss="logistic", reg=0.1, tol=1e-6, max_iter=20),
 }
 
 

@@ -1,14 +1,18 @@
 """What every model promises: input forms, mask semantics, outputs, determinism, refits, callbacks and folders."""
 
+import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import threadpoolctl
 from sklearn.base import clone
 
 from tagwise import load
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseError
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, NotFittedError, TagwiseError
+from tagwise.persistence import read_model, write_model
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
@@ -332,13 +336,63 @@ def test_unfitted_models_say_so(make, problem, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_a_failed_fit_leaves_the_input_alone(make, problem):
+def test_the_input_is_left_alone(make, problem):
     X, Y = problem
     before = X.copy(), Y.copy()
     make().fit(X, Y)
     for now, then in zip((X, Y), before):
         np.testing.assert_array_equal(now.toarray(), then.toarray())
         assert now.nnz == then.nnz
+
+
+def test_a_failed_or_interrupted_fit_leaves_the_model_alone(make, problem):
+    X, Y = problem
+    model = make().fit(X, Y)
+    scores = model.decision_function(X)
+
+    def interrupt(iteration, info):
+        raise KeyboardInterrupt
+
+    with pytest.raises(InvalidInputError):
+        model.fit(X[:, :5], Y + Y)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :5], Y[:, :3], callback=interrupt)
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+    fresh = make()
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(X, Y, callback=interrupt)
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
+def test_the_scale_of_the_features_does_not_matter_with_unit_rows(make, problem, scale):
+    X, Y = problem
+    expected = make().fit(X, Y).decision_function(X)
+    np.testing.assert_allclose(make().fit(scale * X, Y).decision_function(scale * X), expected, atol=1e-8)
+
+
+def test_features_that_overflow_the_fit_are_refused(make, problem):
+    X, Y = problem
+    with pytest.raises(InvalidInputError, match="overflow"), np.errstate(all="ignore"):
+        make(normalize=False).fit((1e30 * X).astype(np.float32), Y)
+
+
+def test_blas_keeps_to_one_thread_during_a_fit(make, problem):
+    seen = set()
+
+    def look(iteration, info):
+        libraries = threadpoolctl.threadpool_info()
+        seen.update(library["num_threads"] for library in libraries if library["user_api"] == "blas")
+
+    make().fit(*problem, callback=look)
+    assert seen == {1}
+
+
+@pytest.mark.parametrize(("name", "value"), [("normalize", "no"), ("fit_intercept", 1), ("verbose", "no")])
+def test_flags_must_be_flags(make, problem, name, value):
+    with pytest.raises(InvalidTypeError, match=name):
+        make(**{name: value}).fit(*problem)
 
 
 # ---------------------------------------------------------------------------- answers
@@ -415,15 +469,30 @@ def test_it_learns(make, problem):
 # ---------------------------------------------------------------------------- determinism and state
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+@pytest.fixture(scope="module")
+def large_problem():
+    """Enough rows and entries for several chunks of every kernel, so that threads really share the work."""
+    rng = np.random.default_rng(0)
+    X = sp.random(5000, 30, 0.5, format="csr", random_state=1)
+    Y = sp.csr_matrix(X @ rng.standard_normal((30, 9)) > 2).astype(np.float64)
+    return X, Y, sp.csr_matrix((rng.random(Y.shape) < 0.6).astype(np.int8))
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
 @pytest.mark.parametrize("known", ["all", "some"])
-def test_bit_identical_for_every_number_of_threads(make, problem, mask, n_jobs, known):
-    X, Y = problem
+def test_bit_identical_for_every_number_of_threads(make, large_problem, n_jobs, known):
+    X, Y, mask = large_problem
     observed = None if known == "all" else mask
     one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=n_jobs).fit(X, Y, observed)
     assert_same_model(one, many)
     for ours, theirs in zip(one.predict_topk(X, 4), many.predict_topk(X, 4)):
         np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(one.decision_function(X), many.decision_function(X))
+    assert (one.predict(X) != many.predict(X)).nnz == 0
+
+
+def test_all_cores(make, problem):
+    assert_same_model(make(n_jobs=-1).fit(*problem), make().fit(*problem))
 
 
 def test_same_seed_same_model(make, problem):
@@ -529,19 +598,88 @@ def test_saving_refuses_what_it_should(make, problem, tmp_path):
     model = make().fit(*problem)
     with pytest.raises(InvalidInputError, match="label_names has 2 names"):
         model.save(tmp_path / "model", label_names=["a", "b"])
+    for bad in (5, "abcdefg", list(range(N_LABELS))):
+        with pytest.raises(InvalidTypeError, match="label_names must"):
+            model.save(tmp_path / "model", label_names=bad)
     model.save(tmp_path / "model")
     with pytest.raises((TagwiseError, OSError)):
         model.save(tmp_path / "model", overwrite=False)
     model.save(tmp_path / "model")
-    model.random_state = np.random.RandomState(0)
-    with pytest.raises(InvalidInputError, match="random_state is a RandomState"):
+    parameter = next(iter(model.get_params()))
+    model.set_params(**{parameter: np.random.RandomState(0)})
+    with pytest.raises(InvalidInputError, match=f"{parameter} is a RandomState"):
         model.save(tmp_path / "model")
+
+
+def rewritten(folder, **changes):
+    """The folder's manifest with some fields replaced, made consistent again: what a forger would write."""
+    record = read_model(folder)
+    values = {**record.values, **changes.get("values", {})}
+    parameters = {**record.parameters, **changes.get("parameters", {})}
+    tensors = {**record.tensors, **changes.get("tensors", {})}
+    write_model(folder, replace(record, values=values, parameters=parameters, tensors=tensors))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"values": {"n_labels_": 3 * 10**8}},
+        {"values": {"n_labels_": 10**15}},
+        {"values": {"n_labels_": True}},
+        {"values": {"n_labels_": -1}},
+        {"values": {"n_features_in_": 3}},
+        {"values": {"output_format": ["csr_matrix", "O"]}},
+        {"values": {"output_format": ["csr_matrix", "V1000000"]}},
+        {"values": {"output_format": ["list", "<f8"]}},
+        {"values": {"output_format": 5}},
+        {"values": {"history_": 5}},
+        {"values": {"history_": [{}]}},
+        {"values": {"feature_names_in_": 5}},
+        {"values": {"feature_names_in_": ["a"]}},
+        {"values": {"surprise": 1}},
+        {"parameters": {"n_jobs": "x"}},
+        {"parameters": {"normalize": [1, 2]}},
+        {"parameters": {"verbose": {}}},
+        {"parameters": {"surprise": 1}},
+        {"tensors": {"surprise": np.ones(3)}},
+        {"tensors": {"intercept_": np.ones(3)}},
+        {"tensors": {"intercept_": np.full(N_LABELS, np.nan)}},
+    ],
+    ids=str,
+)
+def test_forged_folders_are_refused(make, problem, tmp_path, changes):
+    make().fit(*problem).save(tmp_path / "model")
+    rewritten(tmp_path / "model", **changes)
+    tracemalloc.start()
+    with pytest.raises(ModelFormatError):
+        load(tmp_path / "model")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_folders_of_unknown_classes_are_refused(make, problem, tmp_path):
+    make().fit(*problem).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, class_name="Popen"))
+    with pytest.raises(ModelFormatError, match="the class 'Popen', which this version of tagwise does not know"):
+        load(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, label_names=["one"]))
+    with pytest.raises(ModelFormatError, match="1 label names for 7 labels"):
+        load(tmp_path / "model")
+
+
+def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(make, problem, tmp_path):
+    model = make().fit(*problem)
+    model.save(tmp_path / "model")
+    model.set_params(n_jobs="many")
+    with pytest.raises(InvalidTypeError):
+        model.save(tmp_path / "model")
+    load(tmp_path / "model")
 
 
 def test_scores_never_need_rows_times_labels_memory(make):
     """20,000 labels for 3,000 rows: a dense n×L would be 240 MB as float32; a tenth of it is the limit."""
-    import tracemalloc
-
     rng = np.random.default_rng(0)
     X = sp.random(3000, 50, 0.1, format="csr", dtype=np.float32, random_state=0)
     Y = sp.csr_matrix(
@@ -553,6 +691,7 @@ def test_scores_never_need_rows_times_labels_memory(make):
     tracemalloc.start()
     model.fit(X, Y)
     model.predict_topk(X, 5)
+    model.predict(X)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3000 * 20_000 * 4 / 10

@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tagwise import LEML
+from tagwise import LEML, BinaryRelevance
 
 NOT_FOR_MULTI_LABEL = {
     "check_classifiers_train": "asks for one-dimensional predictions; labels are a matrix",
@@ -15,6 +15,8 @@ NOT_FOR_MULTI_LABEL = {
 
 
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
-@parametrize_with_checks([LEML(rank=2)], expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL)
+@parametrize_with_checks(
+    [LEML(rank=2), BinaryRelevance()], expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL
+)
 def test_scikit_learn(estimator, check):
     check(estimator)

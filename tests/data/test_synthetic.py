@@ -1,4 +1,3 @@
-import time
 import tracemalloc
 
 import numpy as np
@@ -158,12 +157,10 @@ def test_noise_changes_labels_but_not_the_truth():
     assert 0.2 < kept < 0.95
 
 
-def test_shape_of_eurlex_in_seconds_and_long_tailed():
-    started = time.perf_counter()
+def test_shape_of_eurlex_is_long_tailed():
     problem = make_low_rank_plus_sparse(
         15_539, 5000, 3993, rank=50, features_per_row=236, labels_per_row=5.3, noise=0.1, random_state=0
     )
-    assert time.perf_counter() - started < 20
     assert problem.X.nnz / 15_539 == pytest.approx(236, rel=0.02)
     assert problem.Y.nnz / 15_539 == pytest.approx(5.3, rel=0.02)
     frequency = np.sort(np.bincount(problem.Y.indices, minlength=3993))[::-1]

@@ -107,9 +107,14 @@ def test_row_systems_of_more_rows_than_one_gathered_block():
     )
 
 
-@given(raw_csr())
-def test_squared_row_norms(matrix):
-    np.testing.assert_allclose(kernels.squared_row_norms(matrix), reference.squared_row_norms(matrix))
+@given(raw_csr(), st.sampled_from([1e-300, 1e-40, 1.0, 1e30, 1e300]), st.integers(1, 3))
+def test_unit_rows(matrix, scale, n_threads):
+    with np.errstate(over="ignore", under="ignore"):
+        data = (matrix.data.astype(np.float64) * scale).astype(matrix.dtype)
+    data[~np.isfinite(data)] = np.finfo(data.dtype).max
+    result = kernels.unit_rows(matrix.indptr, data, n_threads=n_threads)
+    assert result.dtype == data.dtype
+    np.testing.assert_allclose(result, reference.unit_rows(matrix.indptr, data).astype(np.float64), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -187,6 +192,7 @@ def test_bit_identical_for_one_two_and_three_threads(dtype):
             kernels.solve_row_systems(
                 matrix, matrix.data, tall.astype(np.float64), labels, np.eye(33), n_threads=n_threads
             ),
+            kernels.unit_rows(matrix.indptr, matrix.data, n_threads=n_threads),
             kernels.gram(tall, n_threads=n_threads),
             kernels.rows_times(tall, dense.T[:, :9], n_threads=n_threads),
             *kernels.top_k_of_factors(tall, labels, 5, n_threads=n_threads),
@@ -212,6 +218,8 @@ def test_shapes_that_do_not_fit_are_named():
     matrix = sp.csr_matrix((4, 3))
     with pytest.raises(InvalidInputError, match="dense must have 3 rows"):
         kernels.csr_times_dense(matrix, np.ones((4, 2)))
+    with pytest.raises(InvalidInputError, match="must hold floating numbers; found type int64"):
+        kernels.csr_times_dense(matrix, np.ones((3, 2), dtype=np.int64))
     with pytest.raises(InvalidInputError, match="n×k and L×k"):
         kernels.sampled_product(matrix, np.ones((4, 2)), np.ones((4, 2)))
     with pytest.raises(InvalidInputError, match="k must be at least 1"):

@@ -381,9 +381,9 @@ def test_bad_parameters_are_named(name, value, error):
         KernelMap.build(rows(), **GOOD | {name: value}, random_state=0)
 
 
-@pytest.mark.parametrize("seed", ["x", -1])
-def test_bad_random_state(seed):
-    with pytest.raises(InvalidInputError, match="random_state"):
+@pytest.mark.parametrize(("seed", "error"), [("x", InvalidTypeError), (-1, InvalidInputError)])
+def test_bad_random_state(seed, error):
+    with pytest.raises(error, match="random_state"):
         build(rows(), memory_limit=limit_for(40, 12), random_state=seed)
 
 

@@ -135,7 +135,7 @@ def test_closed_form_refuses_what_it_cannot_do(changes, words):
     with pytest.raises(InvalidInputError, match=words):
         LEML(3, solver="closed_form", **changes).fit(*random_problem())
     with pytest.raises(InvalidInputError, match="every label to be known"):
-        LEML(3, solver="closed_form").fit(*random_problem(), observed=np.ones((60, 8)))
+        LEML(3, solver="closed_form").fit(*random_problem(), observed=np.eye(60, 8))
 
 
 # ---------------------------------------------------------------------------- starts

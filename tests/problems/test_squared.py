@@ -95,3 +95,39 @@ def test_spectral_start_spans_the_top_singular_vectors_of_the_gradient(problem):
     values = np.linalg.svd(p.X.T @ dense, compute_uv=False)
     captured = np.linalg.norm(p.X.T @ dense @ H) ** 2
     assert captured > 0.9999 * np.sum(values[:2] ** 2)
+
+
+def test_a_mask_of_everything_is_the_same_problem():
+    full = Problem(masked=False, weighted=True)
+    labels = TrainingLabels.build(sp.csr_matrix(full.Y), sp.csr_matrix(np.ones((N, L))), full.weight)
+    masked = SquaredTerms.build(labels)
+    A, direction = full.X @ full.W, np.random.default_rng(0).standard_normal((D, K))
+    assert masked.value(A, full.H, full.b) == pytest.approx(full.terms.value(A, full.H, full.b))
+    ours, theirs = (FeatureBlock(two_way(full.X), terms, full.H, full.b, REG) for terms in (masked, full.terms))
+    np.testing.assert_allclose(ours.gradient(full.W, A), theirs.gradient(full.W, A))
+    np.testing.assert_allclose(ours.hessian_vector(direction), theirs.hessian_vector(direction))
+    ours, theirs = (terms.solve_labels(A, REG, fit_intercept=True) for terms in (masked, full.terms))
+    np.testing.assert_allclose(ours.H, theirs.H)
+    np.testing.assert_allclose(ours.intercept, theirs.intercept)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("case", [(False, True), (True, False), (True, True)], ids=str)
+def test_improved_labels_approach_the_solved_ones_without_ever_rising(case, fit_intercept):
+    p = Problem(*case)
+    A, b = p.X @ p.W, p.b * fit_intercept
+    solved = p.terms.solve_labels(A, REG, fit_intercept=fit_intercept)
+    values = [p.loss(p.W, p.H, b) + 0.5 * REG * np.sum(p.H**2)]
+    for steps in (1, 2, 4, 30):
+        found = p.terms.improve_labels(A, p.H, b, REG, fit_intercept=fit_intercept, max_iter=steps)
+        stated = p.loss(p.W, found.H, found.intercept) + 0.5 * REG * np.sum(found.H**2)
+        assert found.value == pytest.approx(stated, rel=1e-8)
+        values.append(found.value)
+    assert (np.diff(values) <= 1e-9).all()
+    assert values[-1] == pytest.approx(solved.value, rel=1e-5)
+
+
+def test_improving_is_only_for_labels_with_systems_of_their_own():
+    p = Problem(masked=False, weighted=False)
+    with pytest.raises(ValueError, match="solve_labels is cheaper"):
+        p.terms.improve_labels(p.X @ p.W, p.H, p.b, REG, fit_intercept=True, max_iter=3)

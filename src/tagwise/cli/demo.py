@@ -23,7 +23,7 @@ _EXAMPLES = 10
 @click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
 @click.option("--max-iter", default=10, show_default=True, help="Rounds of the fit at the most.")
 @click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the fit and of the choice of examples.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of fit and examples.")
 def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int) -> None:
     """Train on the bundled sample of Debian packages and show what comes out."""
     import numpy as np

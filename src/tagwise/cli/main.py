@@ -51,10 +51,6 @@ def main(arguments: list[str] | None = None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, say) has seen enough; that is no error, but Python would complain once more at exit.
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         click.echo(f"tagwise: {error}", err=True)
         sys.exit(1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.randomness import RandomState, random_generator
+from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import check_labels, check_real
 
 __all__ = ["hide_labels"]
@@ -36,7 +36,9 @@ def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = No
     csr_matrix of float32, shape (n, L)
         A 1 for each known entry, with sorted indices. It can be empty when p·n·L is small.
 
-    Notes ----- Walks over the n·L entries in row order by the gaps between known ones, which are geometric
+    Notes
+    -----
+    Walks over the n·L entries in row order by the gaps between known ones, which are geometric
     with parameter p. Time and memory are O(n + |Ω|), whatever n·L is.
     """
     n_rows, n_labels = check_labels(Y).shape

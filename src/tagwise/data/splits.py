@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.randomness import RandomState, random_generator
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import canonical_csr, check_labels, check_real
 
 __all__ = ["TrainTestSplit", "split_rows", "split_train_test"]
@@ -38,7 +38,9 @@ def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = N
     train_rows, test_rows : arrays of int64
         Sorted row numbers; together each row once.
 
-    Notes ----- Rows queue for the test side in random order. Each round admits those whose every label would
+    Notes
+    -----
+    Rows queue for the test side in random order. Each round admits those whose every label would
     still keep a training row even if all rows before them in the queue were admitted too; rows that carry a
     label's last training row leave the queue for good. A round costs O(nnz(Y) log nnz(Y)), and the first one
     usually suffices.

@@ -7,7 +7,7 @@ imports numba; compiled code is cached on disk.
 
 from tagwise.kernels.dense import gram, rows_times
 from tagwise.kernels.pairs import pair_curvature_product, solve_row_systems
-from tagwise.kernels.products import csr_times_dense, squared_row_norms
+from tagwise.kernels.products import csr_times_dense, unit_rows
 from tagwise.kernels.sampled import sampled_product
 from tagwise.kernels.top_k import top_k_of_factors, top_k_of_scores
 from tagwise.kernels.two_way import DenseTwoWay, SparseTwoWay, TwoWayMatrix, two_way
@@ -22,8 +22,8 @@ __all__ = [
     "rows_times",
     "sampled_product",
     "solve_row_systems",
-    "squared_row_norms",
     "top_k_of_factors",
     "top_k_of_scores",
     "two_way",
+    "unit_rows",
 ]

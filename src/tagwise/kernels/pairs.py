@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from tagwise.compiled import compiled
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 
 __all__ = ["pair_curvature_product", "solve_row_systems"]
@@ -32,7 +32,7 @@ def pair_curvature_product(
     return out
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def _pair_curvature_product(indptr, indices, weights, left, right, out, start, stop):
     width = left.shape[1]
     for row in range(start, stop):
@@ -93,7 +93,7 @@ def solve_row_systems(
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _solve_row_systems(indptr, indices, weights, right, features, base, out, start, stop):
     width = features.shape[1]
     plain = np.empty((_GATHER_ROWS, width), dtype=features.dtype)

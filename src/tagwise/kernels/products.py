@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["csr_times_dense", "squared_row_norms"]
+__all__ = ["csr_times_dense", "unit_rows"]
 
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
@@ -25,6 +25,8 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
             f"dense must have {matrix.shape[1]} rows to be multiplied by a matrix of shape {matrix.shape}; "
             f"found shape {dense.shape}."
         )
+    if dense.dtype.kind != "f":
+        raise InvalidInputError(f"dense must hold floating numbers; found type {dense.dtype}.")
     dense = np.ascontiguousarray(dense)
     out = np.empty((matrix.shape[0], dense.shape[1]), dtype=dense.dtype)
     indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
@@ -36,7 +38,7 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
     return out
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _csr_times_dense(indptr, indices, data, dense, out, start, stop):
     total = np.zeros(dense.shape[1], dtype=np.float64)
     for row in range(start, stop):
@@ -51,7 +53,7 @@ def _csr_times_dense(indptr, indices, data, dense, out, start, stop):
         out[row] = total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _sum_rows(indices, data, dense, target, begin, end):
     """``target`` = Σ of the stored entries ``begin`` to ``end``, four at a time so that it is touched less often."""
     width = dense.shape[1]
@@ -71,11 +73,31 @@ def _sum_rows(indices, data, dense, target, begin, end):
         position += 1
 
 
-def squared_row_norms(matrix: sp.csr_matrix) -> np.ndarray:
-    """Σ_j matrix_ij² for every row i, in float64; O(nnz)."""
-    squares = np.asarray(matrix.data, dtype=np.float64) ** 2
-    norms = np.zeros(matrix.shape[0])
-    filled = np.flatnonzero(np.diff(matrix.indptr))
-    if len(filled):
-        norms[filled] = np.add.reduceat(squares, matrix.indptr[filled])
-    return norms
+def unit_rows(indptr: np.ndarray, data: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """The values of CSR rows scaled to Euclidean length 1, in the type of ``data``; rows of zeros stay zero.
+
+    Rows are divided by their largest value first, so that neither huge nor tiny values overflow or vanish.
+    """
+    out = np.empty_like(data)
+
+    def rows(start: int, stop: int) -> None:
+        _unit_rows(indptr, data, out, start, stop)
+
+    run_chunks(rows, work_chunks(indptr), n_threads)
+    return out
+
+
+@compiled()
+def _unit_rows(indptr, data, out, start, stop):
+    for row in range(start, stop):
+        begin, end = indptr[row], indptr[row + 1]
+        largest = 0.0
+        for position in range(begin, end):
+            largest = max(largest, abs(np.float64(data[position])))
+        squared = 0.0
+        if largest > 0:
+            for position in range(begin, end):
+                squared += (np.float64(data[position]) / largest) ** 2
+        length = np.sqrt(squared)
+        for position in range(begin, end):
+            out[position] = np.float64(data[position]) / largest / length if largest > 0 else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -12,9 +14,9 @@ __all__ = [
     "rows_times",
     "sampled_product",
     "solve_row_systems",
-    "squared_row_norms",
     "top_k_of_factors",
     "top_k_of_scores",
+    "unit_rows",
 ]
 
 
@@ -27,14 +29,13 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray) -> np.ndarray:
     return out
 
 
-def squared_row_norms(matrix: sp.csr_matrix) -> np.ndarray:
-    """Σ_j matrix_ij² per row, over stored entries."""
-    return np.array(
-        [
-            sum(float(value) ** 2 for value in matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]])
-            for row in range(matrix.shape[0])
-        ]
-    )
+def unit_rows(indptr: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """Each row over its Euclidean length, in extended precision."""
+    out = np.zeros(len(data), dtype=np.longdouble)
+    for begin, end in pairwise(indptr):
+        length = np.sqrt(np.sum(data[begin:end].astype(np.longdouble) ** 2))
+        out[begin:end] = data[begin:end] / length if length > 0 else 0
+    return out
 
 
 def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:

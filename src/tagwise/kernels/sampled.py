@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import run_chunks, work_chunks
 
@@ -33,7 +33,7 @@ def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray,
 
 
 # Reassociation lets the dot product use vector registers; for one compiled kernel the order of its sum is still fixed.
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def _sampled_product(indptr, indices, left, right, out, start, stop):
     width = left.shape[1]
     zero = left.dtype.type(0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
@@ -108,7 +108,7 @@ def _check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> Non
 
 
 # "nnan" lets the compiler keep the running maximum in vector registers. Scores are finite or -inf, never NaN.
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _merge(tile, first_label, best_scores, best_labels):
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
@@ -138,7 +138,7 @@ def _merge(tile, first_label, best_scores, best_labels):
                     worst = best[last]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _hide(tile, indptr, indices, first_row, first_label):
     n_rows, width = tile.shape
     for row in range(n_rows):

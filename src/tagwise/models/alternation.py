@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import TwoWayMatrix
 from tagwise.losses import Loss
 from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
@@ -22,6 +23,9 @@ __all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", 
 # Steps per round are few, because each round's other half is about to change: on bibtex, 20 label steps to a gradient
 # of 0.001 take three times as long as these and end at the same precision.
 _FEATURE_STEPS = 1
+# Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
+# gradients on that system are 2 to 4 times faster (debtags, ranks 100 and 200) and end at the same objective.
+_DIRECT_RANK = 64
 _LABEL_STEPS = 3
 _LABEL_PRODUCTS = 20
 _LABEL_TOLERANCE = 0.03
@@ -65,6 +69,7 @@ class SquaredAlternation:
         """One run of conjugate gradients."""
         block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
         gradient = block.gradient(factors.W, factors.A)
+        _require_finite(whole(gradient, gradient))
         step = conjugate_gradient(block.hessian_vector, gradient, tol=1e-3, max_iter=self.inner_iter).solution
         factors.W -= step
         factors.A = self.X.times(factors.W)
@@ -72,8 +77,14 @@ class SquaredAlternation:
         return 0.5 * whole(gradient, step).item()
 
     def step_labels(self, factors: Factors) -> float:
-        """The normal equations, solved."""
-        solved = self.terms.solve_labels(factors.A, self.reg, fit_intercept=self.fit_intercept)
+        """The normal equations: solved, or for large ranks improved."""
+        A, intercept = factors.A, self.fit_intercept
+        if self.terms.curvature is None or A.shape[1] <= _DIRECT_RANK:
+            solved = self.terms.solve_labels(A, self.reg, fit_intercept=intercept)
+        else:
+            solved = self.terms.improve_labels(
+                A, factors.H, factors.b, self.reg, fit_intercept=intercept, max_iter=self.inner_iter
+            )
         factors.H, factors.b = solved.H, solved.intercept
         return solved.value
 
@@ -101,6 +112,7 @@ class NewtonAlternation:
             extended = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
         problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
         result = tron(problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter)
+        _require_finite(result.value)
         factors.W = result.solution
         factors.A = self.X.times(factors.W)
         return float((result.start_value - result.value).item())
@@ -120,6 +132,13 @@ class NewtonAlternation:
         if self.fit_intercept:
             factors.b = result.solution[:, -1].astype(np.float64)
         return float(result.value.sum())
+
+
+def _require_finite(number: np.ndarray) -> None:
+    if not np.isfinite(number).all():
+        raise InvalidInputError(
+            "the fit overflows: X holds values too large for its floating type; scale them, or set normalize=True."
+        )
 
 
 def alternation_for(

@@ -17,20 +17,19 @@ from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.models.progress import Callback, FitProgress
-from tagwise.parallel import even_chunks, thread_count
+from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.validation import (
-    canonical_csr,
     check_features,
+    check_flag,
     check_integer,
     check_labels,
     check_observed,
-    shape_text,
 )
 
 __all__ = ["MultiLabelModel"]
 
-# Scores of one block of rows, whatever the number of labels: 4 million numbers, 16 MB as float32.
-_BLOCK_SCORES = 1 << 22
+# Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
+_BLOCK_SCORES = 1 << 20
 
 
 class MultiLabelModel(ClassifierMixin, BaseEstimator):
@@ -116,23 +115,42 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        self._check_parameters()
-        thread_count(self.n_jobs)
+        self._check_all_parameters()
+        if callback is not None and not callable(callback):
+            raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
+        before = dict(self.__dict__)
+        try:
+            self._fit_checked(X, Y, observed, callback)
+        except BaseException:
+            # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit_checked(self, X: Any, Y: Any, observed: Any, callback: Callback | None) -> None:
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
-        if callback is not None and not callable(callback):
-            raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
+        if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
+            mask = None
         self._output_format = _format_of(Y)
         self.n_labels_ = labels.shape[1]
         self.classes_ = np.arange(self.n_labels_)
         self.label_names_: list[str] | None = None
-        with FitProgress(type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback) as progress:
+        progress = FitProgress(type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback)
+        with progress, single_threaded_blas():
             self._fit(features, labels, mask, progress)
+        for name in self._fitted_arrays():
+            array = getattr(self, name)
+            if not np.isfinite(array.data if sp.issparse(array) else array).all():
+                raise InvalidInputError(
+                    "the fit overflows: X holds values too large for its floating type; scale them, or set "
+                    "normalize=True."
+                )
         self.history_ = progress.history
         self.objective_ = np.array([info["objective"] for info in progress.history])
         self.n_iter_ = len(progress.history)
-        return self
 
     # ------------------------------------------------------------------ predict
 
@@ -142,7 +160,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         A score of 0 or more means that the label is on, as everywhere in scikit-learn.
         """
         features = self._fitted_features(X)
-        parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
+        with single_threaded_blas():
+            parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
         return np.concatenate(parts)
 
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -172,21 +191,19 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         shape = (features.shape[0], self.n_labels_)
         hidden = None
         if exclude is not None:
-            hidden = canonical_csr(exclude)
-            if hidden.shape != shape:
-                raise InvalidInputError(
-                    f"exclude has shape {shape_text(hidden.shape)} where rows × labels is {shape_text(shape)}."
-                )
-        return self._top_k(features, k, hidden)
+            hidden = check_observed(exclude, shape=shape, name="exclude", may_be_empty=True)
+        with single_threaded_blas():
+            return self._top_k(features, k, hidden)
 
     def predict(self, X: Any) -> Any:
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
-        for start, stop in self._row_blocks(features):
-            on = self._score_rows(features[start:stop]) >= 0
-            indices.append(np.nonzero(on)[1].astype(np.int32))
-            sizes.append(on.sum(axis=1))
+        with single_threaded_blas():
+            for start, stop in self._row_blocks(features):
+                on = self._score_rows(features[start:stop]) >= 0
+                indices.append(np.nonzero(on)[1].astype(np.int32))
+                sizes.append(on.sum(axis=1))
         columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
         shape = (features.shape[0], self.n_labels_)
         kind, dtype = self._output_format
@@ -213,11 +230,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         from tagwise.persistence import ModelRecord, write_model
 
         self._require_fitted()
-        names = self.label_names_ if label_names is None else list(label_names)
-        if names is not None and len(names) != self.n_labels_:
-            raise InvalidInputError(
-                f"label_names has {len(names):,} names but the model has {self.n_labels_:,} labels."
-            )
+        self._check_all_parameters()
+        try:
+            self._check_restored()
+        except ValueError as error:
+            raise InvalidInputError(f"the fitted attributes do not fit together, nothing was saved: {error}") from None
+        names = self.label_names_ if label_names is None else _checked_names(label_names, self.n_labels_)
         kind, dtype = self._output_format
         values: dict[str, Any] = {
             "n_features_in_": int(self.n_features_in_),
@@ -258,6 +276,16 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ inside
 
+    def _check_all_parameters(self) -> None:
+        """The parameters that every model has, then the model's own."""
+        thread_count(self.n_jobs)
+        if not isinstance(self.verbose, (int, np.integer)):
+            raise InvalidTypeError(f"verbose must be 0, 1 or a boolean; found {self.verbose!r}.")
+        for name in ("fit_intercept", "normalize"):
+            if hasattr(self, name):
+                check_flag(getattr(self, name), name)
+        self._check_parameters()
+
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             name = type(self).__name__
@@ -286,6 +314,18 @@ def _format_of(Y: Any) -> tuple[str, Any]:
         return ("csr_array" if isinstance(Y, sp.sparray) else "csr_matrix"), Y.dtype
     dtype = np.asarray(Y).dtype
     return "dense", np.dtype(np.int64) if dtype.kind == "O" else dtype
+
+
+def _checked_names(label_names: Any, n_labels: int) -> list[str]:
+    if isinstance(label_names, (str, bytes)) or not hasattr(label_names, "__iter__"):
+        raise InvalidTypeError(f"label_names must be a list of names; found {label_names!r:.60}.")
+    names = list(label_names)
+    if len(names) != n_labels:
+        raise InvalidInputError(f"label_names has {len(names):,} names but the model has {n_labels:,} labels.")
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidTypeError(f"label_names must hold text; found {name!r}.")
+    return names
 
 
 def _storable(parameters: dict[str, Any]) -> dict[str, Any]:

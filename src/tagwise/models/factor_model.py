@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, rows_times, squared_row_norms, top_k_of_factors
+from tagwise import kernels
+from tagwise.kernels import csr_times_dense, rows_times, top_k_of_factors
 from tagwise.models.base import MultiLabelModel
-from tagwise.parallel import single_threaded_blas, thread_count
+from tagwise.parallel import thread_count
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows"]
 
@@ -17,16 +18,12 @@ __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows"]
 LOWEST_SCORE = -1e30
 
 
-def unit_rows(X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix | np.ndarray:
+def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_matrix | np.ndarray:
     """X with rows of length 1 (rows of zeros stay zero); indices are shared, values are new."""
     if isinstance(X, np.ndarray):
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    else:
-        norms = np.sqrt(squared_row_norms(X))
-    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0).astype(X.dtype)
-    if isinstance(X, np.ndarray):
-        return X * scale[:, None]
-    data = X.data * np.repeat(scale, np.diff(X.indptr))
+        indptr = np.arange(X.shape[0] + 1) * X.shape[1]
+        return kernels.unit_rows(indptr, X.reshape(-1), n_threads=n_threads).reshape(X.shape)
+    data = kernels.unit_rows(X.indptr, X.data, n_threads=n_threads)
     return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)
 
 
@@ -64,8 +61,7 @@ class FactorModel(MultiLabelModel):
         return rows_times(rows.astype(self.feature_factors_.dtype), self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        with single_threaded_blas():
-            return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
+        return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
     def _top_k(
         self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None

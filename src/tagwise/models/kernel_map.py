@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
+from tagwise.randomness import random_generator
 from tagwise.validation import check_choice, check_features, check_integer, check_real
 
 __all__ = ["Kernel", "KernelMap", "check_kernel_parameters"]
@@ -241,7 +241,7 @@ def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> in
 
 def _draw(n_rows: int, m: int, random_state: Any) -> np.ndarray:
     try:
-        rng = check_random_state(random_state)
+        rng = random_generator(random_state)
     except ValueError:
         raise InvalidInputError(
             f"random_state must be None, a whole number from 0 to 2³²−1 or a RandomState; found {random_state!r}."

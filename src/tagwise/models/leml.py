@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.kernels import TwoWayMatrix, two_way
@@ -21,9 +20,10 @@ from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
+from tagwise.randomness import random_generator
 from tagwise.solvers.inner import whole
 from tagwise.solvers.reduced_rank import reduced_rank_ridge
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.validation import check_choice, check_flag, check_integer, check_real
 
 __all__ = ["LEML"]
 
@@ -86,7 +86,7 @@ class LEML(FactorModel):
         before the training labels are fitted too closely.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
-    random_state : int, RandomState or None
+    random_state : int, Generator, RandomState or None
         Seeds the start, the landmarks and the held-out rows.
     verbose : int
         1 shows progress on standard error.
@@ -191,6 +191,10 @@ class LEML(FactorModel):
         check_integer(self.inner_iter, "inner_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
+        for name in ("early_stopping", "warm_start"):
+            check_flag(getattr(self, name), name)
+        if not isinstance(self.random_state, np.random.RandomState):  # from which a check would draw
+            random_generator(self.random_state)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         if self.kernel is not None:
             check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0, self.memory_limit)
@@ -305,7 +309,7 @@ class LEML(FactorModel):
         b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
         if self.warm_start and hasattr(self, "feature_factors_"):
             return self._warm(loss, X, b, rank, dtype)
-        rng = check_random_state(self.random_state)
+        rng = random_generator(self.random_state)
         if self.init == "spectral":
             slope, row = labels.slope_at(loss, b)
             H = spectral_start(X, slope, row, rank, rng, dtype)
@@ -387,6 +391,7 @@ class LEML(FactorModel):
         return self._saved_arrays if self.kernel is None else (*self._saved_arrays, "landmarks_")
 
     def _check_restored(self) -> None:
+        check_integer(self.rank_, "rank_", minimum=1)
         if self.kernel is None:
             self._check_factors(self.n_features_in_)
             return

@@ -16,6 +16,7 @@ from tagwise.persistence import ModelRecord, read_model
 __all__ = ["MODEL_CLASSES", "load"]
 
 MODEL_CLASSES = {
+    "BinaryRelevance": "tagwise.models.binary_relevance",
     "LEML": "tagwise.models.leml",
 }
 """Class name in a manifest → the module that holds it. Adding a model means adding a line."""
@@ -48,8 +49,8 @@ def load(path: str | PathLike[str]) -> Any:
     model_class: type[MultiLabelModel] = getattr(import_module(home), record.class_name)
     try:
         return _restore(model_class, record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFormatError(f"{path}: the content does not fit {record.class_name}: {error}.") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+        raise ModelFormatError(f"{path}: the content does not fit {record.class_name}: {error}") from None
 
 
 def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLabelModel:
@@ -59,7 +60,7 @@ def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLa
     _require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model_class._saved_values))
 
     model = model_class(**record.parameters)
-    model._check_parameters()
+    model._check_all_parameters()
     _require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
     for name, tensor in record.tensors.items():
         setattr(model, name, tensor)
@@ -67,21 +68,35 @@ def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLa
         setattr(model, name, record.values[name])
     model.n_features_in_ = _count(record, "n_features_in_")
     model.n_labels_ = _count(record, "n_labels_")
+    # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
+    model._check_restored()
     model.classes_ = np.arange(model.n_labels_)
     model.label_names_ = record.label_names
     if record.label_names is not None and len(record.label_names) != model.n_labels_:
         raise ValueError(f"{len(record.label_names)} label names for {model.n_labels_} labels")
     if "feature_names_in_" in record.values:
-        model.feature_names_in_ = np.array(record.values["feature_names_in_"], dtype=object)
-    kind, dtype = record.values["output_format"]
-    if kind not in ("csr_matrix", "csr_array", "dense"):
-        raise ValueError(f"output_format {kind!r}")
-    model._output_format = (kind, np.dtype(str(dtype)))
+        model.feature_names_in_ = _feature_names(record.values["feature_names_in_"], model.n_features_in_)
+    model._output_format = _output_format(record.values["output_format"])
     model.history_ = record.values["history_"]
     model.objective_ = np.array([float(info["objective"]) for info in model.history_])
     model.n_iter_ = len(model.history_)
-    model._check_restored()
     return model
+
+
+def _output_format(value: Any) -> tuple[str, np.dtype]:
+    kind, dtype = value
+    if kind not in ("csr_matrix", "csr_array", "dense"):
+        raise ValueError(f"output_format {kind!r}")
+    parsed = np.dtype(str(dtype))
+    if parsed.kind not in "biuf":
+        raise ValueError(f"labels of type {dtype!r}")
+    return kind, parsed
+
+
+def _feature_names(value: Any, n_features: int) -> np.ndarray:
+    if not isinstance(value, list) or len(value) != n_features or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"feature_names_in_ must be a list of {n_features} names")
+    return np.array(value, dtype=object)
 
 
 def _count(record: ModelRecord, name: str) -> int:

@@ -24,8 +24,10 @@ def check_positive_weight(positive_weight: PositiveWeight) -> None:
             raise InvalidInputError(
                 f"positive_weight must be a number, an array or 'propensity'; found {positive_weight!r}."
             )
-    elif np.ndim(positive_weight) == 0:
+    elif np.isscalar(positive_weight) or positive_weight is None:
         check_real(positive_weight, "positive_weight", minimum=0, open_minimum=True)
+    else:
+        _as_array(positive_weight)
 
 
 def resolve_positive_weight(
@@ -36,9 +38,10 @@ def resolve_positive_weight(
     if isinstance(positive_weight, str):
         known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
         return inverse_propensity(known)
-    if np.ndim(positive_weight) == 0:
-        return None if positive_weight == 1 else np.full(n_labels, float(positive_weight))
-    weights = np.asarray(positive_weight, dtype=np.float64)
+    if np.isscalar(positive_weight):
+        number = check_real(positive_weight, "positive_weight", minimum=0, open_minimum=True)
+        return None if number == 1 else np.full(n_labels, number)
+    weights = _as_array(positive_weight)
     if weights.shape != (n_labels,):
         raise InvalidInputError(
             f"positive_weight has shape {weights.shape}; give one number or one per label ({n_labels})."
@@ -46,3 +49,13 @@ def resolve_positive_weight(
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise InvalidInputError("positive_weight must be finite and above 0 for every label.")
     return weights
+
+
+def _as_array(positive_weight: Any) -> np.ndarray:
+    try:
+        return np.asarray(positive_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "positive_weight must be a number, 'propensity', or an array of one number per label; found "
+            f"{positive_weight!r:.60}."
+        ) from None

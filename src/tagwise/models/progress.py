@@ -38,7 +38,7 @@ class FitProgress:
         self._task: Any = None
 
     def __enter__(self) -> FitProgress:
-        if self.verbose and sys.stderr.isatty():
+        if self.verbose and sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -80,6 +80,6 @@ class FitProgress:
         note = f"objective {info['objective']:.6g}"
         if self._bar is not None:
             self._bar.update(self._task, completed=info["iteration"], note=note)
-        else:
+        elif sys.stderr is not None:  # a service may run without one
             line = f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s"
             sys.stderr.write(line + "\n")

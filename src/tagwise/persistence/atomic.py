@@ -11,12 +11,12 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_write", "final_name", "flush_folder"]
+__all__ = ["atomic_stream", "atomic_write", "final_name", "flush_folder"]
 
 _TEMPORARY = re.compile(r"\.(?P<final>.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
@@ -43,11 +43,18 @@ def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], objec
     -----
     A symbolic link at ``path`` is replaced by the file, not followed. Permissions are those of a new file.
     """
+    with atomic_stream(path) as stream:
+        write(stream)
+
+
+@contextmanager
+def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """:func:`atomic_write` as a context: the file takes its name when the block ends without an exception."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as stream:
-            write(stream)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)

@@ -17,7 +17,7 @@ def spectral_start(
     slope: SparseTwoWay,
     row: np.ndarray | None,
     rank: int,
-    rng: np.random.RandomState,
+    rng: np.random.Generator,
     dtype: np.dtype,
 ) -> np.ndarray:
     """Orthonormal H (L×k) spanning about the top right singular vectors of Xᵀ D, D = ∂loss/∂S at W = 0.

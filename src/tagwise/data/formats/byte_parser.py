@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tagwise.compiled import compiled
 from tagwise.data.formats.faults import (
     BAD_FEATURE,
     BAD_LABEL,
@@ -49,7 +49,7 @@ MAX_POWER = 80
 WIDTH = 2.0**-51
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _ends_token(buffer: Any, position: int, end: int, comments: bool) -> bool:
     if position >= end:
         return True
@@ -61,7 +61,7 @@ def _ends_token(buffer: Any, position: int, end: int, comments: bool) -> bool:
     return comments and byte == HASH
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _read_value(buffer: Any, position: int, end: int, narrow: bool) -> tuple[int, float, bool]:
     """(end of the number or -1, value, needs Python's float); ``narrow``: the value is for float32."""
     negative = False
@@ -133,7 +133,7 @@ def _read_value(buffer: Any, position: int, end: int, narrow: bool) -> tuple[int
     return position, sign * value, False
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def sort_row(indices: Any, values: Any, low: int, high: int) -> int:
     """Sort ``indices[low:high]`` with their values; return an index that occurs twice, or -1."""
     order = np.argsort(indices[low:high], kind="mergesort")
@@ -147,7 +147,7 @@ def sort_row(indices: Any, values: Any, low: int, high: int) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def parse_rows(
     buffer: Any,
     start: int,

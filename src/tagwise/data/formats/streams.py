@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import os
-import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, cast
 
-from tagwise.exceptions import ParseError
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
+from tagwise.persistence.atomic import atomic_stream
 
 __all__ = ["ByteSource", "DamagedStreamError", "atomic_writer", "decode_line", "suffix_without_compression"]
 
@@ -42,7 +43,7 @@ class ByteSource:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path = checked_path(path)
         self.line = 0
         self._raw = open(self.path, "rb")  # noqa: SIM115 - closed by __exit__
         self._size = os.fstat(self._raw.fileno()).st_size
@@ -118,33 +119,31 @@ def decode_line(path: str, number: int, raw: bytes) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as text; what can be no path is named."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise InvalidTypeError(f"path must be a path; found {path!r}.") from None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(f"path must be a path of text without NUL; found {path!r}.")
+    return text
+
+
 @contextmanager
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open ``path`` for writing so that it appears whole or not at all; compressed if it ends in .gz or .bz2.
-
-    The bytes go to a temporary sibling, reach the disk, and replace ``path`` in one step when the block ends
-    without an exception; otherwise ``path`` stays as it was.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    # Not tempfile: it would make a file only its owner may read, whatever the umask allows.
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as raw:
-            suffix = target.suffix.lower()
-            if suffix == ".gz":
-                # No name and no time in the header, so that equal content gives equal files.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            elif suffix == ".bz2":
-                with bz2.BZ2File(raw, "wb") as packed_bz2:
-                    yield cast(IO[bytes], packed_bz2)
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Open ``path`` for writing so that it appears whole or not at all; compressed if it ends in .gz or .bz2."""
+    target = Path(checked_path(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", str(target.parent))
+    suffix = target.suffix.lower()
+    with atomic_stream(target) as raw:
+        if suffix == ".gz":
+            # No name and no time in the header, so that equal content gives equal files.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
+                yield cast(IO[bytes], packed)
+        elif suffix == ".bz2":
+            with bz2.BZ2File(raw, "wb") as packed_bz2:
+                yield cast(IO[bytes], packed_bz2)
+        else:
+            yield raw

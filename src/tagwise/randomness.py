@@ -1,4 +1,4 @@
-"""One rule for the ``random_state`` argument of masks, splits and synthetic problems."""
+"""One rule for every ``random_state`` argument."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
 __all__ = ["RandomState", "random_generator"]
 
-RandomState = int | np.random.Generator | None
+RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 def random_generator(random_state: Any) -> np.random.Generator:
-    """A generator from a seed; None gives fresh randomness, and a generator is used (and advanced) itself."""
+    """A generator from a seed.
+
+    None gives fresh randomness; a ``Generator`` is used (and advanced) itself; from a ``RandomState``, numpy's older
+    kind that scikit-learn passes around, a seed is drawn.
+    """
     if random_state is None or isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(np.iinfo(np.int32).max)))
     if isinstance(random_state, (bool, np.bool_)) or not isinstance(random_state, numbers.Integral):
         raise InvalidTypeError(
-            f"random_state must be None, a whole number or a numpy.random.Generator; found {random_state!r}."
+            "random_state must be None, a whole number, a numpy.random.Generator or a numpy.random.RandomState; "
+            f"found {random_state!r}."
         )
     if random_state < 0:
         raise InvalidInputError(f"random_state must be at least 0; found {random_state}.")

@@ -1,0 +1,337 @@
+"""Binary relevance: one linear model a label, solved in batches of labels that share the products with X."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.kernels import csr_times_dense, rows_times, top_k_of_scores
+from tagwise.losses import Loss, get_loss
+from tagwise.models.base import MultiLabelModel
+from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
+from tagwise.models.progress import FitProgress
+from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.problems.label_batch import LabelColumns
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.linear_block import Design, LinearBlock
+from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.inner import per_column
+from tagwise.solvers.ridge import RidgeFactor
+from tagwise.solvers.tron import tron
+from tagwise.validation import check_choice, check_integer, check_real
+
+__all__ = ["BinaryRelevance"]
+
+_SOLVERS = ("auto", "direct", "cg")
+# Up to here the m³/3 of a factorisation is a matter of seconds; conjugate gradients win beyond.
+_LARGEST_DIRECT = 4000
+# Products with X are fastest around here on processors with a megabyte of L2 cache (measured from 32 to 581).
+_MOST_LABELS = 128
+# Arrays of n and of d numbers a label that a batch holds at its peak: targets, weights, scores, curvature, a product
+# and scatter positions; and the vectors of trust-region Newton.
+_ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
+# Scores of a block of rows in predict_topk: 4 MB of float32 a thread.
+_BLOCK_SCORES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """One batch: coefficients (d×B), intercepts (B), the sum of its objectives, and how the solver ended."""
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    objective: float
+    converged: bool
+    n_iter: int
+
+
+class BinaryRelevance(MultiLabelModel):
+    r"""One regularised linear model a label, with missing labels and positive weights.
+
+    Minimises for each label j over z_j (d) and an unpenalised intercept b_j
+
+    .. math:: \sum_{i:\,(i,j)\in\Omega} \omega_{ij}\,\ell(Y_{ij}, x_i^\top z_j + b_j) + \tfrac\lambda2 \|z_j\|^2 .
+
+    Parameters
+    ----------
+    loss : {"squared", "logistic", "squared_hinge"}
+        ½(y − s)² with labels 0/1; log(1 + e^{−ys}) and max(0, 1 − ys)² with labels ±1.
+    reg : float
+        λ > 0.
+    max_iter : int
+        Steps at the most for a batch of labels: of conjugate gradients (squared), of Newton's method (the others). A
+        direct solution takes none.
+    positive_weight : float, array (L,) or "propensity"
+        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
+        2016. Weighting the positives of rare labels trades precision for precision in the tail
+        (``benchmarks/positive_weight.py`` shows the trade and a choice on validation rows).
+    fit_intercept : bool
+        Whether b is learnt (else 0).
+    normalize : bool
+        Scale rows of X to unit length, at fit and at prediction.
+    solver : {"auto", "direct", "cg"}
+        ``"direct"``: one Cholesky factor of the smaller Gram matrix (d×d or n×n) serves all labels; for squared loss
+        with all labels known and unweighted only. ``"cg"``: label batches by conjugate gradients (squared) or
+        trust-region Newton (the other losses). ``"auto"``: direct where it applies, min(n, d) ≤ 4,000 and it fits
+        ``memory_limit``; else cg.
+    tol : float
+        A label has converged when its gradient (in the preconditioned variables of
+        :mod:`tagwise.problems.linear_block`) is at most ``tol`` times that at the best constant score.
+    memory_limit : float
+        Bytes that a fit may take beside its input and what is sparse: coefficients, Gram matrix and batches. Batches
+        shrink to fit; a problem whose coefficients do not fit is refused, before any work.
+    n_jobs : int or None
+        Threads, as in joblib. The result is bit-identical for every number.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    coef_ : array (d, L)
+        Z, in the floating type of X. 0 for a label without a known entry.
+    intercept_ : array (L,)
+        b, less ½ for squared loss: scores are centred, so that 0 is the border between off and on. A label without a
+        known entry has −10³⁰, below all others.
+    objective_ : array (batches,)
+        The sum of the objectives of all labels solved so far: it grows from batch to batch, and the last entry is the
+        objective of the whole model.
+    history_, n_iter_
+        A step is a batch of labels: ``objective``, ``seconds``, ``labels`` (solved so far), ``solver_iterations``; the
+        number of batches.
+
+    Notes
+    -----
+    Labels are solved in order of falling frequency. A callback that stops the fit does so after a batch: the labels
+    not reached keep coefficients 0 and the score −10³⁰, so that they are never predicted. With an intercept, a label
+    that is off (or on) in all of its known rows gets coefficients 0 and the constant score that loses nothing; under
+    logistic loss, where that is infinite, the one that loses a millionth a row, which ``objective_`` leaves out.
+
+    The coefficients take d·L numbers, which is what limits this model: 10⁵ features and 10⁵ labels are 40 GB of
+    float32, where LEML of rank 100 takes 80 MB. With m = min(n, d), "direct" costs O(nnz(X)·m + m³/3 + m²·L) and 16·m²
+    bytes; a step of "cg" costs O(nnz(X)·L) over all batches, of which each holds a few arrays of n×B and d×B, B ≤ 128.
+    Prediction costs O(nnz(X)·L). n×L is never allocated.
+
+    Examples
+    --------
+    >>> from tagwise import BinaryRelevance
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = BinaryRelevance(tol=1e-2).fit(data.X_train, data.Y_train)
+    >>> labels, scores = model.predict_topk(data.X_test, k=3)
+    >>> labels.shape == (data.X_test.shape[0], 3)
+    True
+    """
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+
+    coef_: np.ndarray
+    intercept_: np.ndarray
+
+    def __init__(
+        self,
+        loss: str = "squared",
+        reg: float = 1.0,
+        max_iter: int = 200,
+        positive_weight: PositiveWeight = 1.0,
+        fit_intercept: bool = True,
+        normalize: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        memory_limit: float = 2**32,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.reg = reg
+        self.max_iter = max_iter
+        self.positive_weight = positive_weight
+        self.fit_intercept = fit_intercept
+        self.normalize = normalize
+        self.solver = solver
+        self.tol = tol
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ fit
+
+    def _check_parameters(self) -> None:
+        get_loss(self.loss)
+        check_real(self.reg, "reg", minimum=0, open_minimum=True)
+        check_integer(self.max_iter, "max_iter", minimum=1)
+        check_positive_weight(self.positive_weight)
+        check_choice(self.solver, "solver", _SOLVERS)
+        check_real(self.tol, "tol", minimum=0, open_minimum=True)
+        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+
+    def _fit(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        progress: FitProgress,
+    ) -> None:
+        if observed is not None and observed.nnz == Y.shape[0] * Y.shape[1]:
+            observed = None
+        loss = get_loss(self.loss)
+        weight = resolve_positive_weight(self.positive_weight, Y, observed)
+        direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)
+        size = self._batch_size(X, Y.shape[1], direct=direct)
+        threads = thread_count(self.n_jobs)
+        rows = unit_rows(X) if self.normalize else X
+        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
+        constant = self._constant_labels(labels)
+        order = np.argsort(-np.bincount(labels.positives.indices, minlength=Y.shape[1]), kind="stable")
+        order = order[~constant[order]]
+        batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
+        progress.total = max(1, len(batches))
+        solved = (self._direct if direct else self._iterative)(rows, labels, loss, batches, threads)
+
+        coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
+        intercept = np.where(constant, loss.constant(labels.rates()) - loss.threshold, LOWEST_SCORE)
+        objective, done, unfinished = 0.0, int(constant.sum()), 0
+        if not batches:
+            progress.step(objective, labels=done, solver_iterations=0)
+        for ids, batch in zip(batches, solved):
+            coef[:, ids] = batch.coefficients
+            intercept[ids] = batch.intercept - loss.threshold
+            objective += batch.objective
+            done += len(ids)
+            unfinished += not batch.converged
+            if progress.step(objective, labels=done, solver_iterations=batch.n_iter):
+                break
+
+        if unfinished and not progress.stopped:
+            warnings.warn(
+                f"BinaryRelevance: {unfinished} of {len(batches)} batches of labels stopped after "
+                f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        intercept[labels.unknown_labels()] = LOWEST_SCORE
+        self.coef_, self.intercept_ = coef, intercept.astype(X.dtype)
+
+    def _constant_labels(self, labels: TrainingLabels) -> np.ndarray:
+        """Labels whose known entries are all on or all off: with an intercept, a constant score loses nothing."""
+        rates = labels.rates()
+        return ((rates == 0) | (rates == 1)) & self.fit_intercept
+
+    def _direct(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        labels: TrainingLabels,
+        loss: Loss,
+        batches: list[np.ndarray],
+        n_threads: int,
+    ) -> Iterator[_Solved]:
+        by_label = sp.csr_matrix(labels.positives.T)
+        factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=n_threads)
+        for ids in batches:
+            ridge = factor.solve(by_label[ids])
+            yield _Solved(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
+
+    def _iterative(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        labels: TrainingLabels,
+        loss: Loss,
+        batches: list[np.ndarray],
+        n_threads: int,
+    ) -> Iterator[_Solved]:
+        design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=n_threads)
+        columns = LabelColumns(labels, loss)
+        for ids in batches:
+            block = LinearBlock(design, columns.batch(ids, with_start=self.fit_intercept), loss, self.reg)
+            start = block.zeros()
+            if loss.name == "squared":
+                block.value(start)
+                step = conjugate_gradient(
+                    block.hessian_vector, block.gradient(), tol=self.tol, max_iter=self.max_iter, inner=per_column
+                )
+                V, finished, n_iter = -step.solution, step.status != "max_iter", step.n_iter
+                value = block.value(V)
+            else:
+                result = tron(block, start, tol=self.tol, max_iter=self.max_iter, inner=per_column)
+                V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter
+                value = result.value
+            Z, b = block.coefficients(V)
+            yield _Solved(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
+
+    def _is_direct(self, X: sp.csr_matrix | np.ndarray, n_labels: int, *, plain: bool) -> bool:
+        """Whether to factorise; raises where the user asks for what cannot be."""
+        side = min(X.shape)
+        needed = 16 * side**2 + X.dtype.itemsize * X.shape[1] * n_labels
+        needed += 16 * X.size if isinstance(X, np.ndarray) else 0
+        if self.solver != "direct":
+            return self.solver == "auto" and plain and side <= _LARGEST_DIRECT and needed <= self.memory_limit
+        if not plain:
+            raise InvalidInputError(
+                'solver="direct" is for loss="squared" with all labels known and positive_weight=1, where all labels '
+                'share one system; use solver="cg" or "auto" here.'
+            )
+        if needed > self.memory_limit:
+            raise InvalidInputError(
+                f'solver="direct" needs {_gigabytes(needed)} for the {side:,}×{side:,} system and the coefficients, '
+                f'above memory_limit ({_gigabytes(self.memory_limit)}); use solver="cg" or raise memory_limit.'
+            )
+        return True
+
+    def _batch_size(self, X: sp.csr_matrix | np.ndarray, n_labels: int, *, direct: bool) -> int:
+        n_rows, n_features = X.shape
+        coefficients = X.dtype.itemsize * n_features * n_labels
+        a_label = X.dtype.itemsize * (_ROW_ARRAYS * n_rows + _FEATURE_ARRAYS * n_features)
+        if coefficients + a_label > self.memory_limit:
+            raise InvalidInputError(
+                f"BinaryRelevance needs {_gigabytes(coefficients)} for the coefficients of {n_features:,} features × "
+                f"{n_labels:,} labels and {_gigabytes(a_label)} to work on one label, above memory_limit "
+                f"({_gigabytes(self.memory_limit)}); use LEML, whose factors are small, or raise memory_limit."
+            )
+        spare = self.memory_limit - coefficients - (16 * min(X.shape) ** 2 if direct else 0)
+        return int(np.clip(spare // a_label, 1, _MOST_LABELS))
+
+    # ------------------------------------------------------------------ predict
+
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        return self._scores(X, thread_count(self.n_jobs))
+
+    def _scores(self, X: sp.csr_matrix | np.ndarray, n_threads: int) -> np.ndarray:
+        rows = unit_rows(X) if self.normalize else X
+        if isinstance(rows, np.ndarray):
+            scores = rows_times(rows.astype(self.coef_.dtype, copy=False), self.coef_, n_threads=n_threads)
+        else:
+            scores = csr_times_dense(rows, self.coef_, n_threads=n_threads)
+        scores += self.intercept_
+        return scores
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+            hidden = None if exclude is None else exclude[start:stop]
+            return top_k_of_scores(self._scores(X[start:stop], 1), k, exclude=hidden)
+
+        blocks = even_chunks(X.shape[0], max(1, _BLOCK_SCORES // self.n_labels_))
+        labels, scores = zip(*run_chunks(rows, blocks, thread_count(self.n_jobs)))
+        return np.concatenate(labels), np.concatenate(scores)
+
+    def _check_restored(self) -> None:
+        expected = ((self.n_features_in_, self.n_labels_), (self.n_labels_,))
+        if (self.coef_.shape, self.intercept_.shape) != expected:
+            raise ValueError(
+                f"arrays of shapes {self.coef_.shape}, {self.intercept_.shape} where {expected} are expected"
+            )
+        if self.coef_.dtype != self.intercept_.dtype or self.coef_.dtype.kind != "f":
+            raise ValueError("coefficients and intercepts must share one floating type")
+        if not (np.isfinite(self.coef_).all() and np.isfinite(self.intercept_).all()):
+            raise ValueError("coefficients hold NaN or infinity")
+
+
+def _gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.3g} GiB"

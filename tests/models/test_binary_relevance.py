@@ -1,0 +1,311 @@
+"""One linear model a label: agreement with scikit-learn and scipy, masks, weights, batches, limits, and real data."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import tagwise
+from tagwise import BinaryRelevance
+from tagwise.baselines import BinaryRelevance as FromBaselines
+from tagwise.data import hide_labels, load_dataset
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError
+from tagwise.losses import LOSSES
+from tagwise.metrics import inverse_propensity, ranking_report
+from tagwise.models import binary_relevance
+
+N, D, L = 50, 8, 6
+EXACT = {"tol": 1e-10, "max_iter": 500, "normalize": False}
+
+
+def data(n=N, d=D, seed=0):
+    rng = np.random.default_rng(seed)
+    X = sp.random(n, d, 0.5, format="csr", random_state=seed, data_rvs=rng.standard_normal)
+    Y = sp.csr_matrix((X @ rng.standard_normal((d, L)) + 0.3 * rng.standard_normal((n, L)) > 0.4).astype(float))
+    mask = (rng.random(Y.shape) < 0.6).astype(float)
+    return X, Y, mask
+
+
+def objective(loss, X, Y, omega, reg):
+    """f(z, b) of one label as a function of one vector, with its gradient."""
+
+    def value_and_slope(variables, fit_intercept):
+        z, b = variables[:D], variables[-1] if fit_intercept else 0.0
+        targets, scores = LOSSES[loss].targets(Y), X @ z + b
+        slope = omega * LOSSES[loss].first(targets, scores)
+        value = np.sum(omega * LOSSES[loss].value(targets, scores)) + 0.5 * reg * z @ z
+        gradient = X.T @ slope + reg * z
+        return value, np.append(gradient, slope.sum()) if fit_intercept else gradient
+
+    return value_and_slope
+
+
+# ---------------------------------------------------------------------------- the minimum
+
+
+@pytest.mark.parametrize("shape", [(50, 8), (12, 30)], ids=["tall", "wide"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+@pytest.mark.parametrize("storage", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+def test_squared_is_ridge_regression(shape, fit_intercept, solver, storage):
+    X, Y, _ = data(*shape)
+    model = BinaryRelevance(reg=0.3, fit_intercept=fit_intercept, solver=solver, **EXACT).fit(storage(X), Y)
+    ridge = Ridge(alpha=0.3, fit_intercept=fit_intercept, solver="svd").fit(X.toarray(), Y.toarray())
+    np.testing.assert_allclose(model.coef_, ridge.coef_.T, atol=1e-7)
+    np.testing.assert_allclose(model.intercept_, ridge.intercept_ - 0.5, atol=1e-7)
+    residual = Y.toarray() - ridge.predict(X.toarray())
+    assert model.objective_[-1] == pytest.approx(0.5 * np.sum(residual**2) + 0.15 * np.sum(ridge.coef_**2), rel=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_logistic_is_logistic_regression(fit_intercept):
+    X, Y, _ = data()
+    model = BinaryRelevance(loss="logistic", reg=0.5, fit_intercept=fit_intercept, **EXACT).fit(X, Y)
+    for j in range(L):
+        peer = LogisticRegression(C=2.0, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
+        peer.fit(X.toarray(), Y.toarray()[:, j])
+        np.testing.assert_allclose(model.coef_[:, j], peer.coef_[0], atol=1e-5)
+        np.testing.assert_allclose(model.intercept_[j], peer.intercept_[0] if fit_intercept else 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_label_is_at_its_minimum(loss, fit_intercept, masked, weighted):
+    X, Y, mask = data()
+    weight = np.linspace(0.5, 4, L)
+    model = BinaryRelevance(
+        loss=loss, reg=0.3, fit_intercept=fit_intercept, positive_weight=weight if weighted else 1.0, **EXACT
+    ).fit(X, Y, mask if masked else None)
+    dense, total = Y.toarray(), 0.0
+    for j in range(L):
+        omega = (mask[:, j] if masked else 1.0) * np.where(dense[:, j] > 0, weight[j] if weighted else 1.0, 1.0)
+        best = scipy.optimize.minimize(
+            objective(loss, X.toarray(), dense[:, j], omega, 0.3),
+            np.zeros(D + fit_intercept),
+            args=(fit_intercept,),
+            jac=True,
+            options={"gtol": 1e-9},
+        )
+        total += best.fun
+        np.testing.assert_allclose(model.coef_[:, j], best.x[:D], atol=2e-5)
+        intercept = best.x[-1] if fit_intercept else 0.0
+        assert model.intercept_[j] == pytest.approx(intercept - LOSSES[loss].threshold, abs=2e-5)
+    assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_masked_is_the_fit_on_each_labels_known_rows_alone(loss):
+    X, Y, mask = data()
+    model = BinaryRelevance(loss=loss, **EXACT).fit(X, Y, mask)
+    for j in range(L):
+        known = mask[:, j] > 0
+        alone = BinaryRelevance(loss=loss, **EXACT).fit(X[known], Y[known][:, [j]])
+        np.testing.assert_allclose(model.coef_[:, [j]], alone.coef_, atol=1e-6)
+        np.testing.assert_allclose(model.intercept_[[j]], alone.intercept_, atol=1e-6)
+
+
+def test_a_weight_is_scikit_learns_sample_weight():
+    X, Y, _ = data()
+    model = BinaryRelevance(positive_weight=3.0, **EXACT).fit(X, Y)
+    for j in range(L):
+        y = Y.toarray()[:, j]
+        ridge = Ridge(alpha=1.0).fit(X.toarray(), y, sample_weight=np.where(y > 0, 3.0, 1.0))
+        np.testing.assert_allclose(model.coef_[:, j], ridge.coef_, atol=1e-7)
+
+
+def test_propensity_weights_are_the_inverse_propensities():
+    X, Y, _ = data()
+    named = BinaryRelevance(positive_weight="propensity").fit(X, Y)
+    given = BinaryRelevance(positive_weight=inverse_propensity(Y)).fit(X, Y)
+    np.testing.assert_array_equal(named.coef_, given.coef_)
+
+
+def test_rows_are_scaled_to_unit_length():
+    X, Y, _ = data()
+    scaled = sp.csr_matrix(sp.diags(np.random.default_rng(2).uniform(0.1, 9, N)) @ X)
+    one, two = BinaryRelevance(tol=1e-8).fit(X, Y), BinaryRelevance(tol=1e-8).fit(scaled, Y)
+    np.testing.assert_allclose(one.decision_function(X), two.decision_function(scaled), atol=1e-8)
+    plain = [BinaryRelevance(tol=1e-8, normalize=False).fit(M, Y).decision_function(M) for M in (X, scaled)]
+    assert np.abs(plain[0] - plain[1]).max() > 0.01
+
+
+# ---------------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("known", ["all", "some"])
+@pytest.mark.parametrize(("loss", "solver"), [("squared", "cg"), ("squared", "auto"), ("logistic", "auto")])
+@pytest.mark.parametrize("size", [1, 4])
+def test_batches_of_any_size_give_the_same_model(monkeypatch, known, loss, solver, size):
+    X, Y, mask = data()
+    observed = None if known == "all" else mask
+    whole = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
+    assert whole.n_iter_ == 1
+    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
+    parts = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
+    assert parts.n_iter_ == -(-L // size)
+    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-7)
+    np.testing.assert_allclose(parts.intercept_, whole.intercept_, atol=1e-7)
+    assert parts.objective_[-1] == pytest.approx(whole.objective_[-1], rel=1e-9)
+    assert (np.diff(parts.objective_) > 0).all()
+
+
+def test_a_tight_memory_limit_makes_batches_smaller_not_results_different():
+    X, Y, _ = data()
+    tight = 8 * (D * L + 2 * (7 * N + 12 * D))
+    whole, parts = (BinaryRelevance(solver="cg", memory_limit=m, **EXACT).fit(X, Y) for m in (2**30, tight))
+    assert (whole.n_iter_, parts.n_iter_) == (1, 3)
+    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-7)
+
+
+def test_what_cannot_fit_is_refused_with_the_memory_it_needs():
+    X, Y, _ = data()
+    with pytest.raises(InvalidInputError, match=r"GiB for the coefficients of 8 features × 6 labels.*use LEML"):
+        BinaryRelevance(memory_limit=1000).fit(X, Y)
+    with pytest.raises(InvalidInputError, match=r'solver="direct" needs .* GiB for the 8×8 system'):
+        BinaryRelevance(solver="direct", memory_limit=1000).fit(X, Y)
+
+
+def test_a_stop_keeps_the_most_frequent_labels_and_never_predicts_the_others(monkeypatch):
+    X, Y, _ = data()
+    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", 2)
+    model = BinaryRelevance(solver="cg", **EXACT).fit(X, Y, callback=lambda iteration, info: iteration == 1)
+    counts = np.asarray(Y.sum(axis=0)).ravel()
+    reached = np.sort(np.argsort(-counts, kind="stable")[:2])
+    assert model.n_iter_ == 1
+    assert model.history_[0]["labels"] == 2
+    np.testing.assert_array_equal(np.flatnonzero(np.abs(model.coef_).sum(axis=0)), reached)
+    labels, scores = model.predict_topk(X, L)
+    assert (np.sort(labels[:, :2], axis=1) == reached).all()
+    assert (scores[:, 2:] < -1e29).all()
+    assert np.isin(model.predict(X).indices, reached).all()
+
+
+def test_labels_that_never_change_are_constant_for_every_loss():
+    X, Y, mask = data()
+    dense = Y.toarray()
+    dense[:, 0], dense[:, 1] = 0, 1
+    for loss in LOSSES:
+        for observed in (None, mask):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                model = BinaryRelevance(loss=loss).fit(X, dense, observed)
+            assert not model.coef_[:, :2].any()
+            assert model.intercept_[0] < 0 < model.intercept_[1]
+    only = BinaryRelevance(loss="logistic").fit(X, np.zeros((N, 2)))
+    assert only.n_iter_ == 1
+    assert only.predict(X).sum() == 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bit_identical_for_every_number_of_threads_and_float32(loss):
+    X, Y, mask = data(n=700)
+    X = X.astype(np.float32)
+    one, two = (BinaryRelevance(loss=loss, n_jobs=jobs).fit(X, Y, mask[:700]) for jobs in (1, 3))
+    assert one.coef_.dtype == one.intercept_.dtype == np.float32
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    np.testing.assert_array_equal(one.intercept_, two.intercept_)
+
+
+# ---------------------------------------------------------------------------- what a user can get wrong
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"loss": "hinge"}, InvalidInputError, "loss must be one of"),
+        ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
+        ({"reg": "one"}, InvalidTypeError, "reg must be a number"),
+        ({"max_iter": 0}, InvalidInputError, "max_iter must be at least 1"),
+        ({"positive_weight": -1}, InvalidInputError, "positive_weight"),
+        ({"positive_weight": np.ones(L + 1)}, InvalidInputError, "positive_weight has shape"),
+        ({"positive_weight": "many"}, InvalidInputError, "'propensity'"),
+        ({"solver": "svd"}, InvalidInputError, "solver must be one of"),
+        ({"tol": 0}, InvalidInputError, "tol must be finite above 0"),
+        ({"memory_limit": 0}, InvalidInputError, "memory_limit"),
+        ({"solver": "direct", "loss": "logistic"}, InvalidInputError, 'solver="direct" is for loss="squared"'),
+        ({"solver": "direct", "positive_weight": 2.0}, InvalidInputError, 'solver="direct" is for'),
+    ],
+    ids=str,
+)
+def test_bad_parameters(parameters, error, words):
+    X, Y, _ = data()
+    with pytest.raises(error, match=words):
+        BinaryRelevance(**parameters).fit(X, Y)
+
+
+def test_direct_with_a_mask_is_refused_unless_the_mask_holds_everything():
+    X, Y, mask = data()
+    with pytest.raises(InvalidInputError, match="all labels known"):
+        BinaryRelevance(solver="direct").fit(X, Y, mask)
+    everything = BinaryRelevance(solver="direct").fit(X, Y, np.ones(Y.shape))
+    np.testing.assert_array_equal(everything.coef_, BinaryRelevance(solver="direct").fit(X, Y).coef_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_stopping_short_warns(loss):
+    X, Y, _ = data()
+    with pytest.warns(ConvergenceWarning, match="1 of 1 batches of labels stopped after max_iter=1"):
+        BinaryRelevance(loss=loss, solver="cg", max_iter=1, tol=1e-8).fit(X, Y)
+
+
+def test_arrays_that_do_not_fit_together_are_not_saved(tmp_path):
+    X, Y, _ = data()
+    model = BinaryRelevance().fit(X, Y)
+    good = model.coef_
+    for bad, words in (
+        (good[:-1], "shapes"),
+        (good.astype(np.float32), "floating type"),
+        (np.where(good == good[0, 0], np.nan, good), "NaN"),
+    ):
+        model.coef_ = bad
+        with pytest.raises(InvalidInputError, match=words):
+            model.save(tmp_path / "model")
+
+
+def test_names():
+    assert FromBaselines is BinaryRelevance is tagwise.baselines.BinaryRelevance
+    assert "BinaryRelevance" in dir(tagwise.baselines)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = tagwise.baselines.Nothing
+
+
+# ---------------------------------------------------------------------------- real data
+
+
+def report(name, observed_share=None, **parameters):
+    X, Y, X_test, Y_test = load_dataset(name)
+    observed = None if observed_share is None else hide_labels(Y, observed_share, random_state=0)
+    model = BinaryRelevance(n_jobs=-1, **parameters).fit(X, Y, observed)
+    return ranking_report(Y_test, model.predict_topk(X_test, 5), inverse_propensity=inverse_propensity(Y))
+
+
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+def test_bibtex(data_folder, solver):
+    result = report("bibtex", solver=solver)
+    assert result["P@1"] >= 0.645
+    assert result["P@3"] >= 0.395
+
+
+@pytest.mark.parametrize(("loss", "reg", "floor"), [("squared", 1.0, 0.565), ("squared_hinge", 1.0, 0.55)])
+def test_bibtex_with_a_fifth_of_the_labels_known(data_folder, loss, reg, floor):
+    assert report("bibtex", 0.2, loss=loss, reg=reg)["P@1"] >= floor
+
+
+def test_debtags(data_folder):
+    assert report("debtags")["P@1"] >= 0.865
+
+
+def test_debtags_with_a_fifth_of_the_labels_known(data_folder):
+    assert report("debtags", 0.2)["P@1"] >= 0.83
+
+
+def test_weighted_positives_find_the_tail_of_debtags(data_folder):
+    """The weight that benchmarks/positive_weight.py chooses on validation rows where no P@3 may be lost."""
+    result = report("debtags", positive_weight="propensity")
+    assert result["PSP@5"] >= 0.70
+    assert result["P@3"] >= 0.62

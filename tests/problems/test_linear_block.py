@@ -1,0 +1,121 @@
+"""A batch of linear models against the plain sum over known pairs that it stands for, for every loss."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.losses import LOSSES
+from tagwise.problems.label_batch import LabelColumns
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.linear_block import Design, LinearBlock
+
+N, D, L = 40, 7, 5
+REG = 0.7
+
+
+class Problem:
+    """Small dense data, a block of the labels ``ids``, and the objective as one reads it."""
+
+    def __init__(self, loss, masked, weighted, *, fit_intercept=True, storage=sp.csr_matrix, dtype=np.float64):
+        rng = np.random.default_rng(3)
+        self.loss = LOSSES[loss]
+        self.X = rng.standard_normal((N, D)) + 0.5
+        Y = (rng.random((N, L)) < 0.3).astype(float)
+        mask = (rng.random((N, L)) < 0.5).astype(float)
+        weight = rng.uniform(0.5, 4, L) if weighted else None
+        self.ids = np.array([3, 0, 4])
+        omega = (mask if masked else np.ones((N, L))) * (np.where(Y > 0, weight, 1) if weighted else 1)
+        self.omega, self.Y = omega[:, self.ids], Y[:, self.ids]
+        labels = TrainingLabels.build(
+            sp.csr_matrix(Y), sp.csr_matrix(mask) if masked else None, weight, dtype=dtype, n_threads=1
+        )
+        design = Design.build(storage(self.X.astype(dtype)), fit_intercept=fit_intercept, n_threads=2)
+        batch = LabelColumns(labels, self.loss).batch(self.ids, with_start=fit_intercept)
+        self.block = LinearBlock(design, batch, self.loss, REG)
+        self.point = (0.7 * rng.standard_normal(self.block.zeros().shape)).astype(dtype)
+
+    def objective(self, Z, b):
+        targets = self.loss.targets(self.Y)
+        losses = self.loss.value(targets, self.X @ Z + b)
+        return np.sum(self.omega * losses, axis=0) + 0.5 * REG * np.sum(Z**2, axis=0)
+
+
+@pytest.fixture(
+    params=[(loss, masked, weighted) for loss in LOSSES for masked in (False, True) for weighted in (False, True)],
+    ids=lambda p: f"{p[0]}-{'masked' if p[1] else 'full'}-{'weighted' if p[2] else 'plain'}",
+)
+def case(request):
+    return request.param
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
+def test_value_is_the_sum_over_known_pairs(case, fit_intercept, storage):
+    p = Problem(*case, fit_intercept=fit_intercept, storage=storage)
+    Z, b = p.block.coefficients(p.point)
+    value = p.block.value(p.point)
+    assert value.shape == (1, 3)
+    assert value.dtype == np.float64
+    np.testing.assert_allclose(value[0], p.objective(Z, b), rtol=1e-12)
+    if not fit_intercept:
+        np.testing.assert_array_equal(b, 0)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_derivatives_against_differences(case, fit_intercept):
+    p = Problem(*case, fit_intercept=fit_intercept)
+    p.block.value(p.point)
+    gradient = p.block.gradient()
+    rng = np.random.default_rng(1)
+    step = 1e-6
+    for _ in range(4):
+        direction = rng.standard_normal(p.point.shape)
+        p.block.value(p.point)
+        product = p.block.hessian_vector(direction)
+        ends = []
+        for sign in (1, -1):
+            value = p.block.value(p.point + sign * step * direction)
+            ends.append((value, p.block.gradient()))
+        slope = (ends[0][0] - ends[1][0])[0] / (2 * step)
+        np.testing.assert_allclose(np.sum(gradient * direction, axis=0), slope, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(product, (ends[0][1] - ends[1][1]) / (2 * step), rtol=1e-5, atol=1e-5)
+
+
+def test_derivatives_are_of_the_last_point_however_often_they_are_asked_for(case):
+    p = Problem(*case)
+    p.block.value(p.point)
+    first = p.block.gradient(), p.block.hessian_vector(p.point)
+    p.block.value(2 * p.point)
+    p.block.hessian_vector(p.point)
+    p.block.value(p.point)
+    for expected, again in zip(first, (p.block.gradient(), p.block.hessian_vector(p.point))):
+        np.testing.assert_array_equal(again, expected)
+
+
+def test_the_start_is_the_best_constant(case):
+    p = Problem(*case)
+    start = p.block.zeros()
+    p.block.value(start)
+    Z, b = p.block.coefficients(start)
+    np.testing.assert_array_equal(Z, 0)
+    best = p.objective(Z, b)
+    for shift in (-0.01, 0.01):
+        assert (p.objective(Z, b + shift) > best).all()
+    np.testing.assert_allclose(p.block.gradient()[-1], 0, atol=1e-6)
+
+
+def test_float32_stays_float32(case):
+    p = Problem(*case, dtype=np.float32)
+    p.block.value(p.point)
+    assert p.block.gradient().dtype == p.block.hessian_vector(p.point).dtype == np.float32
+    assert p.block.coefficients(p.point)[0].dtype == np.float32
+
+
+def test_a_batch_holds_targets_and_weights_of_its_labels():
+    positives = sp.csr_matrix(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1.0]]))
+    observed = sp.csr_matrix(np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1.0]]))
+    labels = TrainingLabels.build(positives, observed, np.array([2.0, 3.0, 5.0]))
+    batch = LabelColumns(labels, LOSSES["logistic"]).batch(np.array([2, 0]), with_start=True)
+    np.testing.assert_array_equal(batch.targets, [[-1, 1], [-1, -1], [1, -1]])
+    np.testing.assert_array_equal(batch.weights, [[0, 2], [1, 1], [5, 0]])
+    np.testing.assert_allclose(batch.start, np.log([5, 2]))
