@@ -101,7 +101,7 @@ def plot(report: dict, path: Path) -> None:
             axis.plot(*test[choice], "o", ms=14 if colour == "k" else 18, mfc="none", mec=colour, label=label)
         axis.set(title=result["dataset"], xlabel="PSP@5 (tail), %", ylabel="P@3, %")
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=8, loc="lower right")
+    axes[0][-1].legend(fontsize=8, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

@@ -39,9 +39,24 @@ def _sampled_product(indptr, indices, left, right, out, start, stop):
     zero = left.dtype.type(0)
     for row in range(start, stop):
         a = left[row]
-        for position in range(indptr[row], indptr[row + 1]):
-            b = right[indices[position]]
-            total = zero
+        position, end = indptr[row], indptr[row + 1]
+        while position + 3 < end:  # four at a time, so that a is loaded once for all of them
+            b, c = right[indices[position]], right[indices[position + 1]]
+            d, e = right[indices[position + 2]], right[indices[position + 3]]
+            along_b = along_c = along_d = along_e = zero
             for column in range(width):
-                total += a[column] * b[column]
-            out[position] = total
+                value = a[column]
+                along_b += value * b[column]
+                along_c += value * c[column]
+                along_d += value * d[column]
+                along_e += value * e[column]
+            out[position], out[position + 1] = along_b, along_c
+            out[position + 2], out[position + 3] = along_d, along_e
+            position += 4
+        while position < end:
+            b = right[indices[position]]
+            along_b = zero
+            for column in range(width):
+                along_b += a[column] * b[column]
+            out[position] = along_b
+            position += 1

@@ -27,7 +27,6 @@ _FEATURE_STEPS = 1
 # gradients on that system are 2 to 4 times faster (debtags, ranks 100 and 200) and end at the same objective.
 _DIRECT_RANK = 64
 _LABEL_STEPS = 3
-_LABEL_PRODUCTS = 20
 _LABEL_TOLERANCE = 0.03
 
 
@@ -126,7 +125,7 @@ class NewtonAlternation:
             start = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
         problem = LabelProblem(self.labels, extended, rank, self.reg)
         result = tron(
-            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=_LABEL_PRODUCTS, inner=per_row
+            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=self.inner_iter, inner=per_row
         )
         factors.H = np.ascontiguousarray(result.solution[:, :rank])
         if self.fit_intercept:

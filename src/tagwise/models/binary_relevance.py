@@ -178,8 +178,6 @@ class BinaryRelevance(MultiLabelModel):
         observed: sp.csr_matrix | None,
         progress: FitProgress,
     ) -> None:
-        if observed is not None and observed.nnz == Y.shape[0] * Y.shape[1]:
-            observed = None
         loss = get_loss(self.loss)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)

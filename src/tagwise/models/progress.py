@@ -79,7 +79,7 @@ class FitProgress:
     def _show(self, info: dict[str, Any]) -> None:
         note = f"objective {info['objective']:.6g}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=info["iteration"], note=note)
+            self._bar.update(self._task, completed=info["iteration"], total=self.total, note=note)
         elif sys.stderr is not None:  # a service may run without one
             line = f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s"
             sys.stderr.write(line + "\n")

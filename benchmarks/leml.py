@@ -1,0 +1,209 @@
+"""LEML: seconds per round, where they go, memory, and the ratios to plain numpy/scipy and to the machine's limit.
+
+    TAGWISE_DATA=... python benchmarks/leml.py [--threads 2] [--rounds 3] [--quick]
+
+Cases: squared/full, squared/masked and logistic/masked, on debtags and on generated data of EURLex's shape. Each runs
+in a process of its own, so that its peak memory is its own. The plain version (plain_leml.py) is the same algorithm
+with the same start and steps, written as one would with numpy and scipy. The limit is the sum over all kernel calls of
+the larger of operations / BLAS rate and bytes / copy rate, both measured in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+EURLEX = (15_539, 5_000, 3_993, 236, 5.3)
+CASES = [
+    # data, share of labels known, rank, loss
+    ("debtags", None, 100, "squared"),
+    ("debtags", 0.2, 100, "squared"),
+    ("debtags", 0.2, 100, "logistic"),
+    ("eurlex-shape", None, 250, "squared"),
+    ("eurlex-shape", None, 500, "squared"),
+    ("eurlex-shape", 0.02, 250, "squared"),
+    ("eurlex-shape", 0.02, 500, "squared"),
+    ("eurlex-shape", 0.02, 250, "logistic"),
+]
+
+
+class Meter:
+    """Wraps the kernels where the problems use them; adds up seconds and the time at the machine's limit."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.work: list[tuple[float, float]] = []
+
+    def count(self, name: str, seconds: float, operations: float, size: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.work.append((operations, size))
+
+    def limit(self, copy: float, blas: float) -> float:
+        return sum(max(operations / blas, size / copy) for operations, size in self.work)
+
+    def install(self) -> None:
+        from tagwise import kernels
+        from tagwise.problems import pair_losses, squared
+
+        two_way = importlib.import_module("tagwise.kernels.two_way")  # the package has a function of that name
+
+        def csr_bytes(matrix):
+            return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
+
+        def product(matrix, dense, out):
+            return 2 * matrix.nnz * dense.shape[1], csr_bytes(matrix) + dense.nbytes + out.nbytes
+
+        def pairs(pattern, weights, left, right, out):
+            return 4 * pattern.nnz * left.shape[1], csr_bytes(pattern) + left.nbytes + right.nbytes + out.nbytes
+
+        def sampled(pattern, left, right, out):
+            return 2 * pattern.nnz * left.shape[1], csr_bytes(pattern) + left.nbytes + right.nbytes + out.nbytes
+
+        def gram(left, *rest):
+            out, right = rest[-1], rest[0] if len(rest) > 1 else left
+            return 2 * left.shape[0] * out.size, left.nbytes + right.nbytes
+
+        def rows(tall, small, out):
+            return 2 * tall.shape[0] * small.size, tall.nbytes + out.nbytes
+
+        def systems(pattern, weights, right, features, base, out):
+            # A symmetric sum of outer products: half of a general product's operations would do.
+            return pattern.nnz * features.shape[1] ** 2, csr_bytes(pattern) + features.nbytes
+
+        work = {
+            "csr_times_dense": product,
+            "pair_curvature_product": pairs,
+            "sampled_product": sampled,
+            "gram": gram,
+            "rows_times": rows,
+            "solve_row_systems": systems,
+        }
+        for name, cost in work.items():
+            original = getattr(kernels, name)
+
+            def timed(*arguments, _name=name, _cost=cost, _original=original, **options):
+                start = time.perf_counter()
+                out = _original(*arguments, **options)
+                self.count(_name, time.perf_counter() - start, *_cost(*arguments, out))
+                return out
+
+            for module in (squared, pair_losses, two_way):
+                if hasattr(module, name):
+                    setattr(module, name, timed)
+
+
+def load(data: str, known: float | None):
+    from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
+
+    if data == "eurlex-shape":
+        rows, features, labels, per_row, labels_per_row = EURLEX
+        problem = make_low_rank_plus_sparse(
+            rows, features, labels, rank=60, features_per_row=per_row, labels_per_row=labels_per_row, random_state=0
+        )
+        X, Y = problem.X, problem.Y
+    else:
+        X, Y, *_ = load_dataset(data)
+    return X, Y, None if known is None else hide_labels(Y, known, random_state=0)
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def run_case(data: str, known: float | None, rank: int, loss: str, threads: int, rounds: int, plain: bool) -> dict:
+    """One case, in this process."""
+    from machine import blas_rate, copy_rate, description
+
+    from tagwise import LEML
+
+    warnings.simplefilter("ignore")
+    X, Y, observed = load(data, known)
+    reg = 3.0 if data == "debtags" else 1.0
+    small = slice(0, 300)
+    LEML(rank=70, loss=loss, max_iter=1).fit(X[small], Y[small], None if observed is None else observed[small])
+    loaded = peak_megabytes()
+    result: dict[str, object] = {"machine": description(), "data": data, "known": known, "rank": rank, "loss": loss}
+    if plain:
+        from plain_leml import PlainLEML
+
+        fitted = PlainLEML(rank, loss, reg, rounds).fit(X, Y, observed)
+        return {"plain_seconds_per_round": fitted.seconds / rounds, "plain_objective": fitted.objective}
+    meter = Meter()
+    meter.install()
+    before = peak_megabytes()
+    model = LEML(rank=rank, loss=loss, reg=reg, max_iter=rounds, tol=0, n_jobs=threads)
+    start = time.perf_counter()
+    model.fit(X, Y, observed)
+    seconds = time.perf_counter() - start
+    in_kernels = sum(meter.seconds.values())
+    result |= {
+        "pairs": None if observed is None else observed.nnz,
+        "seconds_per_round": seconds / rounds,
+        "objective": float(model.objective_[-1]),
+        "shares": {name: value / seconds for name, value in sorted(meter.seconds.items(), key=lambda item: -item[1])},
+        "outside_kernels": 1 - in_kernels / seconds,
+        "fit_megabytes": peak_megabytes() - before,
+        "times_limit": seconds / meter.limit(copy_rate(threads), blas_rate(threads)),
+        "data_megabytes": loaded,
+        "rows_times_labels_megabytes": X.shape[0] * Y.shape[1] * 4 / 2**20,
+    }
+    return result
+
+
+def in_own_process(case: tuple, threads: int, rounds: int, plain: bool) -> dict:
+    command = [sys.executable, __file__, "--case", json.dumps([*case, threads, rounds, plain])]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def table(report: dict) -> str:
+    lines = [
+        f"{report['threads']} threads, {report['rounds']} rounds; times are seconds per round, start included.",
+        "",
+        "| data | known | k | loss | tagwise | numpy/scipy | × faster | × limit | fit, MB | n×L, MB | largest shares |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in report["results"]:
+        known = "all" if r["known"] is None else f"{100 * r['known']:g}%"
+        shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in list(r["shares"].items())[:3])
+        lines.append(
+            f"| {r['data']} | {known} | {r['rank']} | {r['loss']} | {r['seconds_per_round']:.2f} | "
+            f"{r['plain_seconds_per_round']:.2f} | {r['plain_seconds_per_round'] / r['seconds_per_round']:.1f} | "
+            f"{r['times_limit']:.1f} | {r['fit_megabytes']:.0f} | {r['rows_times_labels_megabytes']:.0f} | "
+            f"{shares}, outside kernels {100 * r['outside_kernels']:.0f}% |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="debtags only, nothing written")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        print(json.dumps(run_case(*json.loads(options.case))))
+        return
+    report = {"threads": options.threads, "rounds": options.rounds, "results": []}
+    for case in CASES:
+        if options.quick and case[0] != "debtags":
+            continue
+        both = [in_own_process(case, options.threads, options.rounds, plain) for plain in (False, True)]
+        report["results"].append(both[0] | both[1])
+        print(table({**report, "results": report["results"][-1:]}).splitlines()[-1], flush=True)
+    if not options.quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "leml.json").write_text(json.dumps(report, indent=1) + "\n")
+        (RESULTS / "leml.md").write_text("# LEML\n\n" + table(report))
+
+
+if __name__ == "__main__":
+    main()
