@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench bench-leml figures clean
 
 demo: $(VENV)/.core
 	$(BIN)/tagwise demo
@@ -23,6 +23,17 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/kernels/run.py
+	$(BIN)/python benchmarks/reading.py
+
+bench-leml: $(VENV)/.test
+	$(BIN)/python benchmarks/leml.py
+
+# The README's table and the documentation's figures; need TAGWISE_DATA.
+figures: $(VENV)/.test
+	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/leml_start.py
+	$(BIN)/python benchmarks/missing_labels.py
+	$(BIN)/python benchmarks/positive_weight.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

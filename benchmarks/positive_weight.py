@@ -5,7 +5,7 @@
 BinaryRelevance (squared loss, reg 1) on debtags and bibtex, with the positives of all labels, or of rare labels only
 (at most 1 row in 60), weighted 1 to 16 times, and with "propensity". `choose_weight` picks one of these on validation
 rows cut from the training rows, once for each share of the unweighted P@3 that has to be kept; the test rows are only
-reported. Writes benchmarks/results/positive_weight.json and .png.
+reported. Writes benchmarks/results/positive_weight.json and docs/figures/positive_weight.png.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tagwise.data import available_datasets, load_dataset, split_rows
 from tagwise.metrics import inverse_propensity, ranking_report
 
 RESULTS = Path(__file__).parent / "results"
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 DATASETS = ("debtags", "bibtex")
 WEIGHTS = (2, 4, 8, 16)
 RARE = 1 / 60
@@ -121,7 +122,7 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "positive_weight.json").write_text(json.dumps(report, indent=1) + "\n")
-    plot(report, RESULTS / "positive_weight.png")
+    plot(report, FIGURES / "positive_weight.png")
 
 
 if __name__ == "__main__":

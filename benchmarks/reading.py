@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from tagwise.data.formats import read_xmc, write_xmc
 
 MEGABYTE = 1e6
+RESULT = Path(__file__).parent / "results" / "reading.json"
 
 
 def generate(path: Path, rows: int, features_per_row: int) -> None:
@@ -94,7 +95,7 @@ def main() -> None:
     parser.add_argument("--features-per-row", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--file", type=Path, help="an uncompressed file to read instead of a generated one")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, default=RESULT, help="where to write the figures")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

@@ -26,7 +26,7 @@ def test_work_chunks_cover_every_row_once(sizes, least):
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     chunks = work_chunks(indptr, least_work=least)
     assert covers(chunks, len(sizes))
-    assert len(chunks) <= 64
+    assert len(chunks) <= 32
 
 
 def test_work_chunks_balance_the_work():

@@ -26,8 +26,8 @@ __all__ = ["even_chunks", "run_chunks", "single_threaded_blas", "thread_count", 
 Bounds = list[tuple[int, int]]
 Result = TypeVar("Result")
 
-# Enough chunks to balance a dozen threads, few enough that dispatch (some 20 µs each) stays invisible.
-_MOST_CHUNKS = 64
+# Enough chunks to balance several threads, few enough that dispatch (some 20 µs each) stays invisible.
+_MOST_CHUNKS = 32
 
 
 def thread_count(n_jobs: int | None) -> int:
