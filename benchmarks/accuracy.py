@@ -74,7 +74,8 @@ def table(report: dict) -> str:
         if r["unknown_as_negative"]:
             known += ", the rest taken for “no”"
         parameters = ", ".join(
-            f"{name}={value if isinstance(value, str) else format(value, 'g')}" for name, value in r["parameters"].items()
+            f"{name}={value if isinstance(value, str) else format(value, 'g')}"
+            for name, value in r["parameters"].items()
         )
         cells = [f"{100 * r[name]:.1f}" for name in ("P@1", "P@3", "P@5", "PSP@5")]
         lines.append(

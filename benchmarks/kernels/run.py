@@ -15,12 +15,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from machine import best_seconds, blas_rate, copy_rate, description
 
 from tagwise import kernels
 from tagwise.data import make_power_law
+from tagwise.kernels import reference
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHAPES = {
@@ -29,6 +32,12 @@ SHAPES = {
     "debtags": (24_240, 17_736, 581, 44, 3.7),
     "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),
 }
+
+
+def plain_pair_curvature(Y, A, H):
+    """numpy gathers and multiplies, scipy adds up."""
+    values = np.einsum("ij,ij->i", A[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))], H[Y.indices])
+    return sp.csr_matrix((Y.data * values, Y.indices, Y.indptr), shape=Y.shape) @ H
 
 
 def measure(shape: str, width: int, threads: int, copy: float, blas: float) -> list[dict[str, object]]:
@@ -42,6 +51,10 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float) -> l
     H = rng.standard_normal((labels, width)).astype(np.float32)
     two_way = kernels.two_way(X, n_threads=threads)
     some_rows = A[:2048]
+    scores = some_rows[:256] @ H.T
+    small = rng.standard_normal((width, width)).astype(np.float32)
+    few = kernels.two_way(Y).transpose[:200]
+    systems = (few, few.data, rng.standard_normal((200, width)), A, np.eye(width))
 
     def csr_bytes(matrix) -> int:
         return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
@@ -72,16 +85,37 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float) -> l
         (
             "pair curvature",
             lambda: kernels.pair_curvature_product(Y, Y.data, A, H, n_threads=threads),
-            lambda: Y.multiply(1) @ H,  # only the second half of the work: scipy has no sampled product
+            lambda: plain_pair_curvature(Y, A, H),
             4 * Y.nnz * width,
             csr_bytes(Y) + 2 * A.nbytes + H.nbytes,
+        ),
+        (
+            "row systems of 200 labels",
+            lambda: kernels.solve_row_systems(*systems, n_threads=threads),
+            lambda: reference.solve_row_systems(*systems),
+            systems[0].nnz * width**2 + 200 * width**3 / 3,
+            csr_bytes(systems[0]) + A.nbytes,
         ),
         (
             "gram",
             lambda: kernels.gram(A, n_threads=threads),
             lambda: A.T @ A,
-            2 * rows * width**2,
+            rows * width**2,  # symmetric: BLAS computes one half
             A.nbytes,
+        ),
+        (
+            "rows × small",
+            lambda: kernels.rows_times(A, small, n_threads=threads),
+            lambda: A @ small,
+            2 * rows * width**2,
+            2 * A.nbytes,
+        ),
+        (
+            "unit rows",
+            lambda: kernels.unit_rows(X.indptr, X.data, n_threads=threads),
+            lambda: normalize(X),
+            3 * X.nnz,
+            2 * X.data.nbytes + X.indptr.nbytes,
         ),
         (
             "top-5 of 2,048 rows",
@@ -89,6 +123,20 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float) -> l
             lambda: np.argpartition(some_rows @ H.T, -5, axis=1),
             2 * len(some_rows) * labels * width,
             H.nbytes + some_rows.nbytes,
+        ),
+        (
+            "top-5, known labels excluded",
+            lambda: kernels.top_k_of_factors(some_rows, H, 5, exclude=Y[:2048], n_threads=threads),
+            lambda: np.argpartition(some_rows @ H.T, -5, axis=1),
+            2 * len(some_rows) * labels * width,
+            H.nbytes + some_rows.nbytes,
+        ),
+        (
+            "top-5 of given scores",
+            lambda: kernels.top_k_of_scores(scores, 5),
+            lambda: np.argpartition(scores, -5, axis=1),
+            scores.size,
+            scores.nbytes,
         ),
     ]
     found = []
