@@ -16,7 +16,6 @@ __all__ = [
     "DatasetNotFoundError",
     "InvalidInputError",
     "InvalidTypeError",
-    "MissingExtraError",
     "ModelFormatError",
     "NotFittedError",
     "ParseError",
@@ -39,10 +38,6 @@ class InvalidTypeError(TagwiseError, TypeError):
 
 class NotFittedError(TagwiseError, sklearn.exceptions.NotFittedError):
     """A fitted model was needed, but ``fit`` has not been called."""
-
-
-class MissingExtraError(TagwiseError, ImportError):
-    """An optional dependency is needed; the message says which extra to install."""
 
 
 class DatasetNotFoundError(TagwiseError, LookupError):

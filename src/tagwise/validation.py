@@ -76,20 +76,20 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
     return matrix
 
 
-def _refuse_masked_array(value: Any, name: str) -> None:
+def _as_array(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidTypeError(
             f"{name} is a numpy masked array, whose mask would be lost; pass a plain array, and say which labels are "
             "known through observed=."
         )
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error!s:.200}") from None
 
 
 def _dense(X: Any, name: str) -> np.ndarray:
-    _refuse_masked_array(X, name)
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error!s:.200}") from None
+    array = _as_array(X, name)
     if array.ndim != 2:
         raise InvalidInputError(
             f"{name} must have two dimensions (rows × features); found {array.ndim}. "
@@ -133,11 +133,7 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
         csr = sp.csr_matrix(Y)
         values = csr.data
     else:
-        _refuse_masked_array(Y, name)
-        try:
-            array = np.asarray(Y)
-        except ValueError as error:
-            raise InvalidInputError(f"{name} must be a 0/1 matrix with rows of equal length: {error!s:.200}") from None
+        array = _as_array(Y, name)
         if array.ndim != 2:
             raise InvalidInputError(
                 f"Unknown label type: {name} must have two dimensions (rows × labels); found {array.ndim}. "
@@ -212,11 +208,7 @@ def check_observed(
         csr = sp.csr_matrix((np.ones(csr.nnz, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
         csr = canonical_csr(csr)
     else:
-        _refuse_masked_array(observed, name)
-        try:
-            array = np.asarray(observed)
-        except ValueError as error:
-            raise InvalidInputError(f"{name} must be a matrix with rows of equal length: {error!s:.200}") from None
+        array = _as_array(observed, name)
         if array.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
         if array.dtype.kind not in "fiub" or not np.isfinite(array).all():

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.compiled import compiled
+from tagwise.kernels.sampled import four_products, one_product
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 
 __all__ = ["pair_curvature_product", "solve_row_systems"]
@@ -35,7 +36,6 @@ def pair_curvature_product(
 @compiled(fastmath={"contract", "reassoc"})
 def _pair_curvature_product(indptr, indices, weights, left, right, out, start, stop):
     width = left.shape[1]
-    zero = left.dtype.type(0)
     for row in range(start, stop):
         a = left[row]
         target = out[row]
@@ -45,13 +45,7 @@ def _pair_curvature_product(indptr, indices, weights, left, right, out, start, s
         while position + 3 < end:
             b, c = right[indices[position]], right[indices[position + 1]]
             d, e = right[indices[position + 2]], right[indices[position + 3]]
-            along_b = along_c = along_d = along_e = zero
-            for column in range(width):
-                value = a[column]
-                along_b += value * b[column]
-                along_c += value * c[column]
-                along_d += value * d[column]
-                along_e += value * e[column]
+            along_b, along_c, along_d, along_e = four_products(a, b, c, d, e)
             along_b *= weights[position]
             along_c *= weights[position + 1]
             along_d *= weights[position + 2]
@@ -61,10 +55,7 @@ def _pair_curvature_product(indptr, indices, weights, left, right, out, start, s
             position += 4
         while position < end:
             b = right[indices[position]]
-            along_b = zero
-            for column in range(width):
-                along_b += a[column] * b[column]
-            along_b *= weights[position]
+            along_b = weights[position] * one_product(a, b)
             for column in range(width):
                 target[column] += along_b * b[column]
             position += 1

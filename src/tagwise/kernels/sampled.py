@@ -32,31 +32,43 @@ def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray,
     return out
 
 
-# Reassociation lets the dot product use vector registers; for one compiled kernel the order of its sum is still fixed.
+# Reassociation lets a dot product use vector registers; for one compiled kernel the order of its sum is still fixed.
+@compiled(fastmath={"contract", "reassoc"})
+def four_products(a, b, c, d, e):
+    """a·b, a·c, a·d and a·e in one pass, so that a is loaded once for all of them."""
+    along_b = along_c = along_d = along_e = a.dtype.type(0)
+    for column in range(a.shape[0]):
+        value = a[column]
+        along_b += value * b[column]
+        along_c += value * c[column]
+        along_d += value * d[column]
+        along_e += value * e[column]
+    return along_b, along_c, along_d, along_e
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def one_product(a, b):
+    """a·b."""
+    total = a.dtype.type(0)
+    for column in range(a.shape[0]):
+        total += a[column] * b[column]
+    return total
+
+
 @compiled(fastmath={"contract", "reassoc"})
 def _sampled_product(indptr, indices, left, right, out, start, stop):
-    width = left.shape[1]
-    zero = left.dtype.type(0)
     for row in range(start, stop):
         a = left[row]
         position, end = indptr[row], indptr[row + 1]
-        while position + 3 < end:  # four at a time, so that a is loaded once for all of them
-            b, c = right[indices[position]], right[indices[position + 1]]
-            d, e = right[indices[position + 2]], right[indices[position + 3]]
-            along_b = along_c = along_d = along_e = zero
-            for column in range(width):
-                value = a[column]
-                along_b += value * b[column]
-                along_c += value * c[column]
-                along_d += value * d[column]
-                along_e += value * e[column]
-            out[position], out[position + 1] = along_b, along_c
-            out[position + 2], out[position + 3] = along_d, along_e
+        while position + 3 < end:
+            out[position], out[position + 1], out[position + 2], out[position + 3] = four_products(
+                a,
+                right[indices[position]],
+                right[indices[position + 1]],
+                right[indices[position + 2]],
+                right[indices[position + 3]],
+            )
             position += 4
         while position < end:
-            b = right[indices[position]]
-            along_b = zero
-            for column in range(width):
-                along_b += a[column] * b[column]
-            out[position] = along_b
+            out[position] = one_product(a, right[indices[position]])
             position += 1

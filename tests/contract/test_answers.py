@@ -1,0 +1,75 @@
+"""What every model answers: scores, top-k and labels that agree with one another."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
+
+
+def test_top_k_is_the_head_of_the_sorted_scores(make, problem):
+    X, Y = problem
+    model = make().fit(X, Y)
+    scores = model.decision_function(X)
+    labels, best = model.predict_topk(X, 3)
+    assert labels.dtype.kind == "i"
+    np.testing.assert_array_equal(labels, np.argsort(-scores, axis=1, kind="stable")[:, :3])
+    np.testing.assert_allclose(best, np.take_along_axis(scores, labels, axis=1), rtol=1e-6)
+    assert (np.diff(best, axis=1) <= 0).all()
+
+
+def test_k_larger_than_the_number_of_labels(make, problem):
+    X, Y = problem
+    labels, scores = make().fit(X, Y).predict_topk(X, N_LABELS + 3)
+    assert labels.shape == scores.shape == (N_ROWS, N_LABELS + 3)
+    assert (np.sort(labels[:, :N_LABELS], axis=1) == np.arange(N_LABELS)).all()
+    assert (labels[:, N_LABELS:] == -1).all()
+    assert np.isneginf(scores[:, N_LABELS:]).all()
+
+
+def test_excluded_pairs_are_never_returned(make, problem):
+    X, Y = problem
+    model = make().fit(X, Y)
+    labels, _ = model.predict_topk(X, N_LABELS, exclude=Y)
+    dense = Y.toarray()
+    for row in range(N_ROWS):
+        kept = labels[row][labels[row] >= 0]
+        assert dense[row, kept].sum() == 0
+        assert len(kept) == N_LABELS - dense[row].sum()
+
+
+def test_predict_is_the_sign_of_the_score(make, problem):
+    X, Y = problem
+    model = make().fit(X, Y)
+    np.testing.assert_array_equal(model.predict(X).toarray(), model.decision_function(X) >= 0)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, bool])
+def test_predictions_come_in_the_type_of_the_labels(make, problem, dtype):
+    X, Y = problem
+    for given, kind in (
+        (sp.csr_matrix(Y.astype(dtype)), sp.csr_matrix),
+        (sp.csr_array(Y.astype(dtype)), sp.csr_array),
+        (sp.csc_matrix(Y.astype(dtype)), sp.csr_matrix),
+        (Y.toarray().astype(dtype), np.ndarray),
+    ):
+        prediction = make().fit(X, given).predict(X)
+        assert isinstance(prediction, kind)
+        assert prediction.dtype == dtype
+        assert prediction.shape == Y.shape
+
+
+def test_a_row_is_scored_the_same_alone_and_in_company(make, problem):
+    X, Y = problem
+    model = make().fit(X, Y)
+    together = model.decision_function(X)
+    alone = np.concatenate([model.decision_function(X[row : row + 1]) for row in range(N_ROWS)])
+    np.testing.assert_allclose(alone, together, atol=1e-10)
+
+
+def test_it_learns(make, problem):
+    X, Y = problem
+    labels, _ = make(max_iter=10).fit(X, Y).predict_topk(X, 1)
+    dense = Y.toarray()
+    hits = dense[np.arange(N_ROWS), labels[:, 0]].mean()
+    assert hits > dense.mean(axis=0).max() + 0.1

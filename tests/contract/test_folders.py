@@ -1,0 +1,141 @@
+"""Model folders: what is saved comes back, what is forged is refused; and memory stays bounded."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from comparison import assert_same_model
+
+from tagwise import load
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseError
+from tagwise.persistence import read_model, write_model
+
+N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
+
+
+def test_a_loaded_model_is_the_saved_one(make, problem, tmp_path):
+    X, Y = problem
+    model = make().fit(X, Y)
+    model.save(tmp_path / "model", label_names=[f"label {j}" for j in range(N_LABELS)])
+    again = load(tmp_path / "model")
+    assert type(again) is type(model)
+    assert again.get_params() == model.get_params()
+    assert again.label_names_ == [f"label {j}" for j in range(N_LABELS)]
+    assert again.history_ == model.history_
+    assert_same_model(again, model)
+    for ours, theirs in zip(again.predict_topk(X, 5), model.predict_topk(X, 5)):
+        np.testing.assert_array_equal(ours, theirs)
+    assert type(again.predict(X)) is type(model.predict(X))
+    again.save(tmp_path / "copy")
+    assert load(tmp_path / "copy").label_names_ == again.label_names_
+
+
+def test_a_loaded_model_can_be_fitted_again(make, problem, tmp_path):
+    model = make().fit(*problem)
+    model.save(tmp_path / "model")
+    assert_same_model(load(tmp_path / "model").fit(*problem), model)
+
+
+def test_saving_refuses_what_it_should(make, problem, tmp_path):
+    model = make().fit(*problem)
+    with pytest.raises(InvalidInputError, match="label_names has 2 names"):
+        model.save(tmp_path / "model", label_names=["a", "b"])
+    for bad in (5, "abcdefg", list(range(N_LABELS))):
+        with pytest.raises(InvalidTypeError, match="label_names must"):
+            model.save(tmp_path / "model", label_names=bad)
+    model.save(tmp_path / "model")
+    with pytest.raises((TagwiseError, OSError)):
+        model.save(tmp_path / "model", overwrite=False)
+    model.save(tmp_path / "model")
+    if "random_state" in model.get_params():
+        model.random_state = np.random.RandomState(0)
+        with pytest.raises(InvalidInputError, match="random_state is a RandomState"):
+            model.save(tmp_path / "model")
+
+
+def rewritten(folder, **changes):
+    """The folder's manifest with some fields replaced, made consistent again: what a forger would write."""
+    record = read_model(folder)
+    values = {**record.values, **changes.get("values", {})}
+    parameters = {**record.parameters, **changes.get("parameters", {})}
+    tensors = {**record.tensors, **changes.get("tensors", {})}
+    write_model(folder, replace(record, values=values, parameters=parameters, tensors=tensors))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"values": {"n_labels_": 3 * 10**8}},
+        {"values": {"n_labels_": 10**15}},
+        {"values": {"n_labels_": True}},
+        {"values": {"n_labels_": -1}},
+        {"values": {"n_features_in_": 3}},
+        {"values": {"output_format": ["csr_matrix", "O"]}},
+        {"values": {"output_format": ["csr_matrix", "V1000000"]}},
+        {"values": {"output_format": ["list", "<f8"]}},
+        {"values": {"output_format": 5}},
+        {"values": {"history_": 5}},
+        {"values": {"history_": [{}]}},
+        {"values": {"feature_names_in_": 5}},
+        {"values": {"feature_names_in_": ["a"]}},
+        {"values": {"surprise": 1}},
+        {"parameters": {"n_jobs": "x"}},
+        {"parameters": {"normalize": [1, 2]}},
+        {"parameters": {"verbose": {}}},
+        {"parameters": {"surprise": 1}},
+        {"tensors": {"surprise": np.ones(3)}},
+        {"tensors": {"intercept_": np.ones(3)}},
+        {"tensors": {"intercept_": np.full(N_LABELS, np.nan)}},
+    ],
+    ids=str,
+)
+def test_forged_folders_are_refused(make, problem, tmp_path, changes):
+    make().fit(*problem).save(tmp_path / "model")
+    rewritten(tmp_path / "model", **changes)
+    tracemalloc.start()
+    with pytest.raises(ModelFormatError):
+        load(tmp_path / "model")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_folders_of_unknown_classes_are_refused(make, problem, tmp_path):
+    make().fit(*problem).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, class_name="Popen"))
+    with pytest.raises(ModelFormatError, match="the class 'Popen', which this version of tagwise does not know"):
+        load(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, label_names=["one"]))
+    with pytest.raises(ModelFormatError, match="1 label names for 7 labels"):
+        load(tmp_path / "model")
+
+
+def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(make, problem, tmp_path):
+    model = make().fit(*problem)
+    model.save(tmp_path / "model")
+    model.set_params(n_jobs="many")
+    with pytest.raises(InvalidTypeError):
+        model.save(tmp_path / "model")
+    load(tmp_path / "model")
+
+
+def test_scores_never_need_rows_times_labels_memory(make):
+    """20,000 labels for 3,000 rows: a dense n×L would be 240 MB as float32; a tenth of it is the limit."""
+    rng = np.random.default_rng(0)
+    X = sp.random(3000, 50, 0.1, format="csr", dtype=np.float32, random_state=0)
+    Y = sp.csr_matrix(
+        (np.ones(6000, np.float32), (np.arange(6000) % 3000, rng.integers(0, 20_000, 6000))), (3000, 20_000)
+    )
+    Y.data[:] = 1
+    model = make(max_iter=2)
+    model.fit(X[:50], Y[:50, :100])  # compiles before memory is measured
+    tracemalloc.start()
+    model.fit(X, Y)
+    model.predict_topk(X, 5)
+    model.predict(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3000 * 20_000 * 4 / 10

@@ -1,0 +1,107 @@
+"""Determinism, refits, clones, history, callbacks and progress."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from comparison import assert_same_model
+from sklearn.base import clone
+
+N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
+
+
+@pytest.fixture(scope="module")
+def large_problem():
+    """Enough rows and entries for several chunks of every kernel, so that threads really share the work."""
+    rng = np.random.default_rng(0)
+    X = sp.random(5000, 30, 0.5, format="csr", random_state=1)
+    Y = sp.csr_matrix(X @ rng.standard_normal((30, 9)) > 2).astype(np.float64)
+    return X, Y, sp.csr_matrix((rng.random(Y.shape) < 0.6).astype(np.int8))
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
+@pytest.mark.parametrize("known", ["all", "some"])
+def test_bit_identical_for_every_number_of_threads(make, large_problem, n_jobs, known):
+    X, Y, mask = large_problem
+    observed = None if known == "all" else mask
+    one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=n_jobs).fit(X, Y, observed)
+    assert_same_model(one, many)
+    for ours, theirs in zip(one.predict_topk(X, 4), many.predict_topk(X, 4)):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(one.decision_function(X), many.decision_function(X))
+    assert (one.predict(X) != many.predict(X)).nnz == 0
+
+
+def test_all_cores(make, problem):
+    assert_same_model(make(n_jobs=-1).fit(*problem), make().fit(*problem))
+
+
+def test_same_seed_same_model(make, problem):
+    X, Y = problem
+    assert_same_model(make(random_state=3).fit(X, Y), make(random_state=3).fit(X, Y))
+
+
+def test_refit_forgets_the_first_fit(make, problem):
+    X, Y = problem
+    model = make().fit(X[:30, :5], Y[:30, :3])
+    model.fit(X, Y)
+    assert_same_model(model, make().fit(X, Y))
+    assert model.n_features_in_ == N_FEATURES
+    assert model.n_labels_ == N_LABELS
+
+
+def test_clone_and_parameters(make, problem):
+    model = make().fit(*problem)
+    copy = clone(model)
+    assert not hasattr(copy, "n_iter_")
+    assert copy.get_params() == model.get_params()
+    assert_same_model(copy.fit(*problem), model)
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        model.set_params(no_such_parameter=1)
+
+
+def test_fit_returns_self_and_keeps_its_parameters(make, problem):
+    model = make()
+    before = model.get_params()
+    assert model.fit(*problem) is model
+    assert model.get_params() == before
+
+
+def test_history_objective_and_iterations_agree(make, problem):
+    model = make().fit(*problem)
+    assert model.n_iter_ == len(model.objective_) == len(model.history_) >= 1
+    assert [info["iteration"] for info in model.history_] == list(range(1, model.n_iter_ + 1))
+    seconds = [info["seconds"] for info in model.history_]
+    assert seconds == sorted(seconds)
+
+
+def test_callback_sees_every_iteration(make, problem):
+    seen = []
+    model = make().fit(*problem, callback=lambda iteration, info: seen.append((iteration, info["objective"])))
+    assert seen == list(zip(range(1, model.n_iter_ + 1), model.objective_))
+
+
+def test_callback_stops_the_fit_without_a_warning(make, problem):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = make(max_iter=50).fit(*problem, callback=lambda iteration, info: iteration == 1)
+    assert model.n_iter_ == 1
+    model.predict(problem[0])
+
+
+def test_an_error_in_the_callback_is_not_swallowed(make, problem):
+    def broken(iteration, info):
+        raise RuntimeError("from the callback")
+
+    with pytest.raises(RuntimeError, match="from the callback"):
+        make().fit(*problem, callback=broken)
+
+
+def test_verbose_writes_a_line_per_iteration_to_standard_error(make, problem, capsys):
+    model = make(verbose=1).fit(*problem)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("iteration") == model.n_iter_
+    make(verbose=0).fit(*problem)
+    assert capsys.readouterr().err == ""
