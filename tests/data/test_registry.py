@@ -317,3 +317,8 @@ def test_golden_metric_vectors_are_no_data_set(data_folder):
     assert "fixture-eurlex-attentionxml" not in available_datasets()
     with pytest.raises(DatasetNotFoundError, match=r"lacks X\.trn\.npz"):
         load_dataset("fixture-eurlex-attentionxml")
+
+
+def test_a_name_too_long_for_any_file_is_refused():
+    with pytest.raises(InvalidInputError, match="plain data set name"):
+        load_dataset("x" * 5000)

@@ -161,3 +161,8 @@ def test_top_k_alone():
         top_k(IDS, 1, n_labels=0)
     with pytest.raises(InvalidInputError, match="in row 0"):
         top_k(np.array([[2**64 - 1]], dtype=np.uint64), 1)
+
+
+def test_scores_of_unequal_rows_are_named():
+    with pytest.raises(InvalidInputError, match="Y_pred must be a matrix with rows of equal length"):
+        hamming_loss(np.eye(2), [[1], [1, 2]], threshold=0.5)

@@ -49,7 +49,7 @@ def load_dataset(name: str) -> Dataset:
     if not _is_plain(name):
         raise InvalidInputError(
             f"name must be a plain data set name, without path separators, ':', '..' or a leading dot; found "
-            f"{name!r}. To use another folder, set the environment variable TAGWISE_DATA."
+            f"{name!r:.80}. To use another folder, set the environment variable TAGWISE_DATA."
         )
     if name == SAMPLE_NAME:
         from tagwise.data.sample import load_sample
@@ -93,7 +93,9 @@ def _user_cache() -> Path:
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and ".." not in name and not set(name) & set("/\\:\0")
+    # 255 bytes is the longest file name of the usual file systems; beyond, looking for it would be an error of its own.
+    fits = 0 < len(name.encode("utf-8", "surrogatepass")) <= 255
+    return fits and not name.startswith(".") and ".." not in name and not set(name) & set("/\\:\0")
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -223,7 +223,10 @@ def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
     if isinstance(scores, tuple):
         raise InvalidInputError("Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores.")
     sparse = sp.issparse(scores)
-    matrix: Any = scores if sparse else np.asarray(scores)
+    try:
+        matrix: Any = scores if sparse else np.asarray(scores)
+    except ValueError as error:
+        raise InvalidInputError(f"Y_pred must be a matrix with rows of equal length: {error!s:.200}") from None
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"Y_pred must be a two-dimensional matrix of numbers; found {matrix.ndim} dimension(s) of type "

@@ -59,7 +59,8 @@ def test_peak_memory(tmp_path, ending, shape):
     )
     measured = json.loads(result.stdout)
     assert measured["final"] > 25e6
-    assert measured["used"] <= 1.5 * measured["final"] + 64e6, measured
+    # Stricter than promised (64 MB): on matrices of this size the promise would let a second copy pass.
+    assert measured["used"] <= 1.5 * measured["final"] + 12e6, measured
 
 
 def test_importing_the_readers_does_not_import_numba():

@@ -15,7 +15,7 @@ from tagwise.data.formats.streams import (
     decode_line,
     suffix_without_compression,
 )
-from tagwise.data.formats.tag_rows import TagCollector, checked_text_rows
+from tagwise.data.formats.tag_rows import TagCollector, checked_strings, checked_text_rows
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.validation import check_choice
 
@@ -256,7 +256,7 @@ def write_csv(
     """
     check_field_names({"text": text, "tags": tags, "id": id})
     separator = _check_separators(path, delimiter, tag_separator)
-    names = list(label_names)
+    names = checked_strings(label_names, "label_names")
     rows = checked_text_rows(texts, Y, names, row_ids)
     for name in names:
         if tag_separator in name or name != name.strip():

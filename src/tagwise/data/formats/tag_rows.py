@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.validation import check_labels
 
-__all__ = ["TagCollector", "TextRow", "checked_text_rows"]
+__all__ = ["TagCollector", "TextRow", "checked_strings", "checked_text_rows"]
 
 # Identifier or None, text, tags.
 TextRow = tuple[str | None, str, list[str]]
@@ -50,8 +50,8 @@ class TagCollector:
 
 def checked_text_rows(texts: Any, Y: Any, label_names: Any, row_ids: Any) -> Iterator[TextRow]:
     """Check what a writer of texts was given, then yield its rows."""
-    text_list = _strings(texts, "texts")
-    names = _strings(label_names, "label_names")
+    text_list = checked_strings(texts, "texts")
+    names = checked_strings(label_names, "label_names")
     if len(set(names)) < len(names):
         raise InvalidInputError("label_names lists a name twice; a reader could not tell the two labels apart.")
     if "" in names:
@@ -61,7 +61,7 @@ def checked_text_rows(texts: Any, Y: Any, label_names: Any, row_ids: Any) -> Ite
         raise InvalidInputError(f"Y has {matrix.shape[0]:,} rows but texts has {len(text_list):,}; they must match.")
     ids: Sequence[str | None] = [None] * len(text_list)
     if row_ids is not None:
-        ids = _strings(row_ids, "row_ids")
+        ids = checked_strings(row_ids, "row_ids")
         if len(ids) != len(text_list):
             raise InvalidInputError(f"row_ids has {len(ids):,} entries but texts has {len(text_list):,}.")
     return _rows(text_list, matrix, names, ids)
@@ -73,15 +73,16 @@ def _rows(texts: list[str], matrix: sp.csr_matrix, names: list[str], ids: Sequen
         yield row_id, text, [names[label] for label in labels]
 
 
-def _strings(values: Any, argument: str) -> list[str]:
+def checked_strings(values: Any, argument: str) -> list[str]:
+    """A list of strings that UTF-8 can hold; ``argument`` names it in messages."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidTypeError(f"{argument} must be a list of strings; found {type(values).__name__}.")
-    strings = list(values)
-    for place, value in enumerate(strings):
+    found = list(values)
+    for place, value in enumerate(found):
         if not isinstance(value, str):
             raise InvalidTypeError(f"{argument}[{place}] must be a string; found {value!r}.")
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise InvalidInputError(f"{argument}[{place}] cannot be written as UTF-8: {error.reason}.") from None
-    return strings
+    return found
