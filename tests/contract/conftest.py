@@ -27,6 +27,9 @@ def short(model_class, **defaults):
 
 MODELS = {
     "LEML": short(LEML, rank=3, max_iter=4),
+    "LEML-logistic": short(LEML, rank=3, max_iter=4, loss="logistic", reg=0.1),
+    "LEML-squared_hinge": short(LEML, rank=3, max_iter=4, loss="squared_hinge", reg=0.1),
+    "LEML-rbf": short(LEML, rank=3, max_iter=4, kernel="rbf", gamma=1.0, memory_limit=2**21),
     "BinaryRelevance": short(BinaryRelevance),
     "BinaryRelevance-cg": short(BinaryRelevance, solver="cg", tol=1e-8),
     "BinaryRelevance-logistic": short(BinaryRelevance, loss="logistic", reg=0.1, tol=1e-6, max_iter=20),

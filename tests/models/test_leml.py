@@ -67,12 +67,6 @@ def test_recovers_a_planted_low_rank_truth():
     assert precision_at_k(Y[300:], labels, 3) > 0.75  # chance is 0.2
 
 
-def test_known_on_everything_reaches_the_same_optimum_as_no_mask():
-    X, Y = random_problem(8)
-    full, masked = (LEML(4, max_iter=5).fit(X, Y, mask) for mask in (None, np.ones(Y.shape)))
-    np.testing.assert_allclose(masked.objective_, full.objective_, rtol=1e-6)
-
-
 def test_unknown_is_not_negative():
     """With half of the positives hidden, a mask that says so ranks better than taking them for negatives."""
     rng = np.random.default_rng(1)

@@ -14,6 +14,8 @@ from tagwise.data import hide_labels, load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.metrics import average_auc, precision_at_k
 from tagwise.models import alternation
+from tagwise.models.progress import FitProgress
+from tagwise.validation import check_labels, check_observed
 
 MARGIN_LOSSES = ["logistic", "squared_hinge"]
 
@@ -63,21 +65,72 @@ def test_objective_is_the_value_of_the_stated_problem(loss):
 
 
 @pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
-def test_everything_known_equals_no_mask(loss):
+def test_everything_known_through_the_masked_path_equals_no_mask(loss):
+    """``fit`` turns a full mask into none, so the masked path is called directly."""
     X, Y = random_problem(8)
-    full, masked = (LEML(4, loss=loss, max_iter=5).fit(X, Y, mask) for mask in (None, np.ones(Y.shape)))
-    np.testing.assert_allclose(masked.objective_, full.objective_, rtol=1e-6)
-    np.testing.assert_allclose(masked.decision_function(X), full.decision_function(X), atol=1e-4)
+    full = LEML(4, loss=loss, max_iter=5).fit(X, Y)
+    masked = LEML(4, loss=loss, max_iter=5)
+    everything = check_observed(np.ones(Y.shape), shape=Y.shape)
+    progress = FitProgress("LEML", 5)
+    masked._fit(X, check_labels(Y), everything, progress)
+    np.testing.assert_allclose([info["objective"] for info in progress.history], full.objective_, rtol=1e-9)
+    np.testing.assert_allclose(masked.feature_factors_, full.feature_factors_, atol=1e-8)
+    np.testing.assert_allclose(masked.label_factors_, full.label_factors_, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES)
 @pytest.mark.parametrize("known", [1.0, 0.5])
 def test_threads_do_not_change_a_bit(loss, known):
-    X, Y = random_problem(2)
+    X, Y = random_problem(2, n=4000, d=30, n_labels=200)
     observed = None if known == 1 else hide_labels(Y, known, random_state=0)
-    one, two = (LEML(3, loss=loss, max_iter=3, n_jobs=jobs).fit(X, Y, observed) for jobs in (1, 3))
+    one, two = (LEML(3, loss=loss, max_iter=2, n_jobs=jobs).fit(X, Y, observed) for jobs in (1, 3))
     np.testing.assert_array_equal(one.feature_factors_, two.feature_factors_)
     np.testing.assert_array_equal(one.label_factors_, two.label_factors_)
+
+
+@pytest.mark.parametrize("loss", MARGIN_LOSSES)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weight", [1.0, 10.0])
+def test_a_converged_fit_is_stationary(loss, masked, weight):
+    """A rejected Newton step once ended a fit as if it had converged, far above the minimum."""
+    converged = 0
+    for seed in range(6):
+        X, Y = random_problem(seed, n=40)
+        observed = hide_labels(Y, 0.5, random_state=seed) if masked else None
+        settings = {"loss": loss, "positive_weight": weight, "reg": 0.3, "normalize": False}
+        model = LEML(3, **settings, max_iter=400, tol=1e-6).fit(X, Y, observed)
+        assert min(info["fall"] for info in model.history_) > 0
+        if model.n_iter_ == 400:
+            continue
+        converged += 1
+        further = LEML(3, **settings, max_iter=100, tol=0, warm_start=True)
+        further.__dict__.update({name: value for name, value in model.__dict__.items() if name.endswith("_")})
+        further.fit(X, Y, observed)
+        assert further.objective_[-1] > 0.99 * model.objective_[-1]
+    assert converged > 0
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_too_small_to_add_to_one(loss, dtype):
+    X, Y = random_problem(1)
+    observed = hide_labels(Y, 0.5, random_state=0)
+    model = LEML(2, loss=loss, positive_weight=1e-20, max_iter=2).fit(X.astype(dtype), Y, observed)
+    assert np.isfinite(model.decision_function(X.astype(dtype))).all()
+
+
+@pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_positive_weight_is_so_many_copies_of_the_positives(loss, masked):
+    """For one label, a weight of 3 is the same as two more copies of its positive rows."""
+    X, Y = random_problem(4)
+    Y = Y[:, :1]
+    observed = sp.csr_matrix(np.ones(Y.shape)) if not masked else hide_labels(Y, 0.7, random_state=0)
+    positive = np.flatnonzero(Y.toarray().ravel())
+    copies = np.r_[np.arange(60), positive, positive]
+    weighted = LEML(1, loss=loss, positive_weight=3.0, max_iter=300, tol=1e-12).fit(X, Y, observed)
+    copied = LEML(1, loss=loss, max_iter=300, tol=1e-12).fit(X[copies], Y[copies], observed[copies])
+    np.testing.assert_allclose(weighted.decision_function(X), copied.decision_function(X), atol=2e-3)
 
 
 @pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
@@ -104,7 +157,7 @@ def test_no_fit_allocates_rows_times_labels(loss, known, monkeypatch):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_closed_form_is_the_best_of_its_rank(fit_intercept):
+def test_closed_form_has_its_rank_and_states_its_objective(fit_intercept):
     X, Y = random_problem(1)
     model = LEML(3, solver="closed_form", reg=0.5, normalize=False, fit_intercept=fit_intercept).fit(X, Y)
     scores = model.decision_function(X) + 0.5
@@ -182,7 +235,7 @@ def test_callable_kernel_is_the_named_one():
     named = LEML(3, kernel="linear").fit(X, Y)
     called = LEML(3, kernel=lambda a, b: (a @ b.T).toarray()).fit(X, Y)
     np.testing.assert_allclose(called.decision_function(X), named.decision_function(X), atol=1e-8)
-    with pytest.raises(InvalidInputError, match="kernel is a function"):
+    with pytest.raises(InvalidInputError, match="cannot be saved"):
         called.save("never-written")
 
 
@@ -270,6 +323,60 @@ def test_warm_start_with_other_shapes_is_refused():
         model.fit(X, Y[:, :5])
     with pytest.raises(InvalidInputError, match="warm_start needs"):
         model.set_params(rank=2).fit(X, Y)
+
+
+def test_a_warm_start_from_a_converged_model_has_converged():
+    X, Y = random_problem()
+    model = LEML(3, max_iter=200, tol=1e-3, warm_start=True).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.fit(X, Y).n_iter_ <= 2
+
+
+def test_what_y_says_outside_the_mask_does_not_decide_which_rows_are_held_out():
+    X, Y = random_problem(6)
+    observed = hide_labels(Y, 0.5, random_state=0).tolil()
+    observed[:, 3] = 0
+    observed = sp.csr_matrix(observed)
+    expected = LEML(2, early_stopping=True, max_iter=3).fit(X, Y, observed)
+    for row in range(0, 60, 6):
+        changed = Y.tolil()
+        changed[:, 3] = 0
+        changed[row, 3] = 1
+        other = LEML(2, early_stopping=True, max_iter=3).fit(X, sp.csr_matrix(changed), observed)
+        np.testing.assert_array_equal(other.feature_factors_, expected.feature_factors_)
+
+
+def test_best_iter_names_the_round_that_was_kept(tmp_path):
+    X, Y = noisy_problem()
+    model = LEML(8, reg=1e-3, early_stopping=True, max_iter=30, tol=0, inner_iter=2).fit(X, Y)
+    assert model.best_iter_ == 1 + int(np.argmax([info["validation"] for info in model.history_]))
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").best_iter_ == model.best_iter_
+    plain = LEML(2, max_iter=2).fit(X, Y)
+    assert plain.best_iter_ == plain.n_iter_
+
+
+@pytest.mark.parametrize("changes", [{"rank": 50, "tol": 1.0}, {"max_iter": 1, "tol": 0}])
+def test_warnings_point_at_the_caller(changes):
+    with pytest.warns(TagwiseWarning) as caught:
+        LEML(**{"rank": 2, **changes}).fit(*random_problem())
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("shape", [(400, 300), (300, 400)])
+def test_closed_form_stays_within_its_memory_limit(shape):
+    n, d = shape
+    X, Y = random_problem(0, n=n, d=d, n_labels=50)
+    needed = 8 * (3 * 300**2 + 2 * 300 * 50 + 50**2)
+    model = LEML(3, solver="closed_form", memory_limit=needed)
+    model.fit(X, Y)
+    tracemalloc.start()
+    model.fit(X, Y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The rows as float64 and their transpose are the data's, not the method's.
+    assert peak < needed + 40 * X.nnz + 500_000
 
 
 def test_there_is_no_partial_fit():

@@ -132,3 +132,12 @@ def test_inner_products():
     np.testing.assert_allclose(per_row(a, b), products.sum(axis=1, keepdims=True), rtol=1e-6)
     np.testing.assert_allclose(per_column(a, b), products.sum(axis=0, keepdims=True), rtol=1e-6)
     assert whole(a, b).dtype == per_row(a, b).dtype == per_column(a, b).dtype == np.float64
+
+
+def test_rejected_steps_do_not_use_up_the_steps():
+    """Far from the optimum the first balls are too large; the one step that is allowed must still be taken."""
+    for seed in range(20):
+        problem = classifiers("squared_hinge", 1, seed)
+        start = 30 * np.random.default_rng(seed).standard_normal((1, 5))
+        result = tron(problem, start, tol=1e-9, max_iter=1, cg_max_iter=3)
+        assert result.value.item() < result.start_value.item()

@@ -26,10 +26,15 @@ from tagwise.validation import (
     check_observed,
 )
 
-__all__ = ["MultiLabelModel"]
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
-_BLOCK_SCORES = 1 << 20
+BLOCK_SCORES = 1 << 20
+
+OVERFLOW = (
+    "the fit overflows: features, reg or positive_weight are too large for the floating type of X; scale them down, "
+    "set normalize=True, or pass X as float64."
+)
 
 
 class MultiLabelModel(ClassifierMixin, BaseEstimator):
@@ -144,10 +149,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         for name in self._fitted_arrays():
             array = getattr(self, name)
             if not np.isfinite(array.data if sp.issparse(array) else array).all():
-                raise InvalidInputError(
-                    "the fit overflows: X holds values too large for its floating type; scale them, or set "
-                    "normalize=True."
-                )
+                raise InvalidInputError(OVERFLOW)
         self.history_ = progress.history
         self.objective_ = np.array([info["objective"] for info in progress.history])
         self.n_iter_ = len(progress.history)
@@ -305,7 +307,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return features
 
     def _row_blocks(self, X: sp.csr_matrix | np.ndarray) -> list[tuple[int, int]]:
-        return even_chunks(X.shape[0], max(1, _BLOCK_SCORES // self.n_labels_))
+        return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
 
 
 def _format_of(Y: Any) -> tuple[str, Any]:
@@ -338,6 +340,11 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
             stored[name] = value
         elif isinstance(value, (list, tuple)):
             stored[name] = np.asarray(value).tolist()
+        elif callable(value):
+            raise InvalidInputError(
+                f"{name} is a function, which a model folder cannot hold: loading would have to run code. Models with "
+                f"a function as {name} cannot be saved; fit with a named one."
+            )
         else:
             raise InvalidInputError(
                 f"{name} is a {type(value).__name__}, which a model folder cannot hold; call "

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.kernels import csr_times_dense, rows_times, top_k_of_scores
 from tagwise.losses import Loss, get_loss
-from tagwise.models.base import MultiLabelModel
+from tagwise.models.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
@@ -38,7 +38,6 @@ _MOST_LABELS = 128
 # and scatter positions; and the vectors of trust-region Newton.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
 # Scores of a block of rows in predict_topk: 4 MB of float32 a thread.
-_BLOCK_SCORES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ class BinaryRelevance(MultiLabelModel):
         direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)
         size = self._batch_size(X, Y.shape[1], direct=direct)
         threads = thread_count(self.n_jobs)
-        rows = unit_rows(X) if self.normalize else X
+        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
         constant = self._constant_labels(labels)
         order = np.argsort(-np.bincount(labels.positives.indices, minlength=Y.shape[1]), kind="stable")
@@ -211,7 +210,7 @@ class BinaryRelevance(MultiLabelModel):
                 f"BinaryRelevance: {unfinished} of {len(batches)} batches of labels stopped after "
                 f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         intercept[labels.unknown_labels()] = LOWEST_SCORE
         self.coef_, self.intercept_ = coef, intercept.astype(X.dtype)
@@ -300,7 +299,7 @@ class BinaryRelevance(MultiLabelModel):
         return self._scores(X, thread_count(self.n_jobs))
 
     def _scores(self, X: sp.csr_matrix | np.ndarray, n_threads: int) -> np.ndarray:
-        rows = unit_rows(X) if self.normalize else X
+        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
         if isinstance(rows, np.ndarray):
             scores = rows_times(rows.astype(self.coef_.dtype, copy=False), self.coef_, n_threads=n_threads)
         else:
@@ -315,7 +314,7 @@ class BinaryRelevance(MultiLabelModel):
             hidden = None if exclude is None else exclude[start:stop]
             return top_k_of_scores(self._scores(X[start:stop], 1), k, exclude=hidden)
 
-        blocks = even_chunks(X.shape[0], max(1, _BLOCK_SCORES // self.n_labels_))
+        blocks = even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
         labels, scores = zip(*run_chunks(rows, blocks, thread_count(self.n_jobs)))
         return np.concatenate(labels), np.concatenate(scores)
 

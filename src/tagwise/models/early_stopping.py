@@ -32,7 +32,8 @@ class ValidationRows:
         self.Y = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
         self.best: Factors | None = None
         self.best_score = -np.inf
-        self._rounds_since = 0
+        self.best_round = 0
+        self._rounds = 0
 
     def score(self, factors: Factors) -> float:
         """Evaluate a round, and remember it if it is the best."""
@@ -44,17 +45,16 @@ class ValidationRows:
             scores = sampled_product(known, A, factors.H, n_threads=self.n_threads) + b[known.indices]
             ranking = sp.csr_matrix((scores, known.indices, known.indptr), shape=known.shape)
         score = float(ndcg_at_k(self.Y, ranking, k=_PLACES))
+        self._rounds += 1
         if score > self.best_score:
-            self.best_score, self._rounds_since = score, 0
+            self.best_score, self.best_round = score, self._rounds
             self.best = Factors(factors.W.copy(), factors.A, factors.H.copy(), factors.b.copy())
-        else:
-            self._rounds_since += 1
         return score
 
     @property
     def exhausted(self) -> bool:
         """Whether ``patience`` rounds have brought nothing better."""
-        return self._rounds_since >= self.patience
+        return self._rounds - self.best_round >= self.patience
 
 
 def hold_out(
@@ -68,7 +68,9 @@ def hold_out(
     n_threads: int,
 ) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix, sp.csr_matrix | None, ValidationRows]:
     """Split rows off: what is left to train on, and the validation rows. Rare labels stay in training."""
-    train, held = split_rows(Y, fraction, random_state)
+    # By the known labels: what Y says outside the mask must not even decide which rows are held out.
+    known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+    train, held = split_rows(known, fraction, random_state)
     if len(held) == 0:
         raise InvalidInputError(
             f"validation_fraction={fraction} of {X.shape[0]} rows holds no row out (every row is needed to keep its "

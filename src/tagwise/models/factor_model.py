@@ -54,8 +54,8 @@ class FactorModel(MultiLabelModel):
 
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
-        rows = unit_rows(X) if self.normalize else X
         threads = thread_count(self.n_jobs)
+        rows = unit_rows(X, n_threads=threads) if self.normalize else X
         if sp.issparse(rows):
             return csr_times_dense(rows, self.feature_factors_, n_threads=threads)
         return rows_times(rows.astype(self.feature_factors_.dtype), self.feature_factors_, n_threads=threads)

@@ -82,7 +82,7 @@ class KernelMap:
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1.0,
-        memory_limit: float = 2**30,
+        memory_limit: float = 2**28,
         random_state: Any,
     ) -> KernelMap:
         """Choose landmarks among the rows of X and factor their kernel matrix.
@@ -96,7 +96,7 @@ class KernelMap:
             Bytes for the matrices of fitting: the features of X (n×m in the type of X) with P (m×m in float64), and
             before them the eigendecomposition (three m×m in float64). All rows become landmarks if that fits; else
             as many as do, drawn without replacement.
-        random_state : int, RandomState or None
+        random_state : int, Generator, RandomState or None
             Seeds the draw; unused when all rows are landmarks.
 
         Notes
@@ -240,13 +240,7 @@ def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> in
 
 
 def _draw(n_rows: int, m: int, random_state: Any) -> np.ndarray:
-    try:
-        rng = random_generator(random_state)
-    except ValueError:
-        raise InvalidInputError(
-            f"random_state must be None, a whole number from 0 to 2³²−1 or a RandomState; found {random_state!r}."
-        ) from None
-    return np.sort(rng.choice(n_rows, m, replace=False))
+    return np.sort(random_generator(random_state).choice(n_rows, m, replace=False))
 
 
 def _inverse_root(K: np.ndarray, precision: float, name: str) -> np.ndarray:

@@ -78,8 +78,9 @@ class LEML(FactorModel):
     warm_start : bool
         Start from the factors of the last fit, which must have had the same features, labels and rank.
     inner_iter : int
-        Steps of conjugate gradients per Newton step of W at the most. A few are better than many: solving W to the end
-        in early rounds fits the training labels closer and ranks unseen rows worse at the same λ.
+        Steps of conjugate gradients at the most, for every system that is not solved exactly: W, and the labels where
+        they are not (below). A few are better than many: solving W to the end in early rounds fits the training labels
+        closer and ranks unseen rows worse at the same λ.
     tol : float
         The fit has converged when a round's step in W lowers the objective by at most ``tol`` times what the first
         round's did. Unlike a gradient norm this does not change when a factor moves from W to H. The default stops
@@ -104,13 +105,16 @@ class LEML(FactorModel):
     objective_, history_, n_iter_
         Objective after each round; the same with seconds, the fall by the step in W and, with early stopping, the
         validation score; number of rounds.
+    best_iter_ : int
+        The round whose factors the model has: the last one, or with early stopping the best on the held-out rows.
 
     Notes
     -----
-    Squared loss: W by conjugate gradients, H and b exactly. Other losses: trust-region Newton for both. With all labels
-    known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the others, which
-    stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k), and H costs O(|Ω|k² + Lk³) for squared loss.
-    Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
+    Squared loss: W by conjugate gradients; H and b exactly, or, with a mask or weights and a rank above 64, improved by
+    conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels a round. With
+    all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the others,
+    which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly then cost
+    O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
 
     There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
 
@@ -125,7 +129,7 @@ class LEML(FactorModel):
     True
     """
 
-    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_")
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_", "best_iter_")
 
     landmarks_: sp.csr_matrix | np.ndarray
 
@@ -220,6 +224,25 @@ class LEML(FactorModel):
         if self.warm_start and self.kernel is not None:
             raise InvalidInputError("warm_start cannot go on from a kernel model: the features of a fit are its own.")
 
+    def _check_against_data(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None
+    ) -> None:
+        """What can only be seen once the data is there, still before any work starts."""
+        resolve_positive_weight(self.positive_weight, Y, observed)
+        if self.solver == "closed_form" and observed is not None:
+            raise InvalidInputError(
+                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
+            )
+        if self._goes_on():
+            rank = min(self.rank, X.shape[1], Y.shape[1])
+            found = (self.feature_factors_.shape, self.label_factors_.shape)
+            expected = ((X.shape[1], rank), (Y.shape[1], rank))
+            if found != expected:
+                raise InvalidInputError(
+                    f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
+                    f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
+                )
+
     def _iterations(self) -> int:
         return 1 if self.solver == "closed_form" else self.max_iter
 
@@ -229,14 +252,16 @@ class LEML(FactorModel):
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
         threads = thread_count(self.n_jobs)
-        rows = unit_rows(X) if self.normalize else X
+        self._check_against_data(X, Y, observed)
+        rows = unit_rows(X, n_threads=threads) if self.normalize else X
         kernel_map = self._kernel_map(rows)
         if kernel_map is not None:
             rows = kernel_map.features(rows)
         self.gamma_ = None if kernel_map is None else kernel_map.gamma
         rank = self._usable_rank(rows.shape[1], Y.shape[1])
+        self.best_iter_ = 0
         if self.solver == "closed_form":
-            factors = self._solve_closed_form(rows, Y, observed, rank, progress)
+            factors = self._solve_closed_form(rows, Y, rank, progress)
         else:
             factors = self._alternate(rows, Y, observed, rank, progress, threads)
         W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
@@ -278,7 +303,9 @@ class LEML(FactorModel):
         )
         factors = self._start(loss, features, labels, rank, X.dtype)
 
-        first, ended = 0.0, False
+        # A warm start is measured against the fit that it goes on from, not against its own small first step.
+        first = self.history_[0]["fall"] if self._goes_on() else 0.0
+        ended = False
         for _ in range(self.max_iter):
             fall = alternation.step_features(factors)
             value = alternation.step_labels(factors)
@@ -294,10 +321,11 @@ class LEML(FactorModel):
                 f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
                 f"{fall / first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+        self.best_iter_ = len(progress.history)
         if held is not None and held.best is not None:
-            factors = held.best
+            factors, self.best_iter_ = held.best, held.best_round
         unknown = labels.unknown_labels()
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
@@ -307,8 +335,8 @@ class LEML(FactorModel):
         """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
         n_rows, n_features = X.shape
         b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
-        if self.warm_start and hasattr(self, "feature_factors_"):
-            return self._warm(loss, X, b, rank, dtype)
+        if self._goes_on():
+            return self._warm(loss, X, b, dtype)
         rng = random_generator(self.random_state)
         if self.init == "spectral":
             slope, row = labels.slope_at(loss, b)
@@ -317,32 +345,26 @@ class LEML(FactorModel):
             H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
         return Factors(W=np.zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
 
-    def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, rank: int, dtype: np.dtype) -> Factors:
-        W, H = self.feature_factors_, self.label_factors_
-        expected = ((X.shape[1], rank), (len(b), rank))
-        if (W.shape, H.shape) != expected:
-            raise InvalidInputError(
-                f"warm_start needs the features, labels and rank of the last fit: its factors are {W.shape} and "
-                f"{H.shape} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit a new model."
-            )
+    def _goes_on(self) -> bool:
+        return self.warm_start and hasattr(self, "feature_factors_")
+
+    def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
         known = self.intercept_ > LOWEST_SCORE / 2
-        W = W.astype(dtype)
+        W = self.feature_factors_.astype(dtype)
         return Factors(
-            W=W, A=X.times(W), H=H.astype(dtype), b=np.where(known, self.intercept_ + loss.threshold, b).astype(float)
+            W=W,
+            A=X.times(W),
+            H=self.label_factors_.astype(dtype),
+            b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
         )
 
     def _solve_closed_form(
         self,
         X: sp.csr_matrix | np.ndarray,
         Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
         rank: int,
         progress: FitProgress,
     ) -> Factors:
-        if observed is not None:
-            raise InvalidInputError(
-                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
-            )
         W, H, b = reduced_rank_ridge(
             X, Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
         )
@@ -360,7 +382,7 @@ class LEML(FactorModel):
             warnings.warn(
                 f"rank={self.rank} is more than {n_features} features and {n_labels} labels allow; using {largest}.",
                 TagwiseWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return min(self.rank, largest)
 
@@ -385,7 +407,8 @@ class LEML(FactorModel):
         kernel_map = KernelMap(
             self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)), exact=True
         )
-        return kernel_map.embed(unit_rows(X) if self.normalize else X, self.feature_factors_)
+        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
+        return kernel_map.embed(rows, self.feature_factors_)
 
     def _fitted_arrays(self) -> tuple[str, ...]:
         return self._saved_arrays if self.kernel is None else (*self._saved_arrays, "landmarks_")

@@ -12,7 +12,7 @@ __all__ = ["Callback", "FitProgress"]
 
 Callback = Callable[[int, dict[str, Any]], bool | None]
 """``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
-else the model reports. Returning True stops the fit; the model keeps the state of that iteration."""
+else the model reports. Returning True stops the fit; the model keeps what it has by then."""
 
 
 class FitProgress:

@@ -69,13 +69,22 @@ class TrainingLabels:
         return self.positives if self.positive_weight is None else per_label(self.positives, self.positive_weight)
 
     @cached_property
+    def observed_on(self) -> np.ndarray:
+        """0 or 1 for every known pair, in the storage order of Ω; only where there is a mask."""
+        if self.observed is None:
+            raise AttributeError("all labels are known: there is no mask")
+        # 1 on Ω, 2 on the positives in it: a sum of ones never loses an entry to scipy's pruning of zeros.
+        return sp.csr_matrix(self.observed + self.positives).data - 1
+
+    @cached_property
     def observed_weights(self) -> sp.csr_matrix:
         """Ω with ω as values (n×L); only where there is a mask."""
-        if self.observed is None:
-            raise AttributeError("all labels are known: there is no mask to weight")
-        if self.positive_weight is None:
-            return self.observed
-        return sp.csr_matrix(self.observed + per_label(self.positives, self.positive_weight - 1))
+        on = self.observed_on
+        known = self.observed
+        if known is None or self.positive_weight is None:
+            return known
+        weights = np.where(on > 0, self.positive_weight.astype(known.dtype)[known.indices], known.dtype.type(1))
+        return sp.csr_matrix((weights, known.indices, known.indptr), shape=known.shape)
 
     def rates(self) -> np.ndarray:
         """The weighted share of known positives among each label's known pairs (L); 0 where nothing is known."""

@@ -169,6 +169,4 @@ def label_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
 def _weights_and_targets(labels: TrainingLabels, loss: Loss) -> tuple[sp.csr_matrix, np.ndarray]:
     """ω on Ω, and the coded labels there in the same storage order."""
     weights = labels.observed_weights
-    # 1 on Ω, 2 on the positives in it: a sum, unlike a difference, never loses an entry to scipy's pruning of zeros.
-    on = sp.csr_matrix(labels.observed + labels.positives).data - 1
-    return weights, loss.targets(on).astype(weights.dtype)
+    return weights, loss.targets(labels.observed_on).astype(weights.dtype)

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import single_threaded_blas
+from tagwise.solvers.ridge import gram_of_rows
 
 __all__ = ["reduced_rank_ridge"]
 
@@ -51,7 +52,8 @@ def reduced_rank_ridge(
     """
     n_rows, n_features = X.shape
     side, n_labels = min(n_rows, n_features), Y.shape[1]
-    needed = 8 * (2 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2)
+    # The Gram matrix, its eigenvectors and LAPACK's copy; XᵀY and M; the smaller Gram matrix of M.
+    needed = 8 * (3 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2)
     if needed > memory_limit:
         raise InvalidInputError(
             f'solver="closed_form" would need {needed / 2**30:.1f} GiB for {n_rows:,} rows, {n_features:,} features '
@@ -62,7 +64,8 @@ def reduced_rank_ridge(
     mean_y = np.asarray(Y.mean(axis=0)).ravel() * fit_intercept
     with single_threaded_blas():
         if n_features <= n_rows:
-            gram = _dense(X.T @ X) - n_rows * np.outer(mean_x, mean_x)
+            gram = gram_of_rows(X.T, 1)
+            gram -= n_rows * mean_x[:, None] * mean_x[None, :]
             cross = _dense(X.T @ Y) - n_rows * np.outer(mean_x, mean_y)
             values, V = _positive_eigenpairs(gram)
             root = 1 / np.sqrt(values + reg)
@@ -70,7 +73,8 @@ def reduced_rank_ridge(
         else:
             # The n×n twin: with XXᵀ = UΣ²Uᵀ, V = XᵀUΣ⁻¹ is applied at the end and never stored.
             to_mean = _dense(X @ mean_x[:, None]).ravel()
-            gram = _dense(X @ X.T) - to_mean[:, None] - to_mean[None, :] + mean_x @ mean_x
+            gram = gram_of_rows(X, 1)
+            gram -= to_mean[:, None] + to_mean[None, :] - mean_x @ mean_x
             values, U = _positive_eigenpairs(gram)
             root = 1 / np.sqrt(values + reg)
             M = (root * np.sqrt(values))[:, None] * (_dense(Y.T @ U).T - np.outer(U.sum(axis=0), mean_y))

@@ -12,7 +12,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_times_dense, rows_times
 from tagwise.parallel import even_chunks, single_threaded_blas
 
-__all__ = ["RidgeFactor", "RidgeSolution"]
+__all__ = ["RidgeFactor", "RidgeSolution", "gram_of_rows"]
 
 # Numbers of a dense stripe of the matrix: 32 MB of float64.
 _STRIPE = 1 << 22
@@ -57,7 +57,7 @@ class RidgeFactor:
         self.dual = n_rows < n_features
         self.mean = _column_sums(self.X) / n_rows if fit_intercept else np.zeros(n_features)
         self.fit_intercept = fit_intercept
-        system = _gram_of_rows(self.X if self.dual else self.X.T, n_threads)
+        system = gram_of_rows(self.X if self.dual else self.X.T, n_threads)
         if fit_intercept and self.dual:
             means = system.mean(axis=0)
             system -= means[:, None] + means[None, :] - means.mean()
@@ -95,7 +95,7 @@ class RidgeFactor:
         return RidgeSolution(Z, intercept, value)
 
 
-def _gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
+def gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
     """M Mᵀ in float64 for M (m×p)."""
     if isinstance(rows, np.ndarray):
         wide = np.ascontiguousarray(rows, dtype=np.float64)

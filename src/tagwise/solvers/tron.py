@@ -20,6 +20,8 @@ __all__ = ["SmoothProblem", "TRONResult", "tron"]
 # Constants of the paper: a step is taken above ETA0; the ball shrinks below ETA1 and grows above ETA2.
 _ETA0, _ETA1, _ETA2 = 1e-4, 0.25, 0.75
 _SIGMA1, _SIGMA2, _SIGMA3 = 0.25, 0.5, 4.0
+# Each rejection at least halves the ball; after so many in a row, nothing that rounding can see is left to gain.
+_MOST_REJECTIONS = 40
 
 
 class SmoothProblem(Protocol):
@@ -64,7 +66,6 @@ def tron(
     cg_tol: float = 0.1,
     cg_max_iter: int = 30,
     inner: Inner = whole,
-    reference: np.ndarray | None = None,
 ) -> TRONResult:
     """Minimise from ``start``.
 
@@ -75,14 +76,12 @@ def tron(
     tol : float
         A problem has converged when its gradient norm is at most ``tol`` times the norm at the start.
     max_iter : int
-        Newton steps at the most.
+        Newton steps at the most. Rounds in which no problem takes its step do not count: the balls have shrunk, and a
+        smaller step is tried at once.
     cg_tol, cg_max_iter : float, int
         The model of a step is solved to this relative residual, with at most so many products.
     inner : callable
         What counts as one problem.
-    reference : array, optional
-        Squared gradient norms to measure convergence against instead of those at the start (for warm starts, which may
-        begin close to the optimum).
 
     Notes
     -----
@@ -92,12 +91,11 @@ def tron(
     start_value = value = problem.value(x).astype(np.float64)
     gradient = problem.gradient()
     squared = inner(gradient, gradient)
-    scale = np.where(squared > 0, squared, 1.0) if reference is None else reference
+    scale = np.where(squared > 0, squared, 1.0)
     radius = np.sqrt(squared)
     active = squared > tol * tol * scale
-    first, n_iter, n_products, stalled = True, 0, 0, np.zeros_like(active)
-    while active.any() and n_iter < max_iter:
-        n_iter += 1
+    first, n_iter, n_products, rejected, stalled = True, 0, 0, 0, np.zeros_like(active)
+    while active.any() and n_iter < max_iter and rejected < _MOST_REJECTIONS:
         step, residual, products = _truncated_cg(problem, gradient, radius, active, cg_tol, cg_max_iter, inner)
         n_products += products
         slope = inner(gradient, step)
@@ -110,6 +108,8 @@ def tron(
             first = False
         radius = np.where(active, _next_radius(radius, length, slope, actual, predicted), radius)
         taken = active & (actual > _ETA0 * predicted)
+        n_iter += bool(taken.any())
+        rejected = 0 if taken.any() else rejected + 1
         # Where neither the model nor the function can tell the step from rounding, there is nothing left to gain.
         rounding = 1e-12 * np.abs(value)
         stuck = active & (np.abs(actual) <= rounding) & (predicted <= rounding)
@@ -123,10 +123,10 @@ def tron(
         stalled |= stuck & unsolved
         active &= unsolved & ~stuck
     status: Literal["converged", "max_iter", "stalled"] = "converged"
-    if active.any():
-        status = "max_iter"
-    elif stalled.any():
+    if rejected >= _MOST_REJECTIONS or (stalled.any() and not active.any()):
         status = "stalled"
+    elif active.any():
+        status = "max_iter"
     relative = float(np.sqrt(np.max(squared / scale, initial=0.0)))
     return TRONResult(x, start_value, value, status, n_iter, n_products, relative)
 
