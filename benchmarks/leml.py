@@ -166,9 +166,9 @@ def in_own_process(case: tuple, threads: int, rounds: int, plain: bool) -> dict:
 def table(report: dict) -> str:
     lines = [
         f"{report['threads']} threads, {report['rounds']} rounds; times are seconds per round, start included.",
-        "Aims: at least 5 times faster than numpy/scipy with a mask; at most 1.5 times the limit for squared loss with all",
-        "labels known. The limit takes every array as read once, as if a sparse product gathered rows of its dense factor",
-        "from a perfect cache; the gathers are what separates CSR × dense from it (benchmarks/results/kernels.md).",
+        "Aims: at least 5 times faster than numpy/scipy with a mask; at most 1.5 times the limit for squared loss with",
+        "all labels known. The limit takes every array as read once, as if a sparse product gathered rows of its dense",
+        "factor from a perfect cache; the gathers are what separates CSR × dense from it (see kernels.md).",
         "",
         "| data | known | k | loss | tagwise | numpy/scipy | × faster | × limit | fit, MB | n×L, MB | largest shares |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

@@ -22,7 +22,7 @@ def solve(X, Y, rank, reg, fit_intercept=False, memory_limit=2**30):
 @pytest.mark.parametrize("rank", [1, 3, 5])
 def test_without_penalty_it_is_claim_1_and_cplst(shape, rank):
     X, Y = problem(*shape)
-    W, H, b = solve(X, Y, rank, 0.0)
+    W, H, b, _ = solve(X, Y, rank, 0.0)
     # CPLST as its authors state it: H the top eigenvectors of Yᵀ X X⁺ Y, W = X⁺ Y H.
     pinv, labels = np.linalg.pinv(X), Y.toarray()
     vectors = np.linalg.eigh(labels.T @ X @ pinv @ labels)[1][:, ::-1][:, :rank]
@@ -41,7 +41,7 @@ def test_at_full_rank_it_is_ridge_regression(shape, fit_intercept):
     from sklearn.linear_model import Ridge
 
     X, Y = problem(*shape)
-    W, H, b = solve(X, Y, min(shape[1:]), 0.7, fit_intercept)
+    W, H, b, _ = solve(X, Y, min(shape[1:]), 0.7, fit_intercept)
     ridge = Ridge(alpha=0.7, fit_intercept=fit_intercept).fit(X, Y.toarray())
     np.testing.assert_allclose(X @ W @ H.T + b, ridge.predict(X), atol=1e-8)
 
@@ -50,12 +50,13 @@ def test_at_full_rank_it_is_ridge_regression(shape, fit_intercept):
 def test_no_other_matrix_of_that_rank_is_better(shape):
     X, Y = problem(*shape)
     reg, rank = 0.4, 2
-    W, H, b = solve(X, Y, rank, reg, fit_intercept=True)
+    W, H, b, stated = solve(X, Y, rank, reg, fit_intercept=True)
 
     def objective(Z, b):
         return np.sum((Y.toarray() - X @ Z - b) ** 2) + reg * np.sum(Z**2)
 
     best = objective(W @ H.T, b)
+    assert stated == pytest.approx(0.5 * best)
     rng = np.random.default_rng(1)
     for size in (1e-3, 1e-1):
         for _ in range(20):
@@ -68,7 +69,7 @@ def test_sparse_and_dense_agree_and_h_is_orthonormal():
     X[np.abs(X) < 1] = 0
     for one, two in zip(solve(X, Y, 4, 0.1, True), solve(sp.csr_matrix(X), Y, 4, 0.1, True)):
         np.testing.assert_allclose(one, two, atol=1e-9)
-    _, H, _ = solve(X, Y, 4, 0.1)
+    _, H, *_ = solve(X, Y, 4, 0.1)
     np.testing.assert_allclose(H.T @ H, np.eye(4), atol=1e-10)
 
 

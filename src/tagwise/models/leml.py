@@ -112,9 +112,9 @@ class LEML(FactorModel):
     -----
     Squared loss: W by conjugate gradients; H and b exactly, or, with a mask or weights and a rank above 64, improved by
     conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels a round. With
-    all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the others,
-    which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly then cost
-    O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
+    all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
+    others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
+    then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
 
     There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
 
@@ -261,7 +261,11 @@ class LEML(FactorModel):
         rank = self._usable_rank(rows.shape[1], Y.shape[1])
         self.best_iter_ = 0
         if self.solver == "closed_form":
-            factors = self._solve_closed_form(rows, Y, rank, progress)
+            W, H, b, objective = reduced_rank_ridge(
+                rows, Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
+            )
+            factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
+            progress.step(objective)
         else:
             factors = self._alternate(rows, Y, observed, rank, progress, threads)
         W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
@@ -357,24 +361,6 @@ class LEML(FactorModel):
             H=self.label_factors_.astype(dtype),
             b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
         )
-
-    def _solve_closed_form(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        Y: sp.csr_matrix,
-        rank: int,
-        progress: FitProgress,
-    ) -> Factors:
-        W, H, b = reduced_rank_ridge(
-            X, Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
-        )
-        A = np.asarray(X @ W)
-        # ‖Y − S‖² from k×k matrices: H has orthonormal columns, so ‖AHᵀ‖ = ‖A‖ and ‖Z‖ = ‖W‖.
-        against_labels = float(np.sum(A * np.asarray(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)
-        squared_scores = float(np.sum(A**2)) + 2 * float(A.sum(axis=0) @ (H.T @ b)) + len(A) * float(b @ b)
-        loss = 0.5 * (Y.nnz - 2 * against_labels + squared_scores)
-        progress.step(loss + 0.5 * self.reg * float(np.sum(W**2)))
-        return Factors(W=W, A=A, H=H, b=b)
 
     def _usable_rank(self, n_features: int, n_labels: int) -> int:
         largest = min(n_features, n_labels)

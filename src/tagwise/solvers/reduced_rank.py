@@ -21,7 +21,7 @@ def reduced_rank_ridge(
     *,
     fit_intercept: bool,
     memory_limit: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     r"""Minimise ½‖Y − XZ − 1bᵀ‖² + ½λ‖Z‖²_F over Z of rank at most k, exactly.
 
     With X = UΣVᵀ (columns centred where there is an intercept), the minimiser is
@@ -43,7 +43,7 @@ def reduced_rank_ridge(
 
     Returns
     -------
-    W (d, k), H (L, k) with orthonormal columns, Z = WHᵀ; b (L). float64.
+    W (d, k), H (L, k) with orthonormal columns, Z = WHᵀ; b (L); the value of the objective. All float64.
 
     Notes
     -----
@@ -85,7 +85,19 @@ def reduced_rank_ridge(
         else:
             weights = U @ (inner / np.sqrt(values)[:, None])
             W = _dense(X.T @ weights) - np.outer(mean_x, weights.sum(axis=0))
-        return W, H, mean_y - H @ (W.T @ mean_x)
+        b = mean_y - H @ (W.T @ mean_x)
+        return W, H, b, _objective(X, Y, W, H, b, reg)
+
+
+def _objective(
+    X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, W: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float
+) -> float:
+    """½‖Y − XWHᵀ − 1bᵀ‖² + ½λ‖W‖² without n×L: as H is orthonormal, ‖XWHᵀ‖ = ‖XW‖ and ‖WHᵀ‖ = ‖W‖."""
+    A = _dense(X @ W)
+    against_labels = float(np.sum(A * _dense(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)
+    squared_scores = float(np.sum(A**2)) + 2 * float(A.sum(axis=0) @ (H.T @ b)) + len(A) * float(b @ b)
+    loss = 0.5 * (Y.nnz - 2 * against_labels + squared_scores)
+    return loss + 0.5 * reg * float(np.sum(W**2))
 
 
 def _dense(product: np.ndarray | sp.csr_matrix) -> np.ndarray:

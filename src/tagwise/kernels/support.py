@@ -1,0 +1,258 @@
+"""Restricted least squares, label by label: Gram entries, choice of the support and the exact small systems.
+
+Features are numbered by rising frequency here. XᵀX is kept, as a dense block, only for the most frequent of them. The
+entries of a rarer feature are added up anew from the rows in which it occurs, which are few, and in each row only from
+what stands after it, so that the walk is about as short as reading stored entries would be.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tagwise.compiled import compiled
+from tagwise.parallel import run_chunks, work_chunks
+
+__all__ = ["RowsBothWays", "gram_of_last", "solve_supports", "walk_lengths"]
+
+
+class RowsBothWays(NamedTuple):
+    """X (n×d) by rows with rising indices, and by features: in which rows a feature occurs and where it is stored."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+    feature_indptr: np.ndarray
+    feature_rows: np.ndarray
+    feature_positions: np.ndarray
+
+
+def walk_lengths(rows: RowsBothWays) -> np.ndarray:
+    """For each feature the stored entries at or after it, over all rows that hold it: int64 (d,). Time O(nnz)."""
+    ends = np.asarray(rows.indptr, dtype=np.int64)[1:][rows.feature_rows]
+    total = np.concatenate([[0], np.cumsum(ends - rows.feature_positions)])
+    return np.diff(total[rows.feature_indptr])
+
+
+def gram_of_last(rows: RowsBothWays, count: int, *, n_threads: int = 1) -> np.ndarray:
+    """XᵀX of the last ``count`` features (count×count), upper triangle only; added up in float64, kept in X's type.
+
+    Time the features' walk lengths, memory the result.
+    """
+    first = len(rows.feature_indptr) - 1 - count
+    block = np.zeros((count, count), dtype=rows.data.dtype)
+    work = np.concatenate([[0], np.cumsum(walk_lengths(rows)[first:])])
+    run_chunks(lambda start, stop: _gram_of_last(rows, first, block, start, stop), work_chunks(work), n_threads)
+    return block
+
+
+@compiled()
+def _gram_of_last(rows, first, block, start, stop):
+    total = np.empty(len(block), dtype=np.float64)
+    for i in range(start, stop):
+        total[i:] = 0
+        for place in range(rows.feature_indptr[first + i], rows.feature_indptr[first + i + 1]):
+            begin = rows.feature_positions[place]
+            value = np.float64(rows.data[begin])
+            for position in range(begin, rows.indptr[rows.feature_rows[place] + 1]):
+                total[rows.indices[position] - first] += value * rows.data[position]
+        for j in range(i, len(block)):
+            block[i, j] = total[j]
+
+
+@compiled()
+def solve_supports(
+    rows,
+    block,
+    diagonal,
+    positives_indptr,
+    positives,
+    gram_factors,
+    feature_factors,
+    label_factors,
+    intercept,
+    column_sums,
+    weights,
+    reg,
+    support,
+    counts,
+    start,
+    stop,
+):
+    """Choose and solve for labels ``start`` to ``stop``; sets their ``counts``, returns features and values in a row.
+
+    ``block`` is XᵀX of the last features (see :func:`gram_of_last`); ``diagonal`` of XᵀX, ``column_sums`` Xᵀ1 and
+    ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each label. The workspace takes
+    2·support² float64 and O(d).
+    """
+    n_features = len(diagonal)
+    first_in_block = n_features - len(block)
+    capacity = 0
+    for label in range(start, stop):
+        stored = 0
+        for place in range(positives_indptr[label], positives_indptr[label + 1]):
+            stored += rows.indptr[positives[place] + 1] - rows.indptr[positives[place]]
+        capacity += min(support, n_features, stored)
+    features = np.empty(capacity, dtype=np.int64)
+    values = np.empty(capacity, dtype=np.float32)
+    largest = min(support, n_features, capacity)
+    workspace = np.empty(largest * largest, dtype=np.float64)
+    slot = np.full(n_features, -1, dtype=np.int32)
+    right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
+    touched = np.empty(n_features, dtype=np.int64)
+    filled = 0
+    for label in range(start, stop):
+        rows_of_label = positives[positives_indptr[label] : positives_indptr[label + 1]]
+        n_candidates = _collect(rows, rows_of_label, slot, touched, right)
+        candidates = touched[:n_candidates]
+        candidates.sort()
+        extra = weights[label] - 1.0
+        for feature in candidates:
+            slot[feature] = -1
+            right[feature] -= (
+                _dot(gram_factors[feature], label_factors[label]) + intercept[label] * column_sums[feature]
+            )
+        if extra != 0:
+            for feature in candidates:
+                along[feature] = _dot(feature_factors[feature], label_factors[label])
+                squares[feature] = 0
+            _weigh_positives(rows, rows_of_label, intercept[label], extra, along, right, squares)
+        gain = np.empty(n_candidates, dtype=np.float64)
+        for i in range(n_candidates):
+            feature = candidates[i]
+            gain[i] = right[feature] ** 2 / (diagonal[feature] + squares[feature] + reg)
+        chosen = _largest(candidates, gain, support)
+        count = len(chosen)
+        counts[label] = count
+        if count > 0:
+            system = workspace[: count * count].reshape(count, count)
+            system[:] = 0
+            for i in range(count):
+                slot[chosen[i]] = i
+            _gather(rows, block, first_in_block, chosen, slot, system)
+            if extra != 0:
+                _add_positives(rows, rows_of_label, extra, slot, system)
+            solution = np.empty(count, dtype=np.float64)
+            for i in range(count):
+                slot[chosen[i]] = -1
+                system[i, i] += reg
+                solution[i] = right[chosen[i]]
+            _solve_lower(np.linalg.cholesky(system), solution)
+            for i in range(count):
+                features[filled + i] = chosen[i]
+                values[filled + i] = solution[i]
+            filled += count
+        for feature in candidates:
+            right[feature] = 0
+            squares[feature] = 0
+    return features[:filled].copy(), values[:filled].copy()
+
+
+@compiled()
+def _collect(rows, rows_of_label, slot, touched, right):
+    """The features of the label's rows into ``touched``, Xᵀy into ``right``; ``slot`` marks what was seen."""
+    count = 0
+    for row in rows_of_label:
+        for position in range(rows.indptr[row], rows.indptr[row + 1]):
+            feature = rows.indices[position]
+            if slot[feature] < 0:
+                slot[feature] = 0
+                touched[count] = feature
+                count += 1
+            right[feature] += rows.data[position]
+    return count
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def _dot(left, right):
+    total = left.dtype.type(0)
+    for i in range(len(left)):
+        total += left[i] * right[i]
+    return np.float64(total)
+
+
+@compiled()
+def _weigh_positives(rows, rows_of_label, intercept, extra, along, right, squares):
+    """(c − 1)·X_Pᵀ(1 − scores) onto ``right`` and the diagonal of (c − 1)·X_PᵀX_P into ``squares``."""
+    for row in rows_of_label:
+        residual = 1.0 - intercept
+        for position in range(rows.indptr[row], rows.indptr[row + 1]):
+            residual -= rows.data[position] * along[rows.indices[position]]
+        for position in range(rows.indptr[row], rows.indptr[row + 1]):
+            feature, value = rows.indices[position], np.float64(rows.data[position])
+            right[feature] += extra * residual * value
+            squares[feature] += extra * value * value
+
+
+@compiled()
+def _largest(candidates, gain, support):
+    """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones."""
+    n_candidates = len(candidates)
+    if n_candidates <= support:
+        return candidates.copy()
+    smallest = np.partition(gain, n_candidates - support)[n_candidates - support]
+    equals = support
+    for value in gain:
+        if value > smallest:
+            equals -= 1
+    chosen = np.empty(support, dtype=np.int64)
+    count = 0
+    for i in range(n_candidates):
+        if gain[i] > smallest:
+            chosen[count] = candidates[i]
+            count += 1
+        elif gain[i] == smallest and equals > 0:
+            chosen[count] = candidates[i]
+            count += 1
+            equals -= 1
+    return chosen[:count]
+
+
+# Only the lower triangle is set: the one that the Cholesky factorisation reads.
+@compiled()
+def _gather(rows, block, first_in_block, chosen, slot, system):
+    for i in range(len(chosen)):
+        feature = chosen[i]
+        if feature >= first_in_block:
+            source = block[feature - first_in_block]
+            for j in range(i, len(chosen)):
+                system[j, i] = source[chosen[j] - first_in_block]
+            continue
+        for place in range(rows.feature_indptr[feature], rows.feature_indptr[feature + 1]):
+            begin = rows.feature_positions[place]
+            value = np.float64(rows.data[begin])
+            for position in range(begin, rows.indptr[rows.feature_rows[place] + 1]):
+                j = slot[rows.indices[position]]
+                if j >= 0:
+                    system[j, i] += value * rows.data[position]
+
+
+@compiled()
+def _add_positives(rows, rows_of_label, extra, slot, system):
+    for row in rows_of_label:
+        for a in range(rows.indptr[row], rows.indptr[row + 1]):
+            i = slot[rows.indices[a]]
+            if i < 0:
+                continue
+            scaled = extra * rows.data[a]
+            # Indices rise within a row, and so do the slots.
+            for b in range(rows.indptr[row], a + 1):
+                j = slot[rows.indices[b]]
+                if j >= 0:
+                    system[i, j] += scaled * rows.data[b]
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def _solve_lower(lower, solution):
+    """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
+    count = len(solution)
+    for i in range(count):
+        total = 0.0
+        for j in range(i):
+            total += lower[i, j] * solution[j]
+        solution[i] = (solution[i] - total) / lower[i, i]
+    for i in range(count - 1, -1, -1):
+        solution[i] /= lower[i, i]
+        for j in range(i):
+            solution[j] -= lower[i, j] * solution[i]

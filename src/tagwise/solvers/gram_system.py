@@ -1,0 +1,155 @@
+"""((1+ρ)XᵀX + λI)H = right for many right sides and penalties ρ: the H-step of ADMM, three ways."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import scipy.linalg
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import DenseTwoWay, TwoWayMatrix
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
+from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.inner import per_column
+
+__all__ = ["CGSystem", "CholeskySystem", "EigenSystem", "GramSystem", "is_single"]
+
+_CG_TOL, _CG_MAX_ITER = 1e-2, 50
+_SOLVE_COLUMNS = 128
+
+
+class GramSystem(Protocol):
+    """Solves ((1+ρ)XᵀX + λ1 I)H = right, ρ one number a column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
+
+    adaptive: bool
+
+    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+        """The new H (d×B) for ``right`` (d×B)."""
+        ...
+
+
+class _Direct:
+    """The smaller of two systems, solved by a factorisation: d×d, or n×n with Woodbury's identity."""
+
+    def __init__(self, X: TwoWayMatrix, reg: float, n_threads: int) -> None:
+        self.twin = X.shape[0] < X.shape[1]
+        self.X = _in_double(X) if self.twin else X
+        self.reg, self.n_threads = reg, n_threads
+
+    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        """((1+ρ)G + λ1 I)⁻¹ right, G = XᵀX or XXᵀ."""
+        raise NotImplementedError
+
+    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+        """Exactly, in float64; the last step is not needed."""
+        if not self.twin:
+            return self._in_column_chunks(right, rho)
+        # (b − (1+ρ)Xᵀ((1+ρ)XXᵀ + λ1 I)⁻¹Xb) / λ1
+        weights = self._in_column_chunks(self.X.times(right.astype(np.float64)), rho)
+        weights *= 1 + rho
+        out = self.X.transposed_times(weights)
+        np.subtract(right, out, out=out)
+        out /= self.reg
+        return out
+
+    def _in_column_chunks(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        out = np.empty(right.shape)
+
+        def chunk(start: int, stop: int) -> None:
+            out[:, start:stop] = self.inverse(right[:, start:stop].astype(np.float64), rho[start:stop])
+
+        with single_threaded_blas():
+            run_chunks(chunk, even_chunks(right.shape[1], _SOLVE_COLUMNS), self.n_threads)
+        return out
+
+
+class CholeskySystem(_Direct):
+    """One Cholesky factor, for the ρ it was made with."""
+
+    adaptive = False
+
+    def __init__(self, X: TwoWayMatrix, reg: float, penalty: float, n_threads: int) -> None:
+        super().__init__(X, reg, n_threads)
+        system = _small_gram(self.X)
+        system *= 1 + penalty
+        system[np.diag_indices(len(system))] += reg
+        try:
+            with single_threaded_blas():
+                self.factor = scipy.linalg.cho_factor(system.T, lower=True, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            raise InvalidInputError(
+                f'reg={reg:g} is too small beside X to factorise the system; raise reg, or use method="cg".'
+            ) from None
+
+    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        """Two triangular solves."""
+        return scipy.linalg.cho_solve(self.factor, right, check_finite=False)
+
+
+class EigenSystem(_Direct):
+    """One eigendecomposition, in which every ρ is a change of the diagonal."""
+
+    adaptive = True
+
+    def __init__(self, X: TwoWayMatrix, reg: float, n_threads: int) -> None:
+        super().__init__(X, reg, n_threads)
+        with single_threaded_blas():
+            values, self.vectors = scipy.linalg.eigh(_small_gram(self.X).T, overwrite_a=True, check_finite=False)
+        self.values = np.maximum(values, 0)[:, None]
+
+    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        """A diagonal division in the eigenbasis."""
+        inside = self.vectors.T @ right
+        inside /= (1 + rho) * self.values + self.reg
+        return np.asarray(self.vectors @ inside)
+
+
+class CGSystem:
+    """Conjugate gradients from the last solution: no factorisation, any ρ."""
+
+    adaptive = True
+
+    def __init__(self, X: TwoWayMatrix, reg: float, tol: float = _CG_TOL, max_iter: int = _CG_MAX_ITER) -> None:
+        self.X, self.reg, self.tol, self.max_iter = X, reg, tol, max_iter
+
+    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+        """From the last H on."""
+        scale, reg = (1 + rho).astype(right.dtype), right.dtype.type(self.reg)
+
+        def system(columns: np.ndarray) -> np.ndarray:
+            product = self.X.transposed_times(self.X.times(columns))
+            product *= scale
+            product += reg * columns
+            return product
+
+        missing = right - scale * gram_H
+        missing -= reg * H
+        return H + conjugate_gradient(system, missing, tol=self.tol, max_iter=self.max_iter, inner=per_column).solution
+
+
+def _small_gram(X: TwoWayMatrix) -> np.ndarray:
+    """XXᵀ where n < d, else XᵀX, in float64, a stripe of columns at a time."""
+    size = min(X.shape)
+    out = np.empty((size, size))
+    for start, stop in even_chunks(size, 256):
+        unit = np.zeros((size, stop - start))
+        unit[np.arange(start, stop), np.arange(stop - start)] = 1
+        if X.shape[0] < X.shape[1]:
+            out[:, start:stop] = X.times(X.transposed_times(unit))
+        else:
+            # Times unit vectors, even a product in float32 is exact.
+            out[:, start:stop] = X.transposed_times(X.times(unit).astype(np.float64))
+    return out
+
+
+def is_single(X: TwoWayMatrix) -> bool:
+    """Whether products with X are in float32 whatever they are multiplied by."""
+    return isinstance(X, DenseTwoWay) and X.matrix.dtype != np.float64
+
+
+def _in_double(X: TwoWayMatrix) -> TwoWayMatrix:
+    # A sparse product has the type of its dense side; a dense one has that of X.
+    if isinstance(X, DenseTwoWay) and is_single(X):
+        return DenseTwoWay(X.matrix.astype(np.float64), n_threads=X.n_threads)
+    return X

@@ -1,0 +1,267 @@
+"""A matrix as low rank plus sparse (equation 3 of REML), and how often its columns are used (its figure 1).
+
+    min ‖Y − UVᵀ − S‖²_F   subject to   rank(UVᵀ) ≤ k,  card(S) ≤ c,
+
+by alternation: UVᵀ from a truncated singular value decomposition of Y − S, then S from the c largest of |Y − UVᵀ|.
+Neither step can raise the objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import SparseTwoWay, TwoWayMatrix, two_way
+from tagwise.parallel import even_chunks, single_threaded_blas
+from tagwise.randomness import RandomState, random_generator
+from tagwise.validation import check_features, check_integer, check_real
+
+__all__ = [
+    "FrequencyHistogram",
+    "LowRankPlusSparse",
+    "frequency_histogram",
+    "label_frequencies",
+    "largest_residuals",
+    "low_rank_plus_sparse",
+]
+
+# Random directions beside the k wanted, as in every randomised singular value decomposition.
+_OVERSAMPLING = 10
+# The first round starts from noise; later ones from the last round's factors, which are nearly right already.
+_FIRST_POWER_ROUNDS, _POWER_ROUNDS = 5, 2
+# Residuals made at a time: 8 MB of float64.
+_BLOCK_RESIDUALS = 1 << 20
+
+
+@dataclass(frozen=True)
+class LowRankPlusSparse:
+    """Y ≈ UVᵀ + S.
+
+    Attributes
+    ----------
+    U : array (n, k)
+        Left singular vectors of Y − S times its singular values, largest first.
+    V : array (L, k)
+        Right singular vectors: orthonormal columns.
+    S : CSR (n, L)
+        At most ``cardinality`` entries, none of them 0.
+    objective : array (rounds,)
+        ‖Y − UVᵀ − S‖²_F after each round; never rises.
+    status : "converged" or "max_iter"
+    """
+
+    U: np.ndarray
+    V: np.ndarray
+    S: sp.csr_matrix
+    objective: np.ndarray
+    status: Literal["converged", "max_iter"]
+
+
+def low_rank_plus_sparse(
+    Y: Any,
+    rank: int,
+    cardinality: int,
+    *,
+    max_iter: int = 50,
+    tol: float = 1e-5,
+    random_state: RandomState = 0,
+) -> LowRankPlusSparse:
+    """Split a matrix into a low-rank and a sparse part.
+
+    Parameters
+    ----------
+    Y : sparse matrix or array (n, L)
+        float32 is worked on in float32, everything else in float64; sums are in float64.
+    rank : int
+        k ≥ 1; above min(n, L) it means min(n, L).
+    cardinality : int
+        c ≥ 0. At 0 the result is the truncated singular value decomposition.
+    max_iter : int
+        Rounds at the most.
+    tol : float
+        Stop when a round lowers the objective by no more than ``tol`` times ‖Y‖²_F.
+    random_state : int, Generator or None
+        For the randomised decomposition.
+
+    Notes
+    -----
+    A round costs O(nLk) time: all n·L residuals are made, a block of rows at a time, since any of them may be among
+    the c largest. Memory is O((n + L)k + c + nnz(Y)) and a block; n×L is never allocated.
+
+    The subspace iteration starts each round from the last V and some random directions, and takes the best rank-k
+    approximation within the subspace. As a power step never loses what the subspace held, the objective falls even
+    where the decomposition is not exact; with k + 10 ≥ min(n, L) it is exact. The problem is not convex: the
+    alternation ends at a point where neither step alone can improve.
+    """
+    Y = check_features(Y, name="Y")
+    wanted = min(check_integer(rank, "rank", minimum=1), *Y.shape)
+    check_integer(cardinality, "cardinality", minimum=0)
+    check_integer(max_iter, "max_iter", minimum=1)
+    check_real(tol, "tol", minimum=0)
+    rng = random_generator(random_state)
+    total = _squared_norm(Y)
+    given = two_way(Y)
+    S = sp.csr_matrix(Y.shape, dtype=Y.dtype)
+    V = np.zeros((Y.shape[1], 0), dtype=Y.dtype)
+    history: list[float] = []
+    status: Literal["converged", "max_iter"] = "max_iter"
+    for round_number in range(max_iter):
+        U, V = _leading_part(
+            given, SparseTwoWay(S), V, wanted, rng, _POWER_ROUNDS if round_number else _FIRST_POWER_ROUNDS
+        )
+        S, value = largest_residuals(Y, U, V, cardinality)
+        history.append(value)
+        before = history[-2] if round_number else total
+        if before - value <= tol * total:
+            status = "converged"
+            break
+    return LowRankPlusSparse(U, V, S, np.array(history), status)
+
+
+def largest_residuals(
+    Y: sp.csr_matrix | np.ndarray, U: np.ndarray, V: np.ndarray, cardinality: int, *, block: int = _BLOCK_RESIDUALS
+) -> tuple[sp.csr_matrix, float]:
+    """The ``cardinality`` largest entries of |Y − UVᵀ| with their signs, and the sum of squares of all others.
+
+    Exact; equal ones in row-major order, and zeros never. Rows are streamed in blocks of about ``block`` residuals:
+    time O(nLk), memory O(cardinality + block).
+    """
+    n_rows, n_columns = Y.shape
+    found = _Largest(cardinality, np.result_type(U, V))
+    total = 0.0
+    with single_threaded_blas():
+        for start, stop in even_chunks(n_rows, max(1, block // n_columns)):
+            residual = U[start:stop] @ V.T
+            rows = Y[start:stop]
+            np.subtract(rows if isinstance(rows, np.ndarray) else rows.toarray(), residual, out=residual)
+            flat = residual.reshape(-1)
+            total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
+            found.offer(flat, start * n_columns)
+    places, values = found.result()
+    index = np.int32 if max(n_columns, len(places)) <= np.iinfo(np.int32).max else np.int64
+    indptr = np.searchsorted(places, np.arange(n_rows + 1, dtype=np.int64) * n_columns).astype(index)
+    S = sp.csr_matrix((values, (places % n_columns).astype(index), indptr), shape=(n_rows, n_columns))
+    return S, max(0.0, total - float(np.einsum("i,i->", values, values, dtype=np.float64)))
+
+
+class _Largest:
+    """Keeps the largest of a stream of numbers by absolute value, the earlier of equal ones."""
+
+    def __init__(self, size: int, dtype: np.dtype) -> None:
+        self.size = size
+        self.places = np.empty(0, dtype=np.int64)
+        self.values = np.empty(0, dtype=dtype)
+        self.waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self.n_waiting = 0
+        # Only what is above can still enter; an equal one would come later than those that are kept.
+        self.least = 0.0
+
+    def offer(self, values: np.ndarray, first_place: int) -> None:
+        if self.size == 0:
+            return
+        entering = np.flatnonzero(np.abs(values) > self.least)
+        self.waiting.append((entering + first_place, values[entering]))
+        self.n_waiting += len(entering)
+        # Merging only once as much waits as is kept makes the cost of all merges O(1) a number.
+        if self.n_waiting >= self.size:
+            self._merge()
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        """Places in rising order, and their values."""
+        self._merge()
+        return self.places, self.values
+
+    def _merge(self) -> None:
+        places = np.concatenate([self.places, *(place for place, _ in self.waiting)])
+        values = np.concatenate([self.values, *(value for _, value in self.waiting)])
+        self.waiting, self.n_waiting = [], 0
+        if len(values) > self.size:
+            sizes = np.abs(values)
+            border = np.partition(sizes, len(sizes) - self.size)[len(sizes) - self.size]
+            kept = sizes > border
+            # Places rise throughout, so the first of those equal to the border are the earliest.
+            ties = np.flatnonzero(sizes == border)[: self.size - np.count_nonzero(kept)]
+            kept[ties] = True
+            places, values = places[kept], values[kept]
+        self.places, self.values = places, values
+        if len(values) == self.size:
+            self.least = float(np.abs(values).min(initial=np.inf))
+
+
+def _leading_part(
+    Y: TwoWayMatrix, S: SparseTwoWay, V: np.ndarray, rank: int, rng: np.random.Generator, power_rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The leading ``rank`` singular triplets of Y − S by subspace iteration from V: U scaled, V orthonormal."""
+    n_columns, dtype = Y.shape[1], V.dtype
+    width = min(rank + _OVERSAMPLING, *Y.shape)
+    noise = rng.standard_normal((n_columns, width - V.shape[1])).astype(dtype)
+    with single_threaded_blas():
+        basis = _orthonormal(np.column_stack([V, noise]))
+        for _ in range(power_rounds):
+            # Orthonormal at both sides: small singular values would drown in rounding after two products.
+            left = _orthonormal(Y.times(basis) - S.times(basis))
+            basis = _orthonormal(Y.transposed_times(left) - S.transposed_times(left))
+        left, values, right = np.linalg.svd(Y.times(basis) - S.times(basis), full_matrices=False)
+        U = left[:, :rank] * values[:rank]
+        return np.ascontiguousarray(U), np.ascontiguousarray(basis @ right[:rank].T)
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.linalg.qr(columns)[0])
+
+
+def _squared_norm(Y: sp.csr_matrix | np.ndarray) -> float:
+    values = Y.reshape(-1) if isinstance(Y, np.ndarray) else Y.data
+    return float(np.einsum("i,i->", values, values, dtype=np.float64))
+
+
+def label_frequencies(Y: Any) -> np.ndarray:
+    """In how many rows each column of Y is non-zero, most frequent first: int64 (L,).
+
+    Against 1 … L on logarithmic axes this is figure 1 of REML.
+    """
+    Y = check_features(Y, name="Y")
+    counts = np.bincount(Y.indices[Y.data != 0], minlength=Y.shape[1]) if sp.issparse(Y) else (Y != 0).sum(axis=0)
+    return np.sort(counts.astype(np.int64))[::-1]
+
+
+@dataclass(frozen=True)
+class FrequencyHistogram:
+    """How many labels occur in how many rows.
+
+    ``n_labels[i]`` labels occur in at least ``edges[i]`` and fewer than ``edges[i + 1]`` rows; ``n_unused`` in none.
+    """
+
+    edges: np.ndarray
+    n_labels: np.ndarray
+    n_unused: int
+
+
+def frequency_histogram(frequencies: np.ndarray, *, bins_per_decade: int = 5) -> FrequencyHistogram:
+    """Count labels by frequency in whole-numbered bins that widen by 10^(1/bins_per_decade).
+
+    Parameters
+    ----------
+    frequencies : int array (L,)
+        As :func:`label_frequencies` gives.
+    bins_per_decade : int
+        Borders are rounded; where that makes two equal (the rarest labels), one bin takes the place of two.
+    """
+    check_integer(bins_per_decade, "bins_per_decade", minimum=1)
+    counts = np.asarray(frequencies)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise InvalidInputError(
+            "frequencies must be a one-dimensional array of whole numbers, none negative; found shape "
+            f"{counts.shape} of type {counts.dtype}."
+        )
+    largest = int(counts.max(initial=0))
+    n_edges = int(bins_per_decade * (np.log10(max(largest, 1)) + 1)) + 2
+    edges = np.unique(np.rint(10 ** (np.arange(n_edges) / bins_per_decade)).astype(np.int64))
+    edges = edges[: np.searchsorted(edges, largest, side="right") + 1]
+    n_labels = np.histogram(counts[counts > 0], bins=edges)[0] if largest else np.zeros(0, dtype=np.int64)
+    # numpy counts a value on the last edge into the last bin; the last edge is above every value here.
+    return FrequencyHistogram(edges, n_labels, int(np.count_nonzero(counts == 0)))

@@ -1,0 +1,220 @@
+"""The sparse part of low rank plus sparse: least squares on the residual over a few of each label's own features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.products import csr_times_dense
+from tagwise.kernels.support import RowsBothWays, gram_of_last, solve_supports, walk_lengths
+from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
+from tagwise.validation import canonical_csr, check_features, check_integer, check_labels, check_real
+
+__all__ = ["support_least_squares"]
+
+# Gathering a feature's entries from the dense block costs up to ``support`` cache misses; walking over this many stored
+# entries for each of them costs about the same. Walks below the second figure are not worth a block, however few the
+# misses: zeroing and paging it in would cost more.
+_WALK_PER_GATHER = 4
+_LEAST_WALK = 400
+# XU is made for so many columns at a time, so that it takes n×32 numbers rather than n×k.
+_FACTOR_COLUMNS = 32
+
+
+def support_least_squares(
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    *,
+    low_rank: tuple[np.ndarray, np.ndarray] | None = None,
+    reg: float = 1.0,
+    support: int = 200,
+    positive_weight: np.ndarray | None = None,
+    intercept: np.ndarray | None = None,
+    memory_limit: float = 2**31,
+    n_threads: int = 1,
+) -> sp.csr_matrix:
+    r"""Fit the residual of a low-rank model by a sparse matrix S, one exact small ridge problem per label.
+
+    With scores :math:`x^\top(UV^\top + S) + a`, targets 0/1 and :math:`G = X^\top X`, label j minimises
+
+    .. math:: \tfrac12 \sum_i c_{ij} (y_{ij} - x_i^\top U v_j - a_j - x_i^\top s_j)^2
+        + \tfrac\lambda2 \lVert s_j\rVert^2,
+
+    c = c_j at the positives P and 1 elsewhere, over the support F that is chosen so: of the features that occur in the
+    rows of P, the ``support`` with the largest :math:`b_f^2/(A_{ff} + \lambda)`, where
+
+    .. math:: b &= X^\top y_j - (GU)v_j - a_j X^\top 1 + (c_j - 1)\, X_P^\top(1 - X_P U v_j - a_j), \\
+              A &= G + (c_j - 1)\, X_P^\top X_P
+
+    (twice the fall of the objective for that feature alone); equal gains go to the feature that occurs in fewer rows,
+    then to the lower id. Then :math:`(A_{FF} + \lambda I)\, s_F = b_F` by Cholesky in float64. All negatives are inside
+    G, so none is sampled, and b is only ever formed on a label's candidates.
+
+    Parameters
+    ----------
+    X : CSR or array (n, d)
+        Explicit zeros do not count as occurrences.
+    Y : CSR or 0/1 array (n, L)
+        All entries count as known; a mask of known entries is not supported.
+    low_rank : (U (d, k), V (L, k)), optional
+        The part that is already explained; none by default.
+    reg : float
+        λ > 0.
+    support : int
+        The most features a label may use.
+    positive_weight : array (L,), optional
+        c > 0 per label; 1 by default.
+    intercept : array (L,), optional
+        a; 0 by default.
+    memory_limit : float
+        Bytes for what is kept of G and for the workspaces of the threads.
+    n_threads : int
+        Labels are spread over this many threads; the result has the same bits for any number of them.
+
+    Returns
+    -------
+    csr_matrix (d, L), float32, sorted indices. The column of a label without positives is empty.
+
+    Notes
+    -----
+    G is kept, dense, for the t most frequent features: those whose entries cost more to add up again than to fetch, and
+    no more of them than ``memory_limit`` allows. The entries of a rarer feature f are added up when a label chooses f,
+    in the time w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more frequent than f). So any limit will do that holds
+    the workspaces; a small one costs time only.
+
+    With m = ``support``: time Σ w_f over the kept features, O(nnz(X)·k) for GU and, per label,
+    O(candidates·k + m²) + m³/3 + Σ w_f over its features that are not kept. Memory: t² numbers of X's type,
+    16·m² + 48·d bytes a thread, two copies of X, 2·d·k + 32·n numbers of the type of U, and S twice.
+    """
+    reg = check_real(reg, "reg", minimum=0, open_minimum=True)
+    support = check_integer(support, "support", minimum=1)
+    features = check_features(X)
+    features = features if sp.issparse(features) else sp.csr_matrix(features)
+    positives = canonical_csr(check_labels(Y, n_rows=features.shape[0]).T)
+    n_features, n_labels = features.shape[1], positives.shape[0]
+    U, V = _check_low_rank(low_rank, n_features, n_labels)
+    shift = _check_per_label(intercept, "intercept", n_labels, default=0.0)
+    weights = _check_per_label(positive_weight, "positive_weight", n_labels, default=1.0)
+    if not (weights > 0).all():
+        raise InvalidInputError(f"positive_weight must be above 0 for every label; found {weights.min():g}.")
+
+    order, rows = _by_rising_frequency(features)
+    diagonal = np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features)
+    column_sums = np.bincount(rows.indices, weights=rows.data, minlength=n_features)
+    block = gram_of_last(rows, _features_kept(rows, support, memory_limit, n_threads), n_threads=n_threads)
+    U = np.ascontiguousarray(U[order])
+    gram_factors = _gram_times(rows, U, n_threads)
+    counts = np.zeros(n_labels, dtype=np.int64)
+
+    def labels(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return solve_supports(
+            rows, block, diagonal, positives.indptr, positives.indices, gram_factors, U, V, shift, column_sums,
+            weights, reg, support, counts, start, stop,
+        )  # fmt: skip
+
+    try:
+        with single_threaded_blas():
+            found = run_chunks(labels, _label_chunks(rows, positives, support), n_threads)
+    except np.linalg.LinAlgError:
+        raise InvalidInputError(
+            f"reg={reg:g} is too small beside the features: a label's system is not positive definite in floating "
+            "point; raise reg, scale the rows of X to unit length, or pass X in float64."
+        ) from None
+    chosen = order[np.concatenate([part for part, _ in found])]
+    values = np.concatenate([part for _, part in found])
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return canonical_csr(sp.csr_matrix(sp.csc_matrix((values, chosen, indptr), shape=(n_features, n_labels))))
+
+
+def _check_low_rank(
+    low_rank: tuple[np.ndarray, np.ndarray] | None, n_features: int, n_labels: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """U and V as C-ordered arrays of one floating type; of width 0 where there is no low rank."""
+    if low_rank is None:
+        return np.empty((n_features, 0), dtype=np.float32), np.empty((n_labels, 0), dtype=np.float32)
+    try:
+        U, V = (np.asarray(factor) for factor in low_rank)
+    except (TypeError, ValueError):
+        raise InvalidInputError("low_rank must be a pair of arrays, U (d×k) and V (L×k).") from None
+    expected = f"U {n_features:,}×k and V {n_labels:,}×k"
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or (len(U), len(V)) != (n_features, n_labels):
+        raise InvalidInputError(f"low_rank must be a pair of arrays {expected}; found shapes {U.shape} and {V.shape}.")
+    if U.dtype.kind not in "fiub" or V.dtype.kind not in "fiub":
+        raise InvalidInputError(f"low_rank must hold real numbers; found types {U.dtype} and {V.dtype}.")
+    single = U.dtype == np.float32 and V.dtype == np.float32
+    U, V = (np.ascontiguousarray(factor, dtype=np.float32 if single else np.float64) for factor in (U, V))
+    if not (np.isfinite(U).all() and np.isfinite(V).all()):
+        raise InvalidInputError("low_rank contains NaN or infinity.")
+    return U, V
+
+
+def _check_per_label(values: Any, name: str, n_labels: int, *, default: float) -> np.ndarray:
+    if values is None:
+        return np.full(n_labels, default)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be an array of one number per label; found {values!r:.60}.") from None
+    if array.shape != (n_labels,):
+        raise InvalidInputError(f"{name} has shape {array.shape}; one number per label ({n_labels:,}) is expected.")
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity.")
+    return np.ascontiguousarray(array)
+
+
+def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
+    """The ids of the features from the rarest to the most frequent, and X with its features in that order."""
+    if X.nnz and not X.data.all():
+        X = X.copy()
+        X.eliminate_zeros()
+    order = np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
+    rank = np.empty(len(order), dtype=X.indices.dtype)
+    rank[order] = np.arange(len(order), dtype=X.indices.dtype)
+    rows = sp.csr_matrix((X.data.copy(), rank[X.indices], X.indptr), shape=X.shape)
+    rows.sort_indices()
+    # Transposing the storage positions in place of the values tells where in its row each occurrence stands.
+    positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
+    by_feature = sp.csr_matrix(positions.T)
+    return order, RowsBothWays(
+        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data
+    )
+
+
+def _features_kept(rows: RowsBothWays, support: int, memory_limit: float, n_threads: int) -> int:
+    """t: how many of the most frequent features have their part of XᵀX stored."""
+    walks = walk_lengths(rows)
+    side = min(support, len(walks))
+    left = memory_limit - n_threads * (16 * side**2 + 48 * len(walks))
+    if left < 0:
+        raise InvalidInputError(
+            f"memory_limit is {memory_limit / 2**20:,.1f} MiB, but systems of {side:,} features on {n_threads} "
+            f"thread(s) need {(memory_limit - left) / 2**20:,.1f} MiB; raise it, or lower support or n_threads."
+        )
+    worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
+    return min(worth_it, int(np.sqrt(left / rows.data.dtype.itemsize)))
+
+
+def _gram_times(rows: RowsBothWays, U: np.ndarray, n_threads: int) -> np.ndarray:
+    """XᵀXU (d×k) in the type of U."""
+    shape = (len(rows.indptr) - 1, len(rows.feature_indptr) - 1)
+    X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape)
+    transpose = sp.csr_matrix(
+        (rows.data[rows.feature_positions], rows.feature_rows, rows.feature_indptr), shape=shape[::-1]
+    )
+    out = np.empty_like(U)
+    for first in range(0, U.shape[1], _FACTOR_COLUMNS):
+        columns = slice(first, first + _FACTOR_COLUMNS)
+        embedded = csr_times_dense(X, U[:, columns], n_threads=n_threads)
+        out[:, columns] = csr_times_dense(transpose, embedded, n_threads=n_threads)
+    return out
+
+
+def _label_chunks(rows: RowsBothWays, positives: sp.csr_matrix, support: int) -> list[tuple[int, int]]:
+    """Labels in chunks of about equal work, guessed from the sizes of their systems."""
+    stored = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[positives.indices], dtype=np.int64)])
+    candidates = np.diff(stored[positives.indptr])
+    work = candidates + np.minimum(candidates, support) ** 2
+    return work_chunks(np.concatenate([[0], np.cumsum(work)]))

@@ -1,0 +1,204 @@
+"""The sparse part on the residual: exact on its support, and the right support."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.kernels import reference_sparse
+from tagwise.solvers import support_least_squares as module
+from tagwise.solvers.support_least_squares import support_least_squares
+
+
+def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) * (rng.random((n, d)) < density)).astype(dtype)
+    Y = (rng.random((n, n_labels)) < rng.uniform(0, 0.3, size=n_labels)).astype(dtype)
+    U, V = rng.standard_normal((d, rank)).astype(dtype), 0.1 * rng.standard_normal((n_labels, rank)).astype(dtype)
+    return X, Y, U, V, rng.standard_normal(n_labels) * 0.1, rng.uniform(0.5, 4, size=n_labels)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 40),
+    st.integers(1, 15),
+    st.integers(0, 3),
+    st.sampled_from([1, 3, 100]),
+    st.booleans(),
+    st.sampled_from([2**20, 2**31]),
+)
+def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, memory_limit):
+    X, Y, U, V, intercept, weights = problem(seed, n=n, d=d, n_labels=5, rank=rank)
+    weights = weights if weighted else np.ones(5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_LEAST_WALK", 4)
+        patch.setattr(module, "_WALK_PER_GATHER", 1)
+        found = support_least_squares(
+            sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), reg=0.7, support=support, intercept=intercept,
+            positive_weight=weights if weighted else None, memory_limit=memory_limit,
+        )  # fmt: skip
+    assert isinstance(found, sp.csr_matrix)
+    assert found.dtype == np.float32
+    assert found.has_canonical_format
+    assert found.shape == (d, 5)
+    expected = reference_sparse.support_least_squares(X, Y, U, V, 0.7, support, weights, intercept)
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_with_all_features_it_is_ridge_regression():
+    from sklearn.linear_model import Ridge
+
+    X, Y, *_ = problem(n=200, n_labels=6, density=0.9)
+    Y[0] = 1  # every label has positives, and 0.9 of the features in each
+    found = support_least_squares(X, Y, reg=2.0, support=1000)
+    assert found.nnz == found.shape[0] * found.shape[1]
+    ridge = Ridge(alpha=2.0, fit_intercept=False).fit(X, Y)
+    np.testing.assert_allclose(found.toarray(), ridge.coef_.T, rtol=1e-5, atol=1e-6)
+
+
+def test_it_fits_what_the_low_rank_and_the_intercept_leave():
+    X, Y, U, V, intercept, _ = problem(n=200, density=0.9)
+    Y[0] = 1
+    found = support_least_squares(X, Y, low_rank=(U, V), intercept=intercept, reg=0.5).toarray()
+    residual = Y - X @ U @ V.T - intercept
+    np.testing.assert_allclose(found, np.linalg.solve(X.T @ X + 0.5 * np.eye(25), X.T @ residual), atol=1e-5)
+
+
+def test_a_planted_sparse_truth_is_recovered():
+    rng = np.random.default_rng(0)
+    n, d, n_labels = 3000, 400, 30
+    X = sp.random(n, d, 0.02, format="csr", random_state=1)
+    X.data[:] = 1
+    planted = np.array([rng.choice(d, size=3, replace=False) for _ in range(n_labels)])
+    Y = sp.csr_matrix(np.array([X[:, features].sum(axis=1).A1 > 0 for features in planted]).T.astype(float))
+    found = support_least_squares(X, Y, reg=0.1, support=3).tocsc()
+    for label, features in enumerate(planted):
+        column = found[:, label]
+        assert set(column.indices) == set(features)
+        assert column.data.min() > 0.8
+
+
+def test_a_weight_is_that_many_copies_of_the_positives():
+    X, Y, U, V, intercept, _ = problem(n=80)
+    weights = np.array([1, 2, 3, 1, 4, 2, 1, 5, 2.0])
+    found = support_least_squares(
+        X, Y, low_rank=(U, V), intercept=intercept, positive_weight=weights, support=6
+    ).toarray()
+    for label, weight in enumerate(weights.astype(int)):
+        copies = np.where(Y[:, label] == 1, weight, 1)
+        one = support_least_squares(
+            X.repeat(copies, axis=0), Y[:, [label]].repeat(copies, axis=0), low_rank=(U, V[[label]]),
+            intercept=intercept[[label]], support=6,
+        )  # fmt: skip
+        np.testing.assert_allclose(found[:, label], one.toarray()[:, 0], rtol=1e-5, atol=1e-7)
+
+
+def power_law(dtype=np.float32):
+    from tagwise.data import make_power_law
+
+    X, Y = make_power_law(3000, 800, 300, features_per_row=15, labels_per_row=3, random_state=0)
+    rng = np.random.default_rng(1)
+    low_rank = tuple(0.1 * rng.standard_normal((size, 7)).astype(dtype) for size in (800, 300))
+    return X.astype(dtype), Y, low_rank
+
+
+def test_bit_identical_for_one_two_and_three_threads():
+    X, Y, low_rank = power_law()
+    weights = np.where(np.arange(300) % 2, 3.0, 1.0)
+    one, two, three = (
+        support_least_squares(X, Y, low_rank=low_rank, positive_weight=weights, support=40, n_threads=n)
+        for n in (1, 2, 3)
+    )
+    for other in (two, three):
+        assert one.data.tobytes() == other.data.tobytes()
+        np.testing.assert_array_equal(one.indices, other.indices)
+        np.testing.assert_array_equal(one.indptr, other.indptr)
+
+
+def test_the_memory_limit_changes_how_much_is_stored_but_not_the_result(monkeypatch):
+    X, Y, low_rank = power_law(np.float64)
+    kept = []
+    original = module.gram_of_last
+    monkeypatch.setattr(
+        module, "gram_of_last", lambda rows, count, **kw: kept.append(count) or original(rows, count, **kw)
+    )
+    monkeypatch.setattr(module, "_LEAST_WALK", 0)
+    monkeypatch.setattr(module, "_WALK_PER_GATHER", 0)
+    least = 16 * 50**2 + 48 * 800
+    results = [
+        support_least_squares(X, Y, low_rank=low_rank, support=50, memory_limit=limit)
+        for limit in (least, least + 8 * 100**2, 2**31)
+    ]
+    assert kept[0] == 0
+    assert kept[1] == 100
+    assert kept[2] == np.count_nonzero(X.getnnz(axis=0))
+    for other in results[1:]:
+        np.testing.assert_allclose(results[0].toarray(), other.toarray(), rtol=1e-5, atol=1e-7)
+
+
+def test_labels_without_positives_and_rows_without_features_give_empty_columns():
+    X = sp.csr_matrix(np.array([[1.0, 0, 2], [0, 0, 0], [0, 3, 0]]))
+    Y = sp.csr_matrix(np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0]], dtype=float))
+    found = support_least_squares(X, Y)
+    np.testing.assert_array_equal(found.getnnz(axis=0), [0, 3, 0])
+    assert support_least_squares(X, sp.csr_matrix((3, 4))).shape == (3, 4)
+
+
+def test_explicit_zeros_are_no_occurrences_and_inputs_are_left_alone():
+    X = sp.csr_matrix(np.array([[1.0, 5, 2], [0, 1, 1]]))
+    X.data[1] = 0
+    before = X.copy()
+    found = support_least_squares(X, sp.csr_matrix(np.array([[1.0], [0]])))
+    np.testing.assert_array_equal(found.tocsc().indices, [0, 2])
+    np.testing.assert_array_equal(X.data, before.data)
+    np.testing.assert_array_equal(X.indices, before.indices)
+
+
+def test_csr_arrays_other_formats_and_integer_labels():
+    X, Y, U, V, _, _ = problem()
+    expected = support_least_squares(sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), support=5)
+    for features, labels in (
+        (sp.csr_array(X), sp.csr_array(Y)),
+        (sp.coo_matrix(X), Y.astype(int)),
+        (X, sp.csc_matrix(Y)),
+    ):
+        found = support_least_squares(features, labels, low_rank=(U, V), support=5)
+        assert isinstance(found, sp.csr_matrix)
+        np.testing.assert_array_equal(found.toarray(), expected.toarray())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"reg": 0.0}, InvalidInputError, "reg must be finite above 0"),
+        ({"reg": "1"}, InvalidTypeError, "reg must be a number"),
+        ({"support": 0}, InvalidInputError, "support must be at least 1"),
+        ({"support": 2.5}, InvalidTypeError, "support must be a whole number"),
+        ({"X": np.full((60, 25), np.nan)}, InvalidInputError, "X contains NaN"),
+        ({"Y": np.ones((59, 9))}, InvalidInputError, "Y has 59 rows but X has 60"),
+        ({"Y": np.full((60, 9), 2)}, InvalidInputError, "Y must hold only 0 and 1"),
+        ({"low_rank": 3}, InvalidInputError, "low_rank must be a pair"),
+        ({"low_rank": (np.ones((25, 2)), np.ones((9, 3)))}, InvalidInputError, r"U 25×k and V 9×k; found shapes"),
+        ({"low_rank": (np.ones((9, 2)), np.ones((25, 2)))}, InvalidInputError, r"U 25×k and V 9×k; found shapes"),
+        ({"low_rank": (np.full((25, 2), np.inf), np.ones((9, 2)))}, InvalidInputError, "low_rank contains NaN"),
+        ({"low_rank": (np.full((25, 2), "a"), np.ones((9, 2)))}, InvalidInputError, "low_rank must hold real numbers"),
+        ({"intercept": np.ones(8)}, InvalidInputError, r"intercept has shape \(8,\)"),
+        ({"intercept": np.full(9, np.nan)}, InvalidInputError, "intercept contains NaN"),
+        ({"positive_weight": "much"}, InvalidInputError, "positive_weight must be an array"),
+        ({"positive_weight": np.ones((9, 1))}, InvalidInputError, r"positive_weight has shape \(9, 1\)"),
+        ({"positive_weight": np.zeros(9)}, InvalidInputError, "positive_weight must be above 0"),
+        ({"memory_limit": 1000}, InvalidInputError, "memory_limit is 0.0 MiB, but systems of 25 features"),
+    ],
+)
+def test_bad_input_is_named(change, error, message):
+    X, Y, *_ = problem()
+    with pytest.raises(error, match=message):
+        support_least_squares(**{"X": X, "Y": Y, **change})
+
+
+def test_a_system_that_rounding_makes_singular_is_reported():
+    X = np.full((50, 2), 1e8)
+    with pytest.raises(InvalidInputError, match="reg=1e-10 is too small beside the features"):
+        support_least_squares(X, np.ones((50, 1)), reg=1e-10)
