@@ -42,6 +42,15 @@ def test_results_come_in_the_order_of_the_chunks(n_threads):
     assert run_chunks(lambda start, stop: (start, stop), chunks, n_threads) == chunks
 
 
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_a_parallel_loop_within_a_parallel_loop_does_not_wait_for_itself(n_threads):
+    def outer(start, stop):
+        return sum(run_chunks(lambda first, last: last - first, even_chunks(100, 3), n_threads))
+
+    assert run_chunks(outer, even_chunks(40, 1), n_threads) == [100] * 40
+    assert run_chunks(lambda start, stop: 1, even_chunks(40, 1), n_threads) == [1] * 40
+
+
 def test_an_error_in_a_chunk_reaches_the_caller():
     def broken(start, stop):
         raise RuntimeError(f"chunk {start}")

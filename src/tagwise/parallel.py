@@ -65,18 +65,31 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
 def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
     """``function(start, stop)`` for every chunk, results in the order of the chunks.
 
-    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay.
+    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. A call from within a
+    chunk runs in that chunk's own thread: waiting for the pool from inside it would be waiting for oneself.
     """
-    if n_threads <= 1 or len(chunks) <= 1:
+    if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
         return [function(start, stop) for start, stop in chunks]
+
+    def in_pool(start: int, stop: int) -> Result:
+        _worker.busy = True
+        try:
+            return function(start, stop)
+        finally:
+            _worker.busy = False
+
     pool = _pool(n_threads)
-    futures = [pool.submit(function, start, stop) for start, stop in chunks]
+    futures = [pool.submit(in_pool, start, stop) for start, stop in chunks]
     try:
         return [future.result() for future in futures]
     except BaseException:
         for future in futures:
             future.cancel()
         raise
+
+
+# Set in the threads of the pools while they work on a chunk.
+_worker = threading.local()
 
 
 @cache
