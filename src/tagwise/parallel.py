@@ -65,8 +65,8 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
 def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
     """``function(start, stop)`` for every chunk, results in the order of the chunks.
 
-    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. A call from within a
-    chunk runs in that chunk's own thread: waiting for the pool from inside it would be waiting for oneself.
+    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. A call from within
+    a chunk runs in that chunk's own thread: waiting for the pool from inside it would be waiting for oneself.
     """
     if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
         return [function(start, stop) for start, stop in chunks]
