@@ -7,6 +7,7 @@ losses −1/+1. Derivatives follow the definitions, not the printed table of the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ __all__ = ["LOSSES", "Loss", "get_loss"]
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(ABC):
     """Base of the losses.
 
     Attributes
@@ -38,21 +39,21 @@ class Loss:
         """0/1 labels in this loss's coding."""
         return labels if self.negative == 0 else (1 - self.negative) * labels + self.negative
 
+    @abstractmethod
     def constant(self, rate: np.ndarray) -> np.ndarray:
         """The score that minimises the mean loss of a label that is on in a share ``rate`` of its rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         """ℓ(target, score)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def first(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         """∂ℓ/∂score."""
-        raise NotImplementedError
 
+    @abstractmethod
     def second(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         """∂²ℓ/∂score² (generalised where ℓ is only once differentiable)."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ class GramSystem(Protocol):
         ...
 
 
-class _Direct:
+class _Direct(ABC):
     """The smaller of two systems, solved by a factorisation: d×d, or n×n with Woodbury's identity."""
 
     def __init__(self, X: TwoWayMatrix, reg: float, n_threads: int) -> None:
@@ -37,9 +38,9 @@ class _Direct:
         self.X = _in_double(X) if self.twin else X
         self.reg, self.n_threads = reg, n_threads
 
+    @abstractmethod
     def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
         """((1+ρ)G + λ1 I)⁻¹ right, G = XᵀX or XXᵀ."""
-        raise NotImplementedError
 
     def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
         """Exactly, in float64; the last step is not needed."""
