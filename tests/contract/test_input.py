@@ -278,7 +278,7 @@ def test_the_scale_of_the_features_does_not_matter_with_unit_rows(make, problem,
     np.testing.assert_allclose(make().fit(scale * X, Y).decision_function(scale * X), expected, atol=1e-8)
 
 
-def test_features_that_overflow_the_fit_are_refused(make, problem):
+def test_features_that_overflow_a_fit_are_refused_or_fitted_never_mangled(make, problem):
     """A model that scales its problem may well fit what overflows another one: then its scores are numbers."""
     X, Y = problem
     huge = (1e30 * X).astype(np.float32)

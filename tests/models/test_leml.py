@@ -111,6 +111,12 @@ def test_stopping_early_warns_and_stopping_in_time_does_not():
     assert model.n_iter_ < 500
 
 
+def test_features_that_overflow_the_fit_are_refused():
+    X, Y = random_problem(0)
+    with pytest.raises(InvalidInputError, match="the fit overflows"), np.errstate(all="ignore"):
+        LEML(3, normalize=False).fit((1e30 * X).astype(np.float32), Y)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
