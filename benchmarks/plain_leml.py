@@ -88,17 +88,18 @@ class PlainLEML:
         H = np.column_stack([self.start(slope, None), b]).astype(np.float32)
         W = np.zeros((self.X.shape[1], self.rank), np.float32)
         for _ in range(self.rounds):
-            A = np.column_stack([self.X @ W, np.ones(n, np.float32)]).astype(np.float32)
-            scores = self.scores(A, H)
-            first = self.loss.first(self.targets, scores)
-            second = self.loss.second(self.targets, scores)
-            gradient = self.XT @ self.spread(first, H)[:, : self.rank] + self.reg * W
+            for _ in range(1 if self.loss.name == "squared" else 2):  # Newton steps of W, as in tagwise
+                A = np.column_stack([self.X @ W, np.ones(n, np.float32)]).astype(np.float32)
+                scores = self.scores(A, H)
+                first = self.loss.first(self.targets, scores)
+                second = self.loss.second(self.targets, scores)
+                gradient = self.XT @ self.spread(first, H)[:, : self.rank] + self.reg * W
 
-            def curved(S, second=second, H=H):
-                moved = np.column_stack([self.X @ S, np.zeros(n, np.float32)]).astype(np.float32)
-                return self.XT @ self.spread(second * self.scores(moved, H), H)[:, : self.rank] + self.reg * S
+                def curved(S, second=second, H=H):
+                    moved = np.column_stack([self.X @ S, np.zeros(n, np.float32)]).astype(np.float32)
+                    return self.XT @ self.spread(second * self.scores(moved, H), H)[:, : self.rank] + self.reg * S
 
-            W = W - self.cg(curved, gradient)
+                W = W - self.cg(curved, gradient)
             A = np.column_stack([self.X @ W, np.ones(n, np.float32)]).astype(np.float32)
             H = self.label_step(A, H)
         penalty = 0.5 * self.reg * (np.sum(W**2) + np.sum(H[:, :-1] ** 2))
