@@ -11,7 +11,7 @@ from tagwise import LEML, BinaryRelevance
 from tagwise.exceptions import ConvergenceWarning
 
 # What the tests change in any model, though not every model has it.
-OPTIONAL = {"rank", "random_state"}
+OPTIONAL = {"rank", "random_state", "max_iter"}
 
 
 def short(model_class, **defaults):
@@ -22,6 +22,7 @@ def short(model_class, **defaults):
         given = {**defaults, **changes}
         return model_class(**{name: given[name] for name in given if name in accepted or name not in OPTIONAL})
 
+    make.learns_from_mask = model_class._learns_from_mask
     return make
 
 
@@ -37,8 +38,15 @@ MODELS = {
 
 
 def pytest_generate_tests(metafunc):
-    if "make" in metafunc.fixturenames:
-        metafunc.parametrize("make", MODELS.values(), ids=MODELS.keys())
+    """``make`` is every model; beside ``mask`` those that learn from one, ``make_maskless`` is all others."""
+    learners = {name: make for name, make in MODELS.items() if make.learns_from_mask}
+    others = {name: make for name, make in MODELS.items() if not make.learns_from_mask}
+    for fixture, models in (
+        ("make", learners if "mask" in metafunc.fixturenames else MODELS),
+        ("make_maskless", others),
+    ):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, models.values(), ids=models.keys())
 
 
 @pytest.fixture(autouse=True)

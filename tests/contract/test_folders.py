@@ -1,5 +1,6 @@
 """Model folders: what is saved comes back, what is forged is refused; and memory stays bounded."""
 
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -123,7 +124,10 @@ def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(make, problem
 
 
 def test_scores_never_need_rows_times_labels_memory(make):
-    """20,000 labels for 3,000 rows: a dense n×L would be 240 MB as float32; a tenth of it is the limit."""
+    """20,000 labels for 3,000 rows: a dense n×L would be 240 MB as float32; a tenth of it is the limit.
+
+    A method that is meant for few labels may refuse them instead, if it names the memory that they would take.
+    """
     rng = np.random.default_rng(0)
     X = sp.random(3000, 50, 0.1, format="csr", dtype=np.float32, random_state=0)
     Y = sp.csr_matrix(
@@ -133,7 +137,15 @@ def test_scores_never_need_rows_times_labels_memory(make):
     model = make(max_iter=2)
     model.fit(X[:50], Y[:50, :100])  # compiles before memory is measured
     tracemalloc.start()
-    model.fit(X, Y)
+    refusal = None
+    try:
+        model.fit(X, Y)
+    except InvalidInputError as error:
+        refusal = str(error)
+    if refusal is not None:
+        tracemalloc.stop()
+        assert re.search(r"memory.* [\d.,]+ [MG]i?B", refusal)
+        return
     model.predict_topk(X, 5)
     model.predict(X)
     peak = tracemalloc.get_traced_memory()[1]

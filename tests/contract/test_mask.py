@@ -72,3 +72,11 @@ def test_a_row_of_which_nothing_is_known(make, problem, mask):
 def test_bad_masks(make, problem, observed, words):
     with pytest.raises(InvalidInputError, match=words):
         make().fit(*problem, observed=observed)
+
+
+def test_a_model_without_a_notion_of_unknown_labels_refuses_a_mask(make_maskless, problem):
+    X, Y = problem
+    some = sp.csr_matrix(np.eye(N_ROWS, N_LABELS))
+    with pytest.raises(InvalidInputError, match=r"observed: .* has no notion of unknown labels"):
+        make_maskless().fit(X, Y, observed=some)
+    make_maskless().fit(X, Y, observed=np.ones(Y.shape))

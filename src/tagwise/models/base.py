@@ -49,6 +49,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """Fitted attributes that are arrays or CSR matrices; all that a loaded model needs."""
     _saved_values: ClassVar[tuple[str, ...]] = ()
     """Further fitted attributes that are plain JSON values."""
+    _learns_from_mask: ClassVar[bool] = True
+    """Whether the method has a meaning for pairs that are unknown; if not, a mask is refused."""
 
     n_jobs: int | None
     verbose: int
@@ -139,6 +141,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
             mask = None
+        if mask is not None and not self._learns_from_mask:
+            raise InvalidInputError(
+                f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
+                "does not list counts as off; or use LEML, REML or BinaryRelevance, which learn from the known labels."
+            )
         self._output_format = _format_of(Y)
         self.n_labels_ = labels.shape[1]
         self.classes_ = np.arange(self.n_labels_)
