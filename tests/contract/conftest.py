@@ -22,6 +22,7 @@ def short(model_class, **defaults):
         given = {**defaults, **changes}
         return model_class(**{name: given[name] for name in given if name in accepted or name not in OPTIONAL})
 
+    make.parameters = accepted
     make.learns_from_mask = model_class._learns_from_mask
     return make
 
