@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels import reference_sparse
 from tagwise.solvers import support_least_squares as module
-from tagwise.solvers.support_least_squares import support_least_squares
+from tagwise.solvers.support_least_squares import SupportRidge, support_least_squares
 
 
 def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float64):
@@ -27,10 +27,15 @@ def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float6
     st.integers(0, 3),
     st.sampled_from([1, 3, 100]),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([2**20, 2**31]),
 )
-def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, memory_limit):
+def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, masked, memory_limit):
     X, Y, U, V, intercept, weights = problem(seed, n=n, d=d, n_labels=5, rank=rank)
+    known = np.ones(Y.shape)
+    if masked:
+        known = (np.random.default_rng(seed).random(Y.shape) < 0.6).astype(float)
+        known[0, 0] = 1
     weights = weights if weighted else np.ones(5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LEAST_WALK", 4)
@@ -38,13 +43,53 @@ def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, memory_limit)
         found = support_least_squares(
             sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), reg=0.7, support=support, intercept=intercept,
             positive_weight=weights if weighted else None, memory_limit=memory_limit,
+            observed=sp.csr_matrix(known) if masked else None,
         )  # fmt: skip
     assert isinstance(found, sp.csr_matrix)
-    assert found.dtype == np.float32
+    assert found.dtype == X.dtype
     assert found.has_canonical_format
     assert found.shape == (d, 5)
-    expected = reference_sparse.support_least_squares(X, Y, U, V, 0.7, support, weights, intercept)
+    expected = reference_sparse.support_least_squares(X, Y, U, V, 0.7, support, weights, intercept, known)
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-5, atol=1e-6)
+
+
+def objective(X, Y, U, V, intercept, weights, known, S, reg):
+    residual = Y - X @ U @ V.T - intercept - X @ S
+    return 0.5 * np.sum(np.where(Y == 1, weights, 1.0) * known * residual**2, axis=0) + 0.5 * reg * np.sum(S**2, axis=0)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(masked):
+    X, Y, U, V, intercept, weights = problem(3)
+    known = (np.random.default_rng(1).random(Y.shape) < (0.5 if masked else 2)).astype(float)
+    ridge = SupportRidge(X, Y, observed=known if masked else None, reg=0.7, support=5, positive_weight=weights)
+    first = ridge.solve((U, V), intercept)
+
+    def value(V, S):
+        return objective(X, Y, U, V, intercept, weights, known, S, 0.7)
+
+    at_zero = value(V, np.zeros((25, 9)))
+    np.testing.assert_allclose(at_zero - first.gain, value(V, first.weights.toarray()), rtol=1e-10)
+
+    second = ridge.solve((U, 0.5 * V), intercept, pattern=first.weights)
+    assert (second.weights.astype(bool) != first.weights.astype(bool)).nnz == 0
+    assert (value(0.5 * V, second.weights.toarray()) <= value(0.5 * V, first.weights.toarray())).all()
+    half = objective(X, Y, U, 0.5 * V, intercept, weights, known, np.zeros((25, 9)), 0.7)
+    np.testing.assert_allclose(half - second.gain, value(0.5 * V, second.weights.toarray()), rtol=1e-10)
+
+
+def test_a_pattern_of_another_shape_is_refused():
+    X, Y, *_ = problem()
+    with pytest.raises(InvalidInputError, match="pattern has shape"):
+        SupportRidge(X, Y).solve(pattern=sp.csr_matrix((3, 3)))
+
+
+def test_what_y_says_outside_the_mask_is_not_seen():
+    X, Y, *_ = problem()
+    known = np.random.default_rng(1).random(Y.shape) < 0.5
+    one = support_least_squares(X, Y, observed=known)
+    two = support_least_squares(X, np.where(known, Y, 1 - Y), observed=known)
+    assert (one != two).nnz == 0
 
 
 def test_with_all_features_it_is_ridge_regression():

@@ -42,17 +42,20 @@ def support_least_squares(
     support: int,
     weights: np.ndarray,
     intercept: np.ndarray,
+    known: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weighted least squares on the residual of each label, on dense arrays: S (d×L), float64."""
+    """Weighted least squares on the residual of each label over its known rows, on dense arrays: S (d×L), float64."""
     X, Y = X.astype(np.float64), Y.astype(np.float64)
+    if known is None:
+        known = np.ones(Y.shape)
     frequency = np.count_nonzero(X, axis=0)
     S = np.zeros((X.shape[1], Y.shape[1]))
     for label, y in enumerate(Y.T):
-        weight = np.where(y == 1, weights[label], 1.0)
+        weight = np.where(y == 1, weights[label], 1.0) * known[:, label]
         residual = y - X @ U @ V[label] - intercept[label]
         right = X.T @ (weight * residual)
         system = X.T @ (weight[:, None] * X) + reg * np.eye(X.shape[1])
-        candidates = np.flatnonzero(np.count_nonzero(X[y == 1], axis=0))
+        candidates = np.flatnonzero(np.count_nonzero(X[(y == 1) & (known[:, label] > 0)], axis=0))
         gain = right[candidates] ** 2 / system[candidates, candidates]
         chosen = candidates[np.lexsort((candidates, frequency[candidates], -gain))[:support]]
         S[chosen, label] = np.linalg.solve(system[np.ix_(chosen, chosen)], right[chosen])

@@ -14,7 +14,16 @@ import numpy as np
 from tagwise.compiled import compiled
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["RowsBothWays", "gram_of_last", "solve_supports", "walk_lengths"]
+__all__ = [
+    "RowsBothWays",
+    "Supports",
+    "collect_features",
+    "gram_of_last",
+    "largest_gains",
+    "solve_lower",
+    "solve_supports",
+    "walk_lengths",
+]
 
 
 class RowsBothWays(NamedTuple):
@@ -26,6 +35,13 @@ class RowsBothWays(NamedTuple):
     feature_indptr: np.ndarray
     feature_rows: np.ndarray
     feature_positions: np.ndarray
+
+
+class Supports(NamedTuple):
+    """Features of each label, rising: those of label j are ``features[indptr[j]:indptr[j+1]]``; both empty for none."""
+
+    indptr: np.ndarray
+    features: np.ndarray
 
 
 def walk_lengths(rows: RowsBothWays) -> np.ndarray:
@@ -76,15 +92,17 @@ def solve_supports(
     weights,
     reg,
     support,
+    given,
     counts,
+    gains,
     start,
     stop,
 ):
-    """Choose and solve for labels ``start`` to ``stop``; sets their ``counts``, returns features and values in a row.
+    """Choose and solve for labels ``start`` to ``stop``; sets ``counts`` and ``gains``, returns features and values.
 
     ``block`` is XᵀX of the last features (see :func:`gram_of_last`); ``diagonal`` of XᵀX, ``column_sums`` Xᵀ1 and
-    ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each label. The workspace takes
-    2·support² float64 and O(d).
+    ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each label; ``given`` are supports to
+    use in place of a choice, or none. A gain is bᵀh of a label. The workspace takes 2·support² float64 and O(d).
     """
     n_features = len(diagonal)
     first_in_block = n_features - len(block)
@@ -95,7 +113,7 @@ def solve_supports(
             stored += rows.indptr[positives[place] + 1] - rows.indptr[positives[place]]
         capacity += min(support, n_features, stored)
     features = np.empty(capacity, dtype=np.int64)
-    values = np.empty(capacity, dtype=np.float32)
+    values = np.empty(capacity, dtype=rows.data.dtype)
     largest = min(support, n_features, capacity)
     workspace = np.empty(largest * largest, dtype=np.float64)
     slot = np.full(n_features, -1, dtype=np.int32)
@@ -104,7 +122,7 @@ def solve_supports(
     filled = 0
     for label in range(start, stop):
         rows_of_label = positives[positives_indptr[label] : positives_indptr[label + 1]]
-        n_candidates = _collect(rows, rows_of_label, slot, touched, right)
+        n_candidates = collect_features(rows, rows_of_label, slot, touched, right)
         candidates = touched[:n_candidates]
         candidates.sort()
         extra = weights[label] - 1.0
@@ -122,9 +140,13 @@ def solve_supports(
         for i in range(n_candidates):
             feature = candidates[i]
             gain[i] = right[feature] ** 2 / (diagonal[feature] + squares[feature] + reg)
-        chosen = _largest(candidates, gain, support)
+        if len(given.indptr) > 0:
+            chosen = given.features[given.indptr[label] : given.indptr[label + 1]]
+        else:
+            chosen = largest_gains(candidates, gain, support)
         count = len(chosen)
         counts[label] = count
+        gains[label] = 0
         if count > 0:
             system = workspace[: count * count].reshape(count, count)
             system[:] = 0
@@ -138,8 +160,9 @@ def solve_supports(
                 slot[chosen[i]] = -1
                 system[i, i] += reg
                 solution[i] = right[chosen[i]]
-            _solve_lower(np.linalg.cholesky(system), solution)
+            solve_lower(np.linalg.cholesky(system), solution)
             for i in range(count):
+                gains[label] += right[chosen[i]] * solution[i]
                 features[filled + i] = chosen[i]
                 values[filled + i] = solution[i]
             filled += count
@@ -150,7 +173,7 @@ def solve_supports(
 
 
 @compiled()
-def _collect(rows, rows_of_label, slot, touched, right):
+def collect_features(rows, rows_of_label, slot, touched, right):
     """The features of the label's rows into ``touched``, Xᵀy into ``right``; ``slot`` marks what was seen."""
     count = 0
     for row in rows_of_label:
@@ -186,7 +209,7 @@ def _weigh_positives(rows, rows_of_label, intercept, extra, along, right, square
 
 
 @compiled()
-def _largest(candidates, gain, support):
+def largest_gains(candidates, gain, support):
     """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones."""
     n_candidates = len(candidates)
     if n_candidates <= support:
@@ -244,7 +267,7 @@ def _add_positives(rows, rows_of_label, extra, slot, system):
 
 
 @compiled(fastmath={"contract", "reassoc"})
-def _solve_lower(lower, solution):
+def solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
     count = len(solution)
     for i in range(count):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,23 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.products import csr_times_dense
-from tagwise.kernels.support import RowsBothWays, gram_of_last, solve_supports, walk_lengths
+from tagwise.kernels.sampled import sampled_product
+from tagwise.kernels.support import RowsBothWays, Supports, gram_of_last, solve_supports, walk_lengths
+from tagwise.kernels.support_known import solve_known_supports
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
-from tagwise.validation import canonical_csr, check_features, check_integer, check_labels, check_real
+from tagwise.validation import (
+    canonical_csr,
+    check_features,
+    check_integer,
+    check_labels,
+    check_observed,
+    check_real,
+)
 
-__all__ = ["support_least_squares"]
+__all__ = ["SupportRidge", "SupportSolution", "support_least_squares"]
+
+# counts, gains, first and last label → features and values of their supports
+_Solver = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
 
 # Gathering a feature's entries from the dense block costs up to ``support`` cache misses; walking over this many stored
 # entries for each of them costs about the same. Walks below the second figure are not worth a block, however few the
@@ -24,19 +38,24 @@ _LEAST_WALK = 400
 _FACTOR_COLUMNS = 32
 
 
-def support_least_squares(
-    X: sp.csr_matrix | np.ndarray,
-    Y: sp.csr_matrix,
-    *,
-    low_rank: tuple[np.ndarray, np.ndarray] | None = None,
-    reg: float = 1.0,
-    support: int = 200,
-    positive_weight: np.ndarray | None = None,
-    intercept: np.ndarray | None = None,
-    memory_limit: float = 2**31,
-    n_threads: int = 1,
-) -> sp.csr_matrix:
-    r"""Fit the residual of a low-rank model by a sparse matrix S, one exact small ridge problem per label.
+@dataclass(frozen=True)
+class SupportSolution:
+    """What :meth:`SupportRidge.solve` found.
+
+    Attributes
+    ----------
+    weights : CSR (d, L) in the type of X, sorted indices
+        S. The column of a label without positives is empty.
+    gain : array (L,)
+        By how much each label's objective is below its value at S = 0: ½bᵀs.
+    """
+
+    weights: sp.csr_matrix
+    gain: np.ndarray
+
+
+class SupportRidge:
+    r"""The residual of a low-rank model fitted by a sparse matrix S: one exact small ridge problem per label.
 
     With scores :math:`x^\top(UV^\top + S) + a`, targets 0/1 and :math:`G = X^\top X`, label j minimises
 
@@ -53,30 +72,26 @@ def support_least_squares(
     then to the lower id. Then :math:`(A_{FF} + \lambda I)\, s_F = b_F` by Cholesky in float64. All negatives are inside
     G, so none is sampled, and b is only ever formed on a label's candidates.
 
+    With a mask, sums run over the known rows of each label: P are the known positives, and b and A are added up from
+    the rows, as no G serves two labels.
+
     Parameters
     ----------
     X : CSR or array (n, d)
         Explicit zeros do not count as occurrences.
     Y : CSR or 0/1 array (n, L)
-        All entries count as known; a mask of known entries is not supported.
-    low_rank : (U (d, k), V (L, k)), optional
-        The part that is already explained; none by default.
+    observed : CSR or array (n, L), optional
+        The known pairs; what Y says outside is ignored. All are known by default.
     reg : float
         λ > 0.
     support : int
         The most features a label may use.
     positive_weight : array (L,), optional
         c > 0 per label; 1 by default.
-    intercept : array (L,), optional
-        a; 0 by default.
     memory_limit : float
         Bytes for what is kept of G and for the workspaces of the threads.
     n_threads : int
         Labels are spread over this many threads; the result has the same bits for any number of them.
-
-    Returns
-    -------
-    csr_matrix (d, L), float32, sorted indices. The column of a label without positives is empty.
 
     Notes
     -----
@@ -85,48 +100,197 @@ def support_least_squares(
     in the time w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more frequent than f). So any limit will do that holds
     the workspaces; a small one costs time only.
 
-    With m = ``support``: time Σ w_f over the kept features, O(nnz(X)·k) for GU and, per label,
-    O(candidates·k + m²) + m³/3 + Σ w_f over its features that are not kept. Memory: t² numbers of X's type,
-    16·m² + 48·d bytes a thread, two copies of X, 2·d·k + 32·n numbers of the type of U, and S twice.
+    With m = ``support``: time Σ w_f over the kept features once; per solve O(nnz(X)·k) for GU and, per label,
+    O(candidates·k + m²) + m³/3 + Σ w_f over its features that are not kept. With a mask: O(|Ω|·k), and per known pair
+    the entries of its row and the square of how many of them are in the support. Memory: t² numbers of X's type,
+    16·m² + 48·d bytes a thread, two copies of X, 2·d·k + 32·n numbers of the type of U, and S twice; with a mask
+    3·|Ω| numbers in place of t².
     """
-    reg = check_real(reg, "reg", minimum=0, open_minimum=True)
-    support = check_integer(support, "support", minimum=1)
-    features = check_features(X)
-    features = features if sp.issparse(features) else sp.csr_matrix(features)
-    positives = canonical_csr(check_labels(Y, n_rows=features.shape[0]).T)
-    n_features, n_labels = features.shape[1], positives.shape[0]
-    U, V = _check_low_rank(low_rank, n_features, n_labels)
-    shift = _check_per_label(intercept, "intercept", n_labels, default=0.0)
-    weights = _check_per_label(positive_weight, "positive_weight", n_labels, default=1.0)
-    if not (weights > 0).all():
-        raise InvalidInputError(f"positive_weight must be above 0 for every label; found {weights.min():g}.")
 
-    order, rows = _by_rising_frequency(features)
-    diagonal = np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features)
-    column_sums = np.bincount(rows.indices, weights=rows.data, minlength=n_features)
-    block = gram_of_last(rows, _features_kept(rows, support, memory_limit, n_threads), n_threads=n_threads)
-    U = np.ascontiguousarray(U[order])
-    gram_factors = _gram_times(rows, U, n_threads)
-    counts = np.zeros(n_labels, dtype=np.int64)
+    def __init__(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        *,
+        observed: sp.csr_matrix | None = None,
+        reg: float = 1.0,
+        support: int = 200,
+        positive_weight: np.ndarray | None = None,
+        memory_limit: float = 2**31,
+        n_threads: int = 1,
+    ) -> None:
+        self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
+        self.support = check_integer(support, "support", minimum=1)
+        self.n_threads = n_threads
+        features = check_features(X)
+        features = features if sp.issparse(features) else sp.csr_matrix(features)
+        labels = check_labels(Y, n_rows=features.shape[0])
+        self.shape = (features.shape[1], labels.shape[1])
+        weights = _check_per_label(positive_weight, "positive_weight", labels.shape[1], default=1.0)
+        if not (weights > 0).all():
+            raise InvalidInputError(f"positive_weight must be above 0 for every label; found {weights.min():g}.")
+        self._order, self._rows = _by_rising_frequency(features)
+        kept = _features_kept(self._rows, self.support, memory_limit, n_threads)
+        self._systems: _AllRows | _KnownRows
+        if observed is None:
+            self._systems = _AllRows(self._rows, labels, weights, kept, n_threads)
+        else:
+            self._systems = _KnownRows(
+                self._rows, labels, check_observed(observed, shape=labels.shape), weights, n_threads
+            )
 
-    def labels(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return solve_supports(
-            rows, block, diagonal, positives.indptr, positives.indices, gram_factors, U, V, shift, column_sums,
-            weights, reg, support, counts, start, stop,
-        )  # fmt: skip
+    def solve(
+        self,
+        low_rank: tuple[np.ndarray, np.ndarray] | None = None,
+        intercept: np.ndarray | None = None,
+        *,
+        pattern: sp.csr_matrix | None = None,
+    ) -> SupportSolution:
+        """S for the residual of a low-rank model.
 
-    try:
-        with single_threaded_blas():
-            found = run_chunks(labels, _label_chunks(rows, positives, support), n_threads)
-    except np.linalg.LinAlgError:
-        raise InvalidInputError(
-            f"reg={reg:g} is too small beside the features: a label's system is not positive definite in floating "
-            "point; raise reg, scale the rows of X to unit length, or pass X in float64."
-        ) from None
-    chosen = order[np.concatenate([part for part, _ in found])]
-    values = np.concatenate([part for _, part in found])
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    return canonical_csr(sp.csr_matrix(sp.csc_matrix((values, chosen, indptr), shape=(n_features, n_labels))))
+        Parameters
+        ----------
+        low_rank : (U (d, k), V (L, k)), optional
+            The part that is already explained; none by default.
+        intercept : array (L,), optional
+            a; 0 by default.
+        pattern : CSR (d, L), optional
+            The S of an earlier solve, whose supports are used again; then the objective at the new S is never above
+            that at the old one.
+        """
+        U, V = _check_low_rank(low_rank, *self.shape)
+        shift = _check_per_label(intercept, "intercept", self.shape[1], default=0.0)
+        counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
+        solve = self._systems.solver(
+            np.ascontiguousarray(U[self._order]), V, shift, self.reg, self.support, self._supports(pattern)
+        )
+        try:
+            with single_threaded_blas():
+                found = run_chunks(
+                    lambda start, stop: solve(counts, gains, start, stop),
+                    self._systems.label_chunks(self.support),
+                    self.n_threads,
+                )
+        except np.linalg.LinAlgError:
+            raise InvalidInputError(
+                f"reg={self.reg:g} is too small beside the features: a label's system is not positive definite in "
+                "floating point; raise reg, scale the rows of X to unit length, or pass X in float64."
+            ) from None
+        chosen = self._order[np.concatenate([part for part, _ in found])]
+        values = np.concatenate([part for _, part in found])
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        columns = sp.csc_matrix((values, chosen, indptr), shape=self.shape)
+        return SupportSolution(weights=canonical_csr(sp.csr_matrix(columns)), gain=0.5 * gains)
+
+    def _supports(self, pattern: sp.csr_matrix | None) -> Supports:
+        """The supports of a pattern in the order of the frequencies."""
+        if pattern is None:
+            return Supports(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        if pattern.shape != self.shape:
+            raise InvalidInputError(f"pattern has shape {pattern.shape}; the S of an earlier solve has {self.shape}.")
+        # Rows in the order of the frequencies: the columns of the transpose then list their features rising.
+        by_label = sp.csr_matrix(sp.csr_matrix(pattern)[self._order].T)
+        by_label.sort_indices()
+        return Supports(by_label.indptr.astype(np.int64), by_label.indices.astype(np.int64))
+
+
+class _AllRows:
+    """Systems of labels of which every row is known: all of them inside one XᵀX."""
+
+    def __init__(
+        self, rows: RowsBothWays, labels: sp.csr_matrix, weights: np.ndarray, kept: int, n_threads: int
+    ) -> None:
+        n_features = len(rows.feature_indptr) - 1
+        self.rows, self.weights, self.n_threads = rows, weights, n_threads
+        self.positives = canonical_csr(labels.T)
+        self.diagonal = np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features)
+        self.column_sums = np.bincount(rows.indices, weights=rows.data, minlength=n_features)
+        self.block = gram_of_last(rows, kept, n_threads=n_threads)
+
+    def solver(
+        self, U: np.ndarray, V: np.ndarray, shift: np.ndarray, reg: float, support: int, given: Supports
+    ) -> _Solver:
+        gram_factors = _gram_times(self.rows, U, self.n_threads)
+
+        def solve(counts: np.ndarray, gains: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+            return solve_supports(
+                self.rows, self.block, self.diagonal, self.positives.indptr, self.positives.indices, gram_factors, U, V,
+                shift, self.column_sums, self.weights, reg, support, given, counts, gains, start, stop,
+            )  # fmt: skip
+
+        return solve
+
+    def label_chunks(self, support: int) -> list[tuple[int, int]]:
+        """Labels in chunks of about equal work, guessed from the sizes of their systems."""
+        candidates = _stored_entries(self.rows, self.positives)
+        work = candidates + np.minimum(candidates, support) ** 2
+        return work_chunks(np.concatenate([[0], np.cumsum(work)]))
+
+
+class _KnownRows:
+    """Systems of labels with known rows of their own."""
+
+    def __init__(
+        self, rows: RowsBothWays, labels: sp.csr_matrix, observed: sp.csr_matrix, weights: np.ndarray, n_threads: int
+    ) -> None:
+        self.rows, self.n_threads = rows, n_threads
+        known = canonical_csr(observed.T).astype(rows.data.dtype)
+        self.positives = canonical_csr(labels.multiply(observed).T).astype(known.dtype)
+        # 1 on the mask, 2 on the positives in it: a sum of ones never loses an entry to scipy's pruning of zeros.
+        self.targets = sp.csr_matrix(known + self.positives).data - 1
+        of_positives = np.repeat(weights, np.diff(known.indptr)).astype(known.dtype)
+        known.data = np.where(self.targets > 0, of_positives, known.dtype.type(1))
+        self.weights = known
+
+    def solver(
+        self, U: np.ndarray, V: np.ndarray, shift: np.ndarray, reg: float, support: int, given: Supports
+    ) -> _Solver:
+        rows = self.rows
+        X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(len(rows.indptr) - 1, len(U)))
+        embedded = csr_times_dense(X, U, n_threads=self.n_threads)
+        residuals = self.targets - sampled_product(self.weights, V, embedded, n_threads=self.n_threads)
+        residuals -= np.repeat(shift, np.diff(self.weights.indptr)).astype(residuals.dtype)
+
+        def solve(counts: np.ndarray, gains: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+            return solve_known_supports(
+                rows, self.weights.indptr, self.weights.indices, residuals, self.weights.data, self.positives.indptr,
+                self.positives.indices, reg, support, given, counts, gains, start, stop,
+            )  # fmt: skip
+
+        return solve
+
+    def label_chunks(self, support: int) -> list[tuple[int, int]]:
+        """Labels in chunks of about equal work: the entries of their known rows, and their systems."""
+        candidates = _stored_entries(self.rows, self.positives)
+        work = _stored_entries(self.rows, self.weights) + np.minimum(candidates, support) ** 2
+        return work_chunks(np.concatenate([[0], np.cumsum(work)]))
+
+
+def support_least_squares(
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    *,
+    observed: sp.csr_matrix | None = None,
+    low_rank: tuple[np.ndarray, np.ndarray] | None = None,
+    reg: float = 1.0,
+    support: int = 200,
+    positive_weight: np.ndarray | None = None,
+    intercept: np.ndarray | None = None,
+    memory_limit: float = 2**31,
+    n_threads: int = 1,
+) -> sp.csr_matrix:
+    """S (d×L) of :class:`SupportRidge`, for one low-rank model."""
+    ridge = SupportRidge(
+        X,
+        Y,
+        observed=observed,
+        reg=reg,
+        support=support,
+        positive_weight=positive_weight,
+        memory_limit=memory_limit,
+        n_threads=n_threads,
+    )
+    return ridge.solve(low_rank, intercept).weights
 
 
 def _check_low_rank(
@@ -212,9 +376,7 @@ def _gram_times(rows: RowsBothWays, U: np.ndarray, n_threads: int) -> np.ndarray
     return out
 
 
-def _label_chunks(rows: RowsBothWays, positives: sp.csr_matrix, support: int) -> list[tuple[int, int]]:
-    """Labels in chunks of about equal work, guessed from the sizes of their systems."""
-    stored = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[positives.indices], dtype=np.int64)])
-    candidates = np.diff(stored[positives.indptr])
-    work = candidates + np.minimum(candidates, support) ** 2
-    return work_chunks(np.concatenate([[0], np.cumsum(work)]))
+def _stored_entries(rows: RowsBothWays, rows_of_labels: sp.csr_matrix) -> np.ndarray:
+    """For each label the stored entries of its rows in all (L,); ``rows_of_labels`` is L×n."""
+    stored = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[rows_of_labels.indices], dtype=np.int64)])
+    return np.diff(stored[rows_of_labels.indptr])
