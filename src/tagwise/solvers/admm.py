@@ -21,8 +21,8 @@ R itself is never needed: XᵀR and ‖R‖² are enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,62 +30,19 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import TwoWayMatrix, two_way
 from tagwise.parallel import even_chunks
+from tagwise.solvers.admm_state import ADMMResult, Columns, balance, may_adapt_after, norms, relax
 from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, GramSystem, is_single
 from tagwise.solvers.inner import per_column
 from tagwise.validation import check_choice, check_integer, check_real, shape_text
 
-__all__ = ["ADMMResult", "SparseFitRidge", "columns_that_fit"]
+__all__ = ["CHUNK_NUMBERS", "ADMMResult", "SparseFitRidge", "columns_that_fit"]
 
 # Up to this side an eigendecomposition (some ten times a Cholesky factor's time) is made in seconds.
 _EIGEN_SIDE = 2000
-# ρ is reconsidered every so many steps, moved only when the residuals are out of balance by this factor, and left
-# alone after the last step named: ADMM with a penalty that is constant in the end converges from any start.
-_ADAPT_EVERY, _ADAPT_RATIO, _ADAPT_UNTIL = 5, 4.0, 200
-_MOST_CHANGE = 10.0
-_SMALLEST_PENALTY, _LARGEST_PENALTY = 1e-6, 1e6
-# Each H-step by conjugate gradients begins at the last H and reduces its residual by this factor.
-_CHUNK_NUMBERS = 1 << 16
+# Numbers of Z and μ that pass through the cache together.
+CHUNK_NUMBERS = 1 << 16
 # Arrays of n and of d rows that a solve keeps at its peak, results included; see columns_that_fit.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 6, 14
-
-
-@dataclass(frozen=True)
-class ADMMResult:
-    """How a solve ended.
-
-    Attributes
-    ----------
-    solution : array (d, B)
-        H.
-    split : array (n, B)
-        Z, the copy of XH that holds exact zeros.
-    dual : array (n, B)
-        The multiplier 2ρμ of Z = XH: a subgradient of λ3‖·‖₁ at Z. Independent of ρ, so fit for warm starts.
-    penalty : array (B,)
-        The last ρ of each column.
-    status : "converged" or "max_iter"
-        ``"converged"`` when every column met its tolerances.
-    n_iter : int
-        Steps of the column that took most.
-    converged, column_iterations : arrays (B,)
-        The same for each column.
-    primal_residual, dual_residual : arrays (n_iter, B)
-        After every step; a column that has converged repeats its last value.
-    objective : array (B,)
-        ‖R − XH‖² + λ1‖H‖² + λ3‖XH‖₁ at the solution.
-    """
-
-    solution: np.ndarray
-    split: np.ndarray
-    dual: np.ndarray
-    penalty: np.ndarray
-    status: Literal["converged", "max_iter"]
-    n_iter: int
-    converged: np.ndarray
-    column_iterations: np.ndarray
-    primal_residual: np.ndarray
-    dual_residual: np.ndarray
-    objective: np.ndarray
 
 
 def columns_that_fit(n_rows: int, n_features: int, memory_limit: float, itemsize: int = 4) -> int:
@@ -150,7 +107,9 @@ class SparseFitRidge:
         self.X = _as_two_way(X, n_threads)
         self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
         self.sparsity = check_real(sparsity, "sparsity", minimum=0)
-        self.penalty = check_real(penalty, "penalty", minimum=0, open_minimum=True) if self.sparsity else 0.0
+        self.penalty = check_real(penalty, "penalty", minimum=0, open_minimum=True)
+        if self._is_ridge():
+            self.penalty = 0.0
         check_choice(method, "method", ("auto", "eigen", "cholesky", "cg"))
         n_rows, n_features = self.X.shape
         side = min(n_rows, n_features)
@@ -167,7 +126,7 @@ class SparseFitRidge:
         if method == "eigen":
             self._system = EigenSystem(self.X, self.reg, threads)
         elif method == "cholesky":
-            self._system = CholeskySystem(self.X, self.reg, self.penalty, threads)
+            self._system = CholeskySystem(self.X, self.reg, self._scale(self.penalty), threads)
         else:
             self._system = CGSystem(self.X, self.reg)
 
@@ -226,12 +185,45 @@ class SparseFitRidge:
         check_integer(max_iter, "max_iter", minimum=1)
         self._check_start(start, cross.shape[1])
         begin = self._first_penalty(penalty, cross.shape[1])
-        work = _Columns.begin(self.X, cross, start, begin)
-        if self.sparsity == 0:
+        work = Columns.begin(self.X, cross, start, begin)
+        if self._is_ridge():
             return self._ridge(work, squared_norm, tol, abs_tol)
-        if start is not None and self.method == "cg":
+        return self._iterate(
+            work,
+            lambda H: self.objective(H, cross, squared_norm),
+            started=start is not None,
+            relaxation=relaxation,
+            adapt=adapt,
+            tol=tol,
+            abs_tol=abs_tol,
+            max_iter=max_iter,
+        )
+
+    def _is_ridge(self) -> bool:
+        """Whether one solve of the H-step's system is the solution."""
+        return self.sparsity == 0
+
+    def _scale(self, rho: Any) -> Any:
+        """The factor of XᵀX in the H-step."""
+        return 1 + rho
+
+    def _iterate(
+        self,
+        work: Columns,
+        objective: Callable[[np.ndarray], np.ndarray],
+        *,
+        started: bool,
+        relaxation: float,
+        adapt: bool,
+        tol: float,
+        abs_tol: float,
+        max_iter: int,
+    ) -> ADMMResult:
+        """Steps until every column has met its tolerances."""
+        cross, begin = work.cross, work.rho
+        if started and self.method == "cg":
             # A rough first H would spoil the Z and μ that were given.
-            work.H = self._exact_system(tol).solve(work.right(), work.rho, work.H, work.gram_H)
+            work.H = self._exact_system(tol).solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
             work.gram_H = self.X.transposed_times(self.X.times(work.H))
 
         n_rows, n_features = self.X.shape
@@ -258,9 +250,9 @@ class SparseFitRidge:
                 if done.all():
                     break
                 work.keep(np.flatnonzero(~done))
-            if adapt and self._system.adaptive and step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
+            if adapt and self._system.adaptive and may_adapt_after(step):
                 left = ~done
-                work.rescale(_balance(primal[left], primal_goal[left], dual_left[left], dual_goal[left]))
+                work.rescale(balance(primal[left], primal_goal[left], dual_left[left], dual_goal[left]))
         del work
         residuals = np.array(history).reshape(len(history), 2, -1)
         return ADMMResult(
@@ -274,19 +266,20 @@ class SparseFitRidge:
             column_iterations=steps,
             primal_residual=residuals[:, 0],
             dual_residual=residuals[:, 1],
-            objective=self.objective(solution, cross, squared_norm),
+            objective=objective(solution),
         )
 
-    def _step(self, work: _Columns, relaxation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _step(self, work: Columns, relaxation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One round of H, Z and μ; the norms of both residuals and of what they are measured against."""
         dtype = work.cross.dtype
         rho = work.rho.astype(dtype)
-        work.H = self._system.solve(work.right(), work.rho, work.H, work.gram_H).astype(dtype, copy=False)
+        solved = self._system.solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
+        work.H = solved.astype(dtype, copy=False)
         fitted = self.X.times(work.H)
-        _split_step(work.Z, work.mu, fitted, relaxation, (self.sparsity / (2 * work.rho)).astype(dtype))
-        sizes = np.maximum(_norms(fitted), _norms(work.Z))
+        self._split(work, fitted, relaxation)
+        sizes = np.maximum(norms(fitted), norms(work.Z))
         fitted -= work.Z
-        primal = _norms(fitted)
+        primal = norms(fitted)
         del fitted
         # XᵀF = Xᵀ(μ − μ_before + Z), and F = αXH + (1−α)Z_before: XᵀXH comes without a product of its own.
         work.gram_H = (relaxation - 1) * work.back_Z - work.back_mu
@@ -295,18 +288,31 @@ class SparseFitRidge:
         work.gram_H += work.back_mu
         work.gram_H /= relaxation
         slope = rho * work.back_mu
-        against = np.maximum(_norms(work.cross), _norms(slope))
-        slope += work.gram_H
-        slope -= work.cross
+        against = np.maximum(norms(work.cross), norms(slope))
+        slope += work.smooth_slope()
         slope += self.reg * work.H
-        return primal, sizes, _norms(slope), against
+        return primal, sizes, norms(slope), against
 
-    def _ridge(self, work: _Columns, squared_norm: np.ndarray, tol: float, abs_tol: float) -> ADMMResult:
+    def _split(self, work: Columns, fitted: np.ndarray, relaxation: float) -> None:
+        """Z and μ anew, in place, a few rows at a time so that a chunk passes through the cache once."""
+        threshold = (self.sparsity / (2 * work.rho)).astype(work.cross.dtype)
+        for start, stop in even_chunks(len(fitted), max(1, CHUNK_NUMBERS // fitted.shape[1])):
+            z, m = work.Z[start:stop], work.mu[start:stop]
+            relax(z, fitted[start:stop], relaxation)
+            z += m
+            np.clip(z, -threshold, threshold, out=m)
+            z -= m
+
+    def _ridge(self, work: Columns, squared_norm: np.ndarray, tol: float, abs_tol: float) -> ADMMResult:
         cross = work.cross
-        H = self._exact_system(tol).solve(cross, work.rho, work.H, work.gram_H).astype(cross.dtype, copy=False)
+        H = (
+            self._exact_system(tol)
+            .solve(cross, self._scale(work.rho), work.H, work.gram_H)
+            .astype(cross.dtype, copy=False)
+        )
         fitted = self.X.times(H)
-        slope = _norms(self.X.transposed_times(fitted) - cross + self.reg * H)
-        met = slope <= np.sqrt(len(H)) * abs_tol + tol * _norms(cross)
+        slope = norms(self.X.transposed_times(fitted) - cross + self.reg * H)
+        met = slope <= np.sqrt(len(H)) * abs_tol + tol * norms(cross)
         return ADMMResult(
             solution=H,
             split=fitted,
@@ -369,78 +375,6 @@ class SparseFitRidge:
         return given
 
 
-@dataclass
-class _Columns:
-    """The columns still under way. ``back_Z`` = XᵀZ, ``back_mu`` = Xᵀμ, ``gram_H`` = XᵀXH."""
-
-    columns: np.ndarray
-    rho: np.ndarray
-    cross: np.ndarray
-    Z: np.ndarray
-    mu: np.ndarray
-    back_Z: np.ndarray
-    back_mu: np.ndarray
-    H: np.ndarray
-    gram_H: np.ndarray
-
-    @classmethod
-    def begin(
-        cls, X: TwoWayMatrix, cross: np.ndarray, start: tuple[np.ndarray, np.ndarray] | None, rho: np.ndarray
-    ) -> _Columns:
-        shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
-        if start is None or not rho.all():
-            Z, mu, back_Z, back_mu = np.zeros(shape, dtype), np.zeros(shape, dtype), *np.zeros((2, *cross.shape), dtype)
-        else:
-            Z, mu = start[0].astype(dtype), (start[1] / (2 * rho)).astype(dtype)
-            back_Z, back_mu = X.transposed_times(Z), X.transposed_times(mu)
-        H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
-        return cls(np.arange(shape[1]), rho, cross, Z, mu, back_Z, back_mu, H, gram_H)
-
-    def right(self) -> np.ndarray:
-        """XᵀR + ρXᵀ(Z − μ)."""
-        right = self.back_Z - self.back_mu
-        right *= self.rho.astype(right.dtype)
-        right += self.cross
-        return right
-
-    def keep(self, places: np.ndarray) -> None:
-        """Only these columns go on."""
-        for name in ("columns", "rho", "cross", "Z", "mu", "back_Z", "back_mu", "H", "gram_H"):
-            setattr(self, name, np.take(getattr(self, name), places, axis=-1))
-
-    def rescale(self, factor: np.ndarray) -> None:
-        """ρ times ``factor``; μ the other way round, as ρμ is what has been learnt."""
-        rho = np.clip(self.rho * factor, _SMALLEST_PENALTY, _LARGEST_PENALTY)
-        if np.array_equal(rho, self.rho):
-            return
-        back = (self.rho / rho).astype(self.mu.dtype)
-        self.mu *= back
-        self.back_mu *= back
-        self.rho = rho
-
-
-def _split_step(Z: np.ndarray, mu: np.ndarray, fitted: np.ndarray, relaxation: float, threshold: np.ndarray) -> None:
-    """Z and μ anew, in place, a few rows at a time so that a chunk passes through the cache once."""
-    for start, stop in even_chunks(len(Z), max(1, _CHUNK_NUMBERS // Z.shape[1])):
-        z, m = Z[start:stop], mu[start:stop]
-        if relaxation == 1:
-            z[:] = fitted[start:stop]
-        else:
-            z *= 1 - relaxation
-            z += relaxation * fitted[start:stop]
-        z += m
-        np.clip(z, -threshold, threshold, out=m)
-        z -= m
-
-
-def _balance(primal: np.ndarray, primal_goal: np.ndarray, dual: np.ndarray, dual_goal: np.ndarray) -> np.ndarray:
-    """The factor of ρ that brings both residuals, over their tolerances, closer to each other."""
-    tiny = np.finfo(np.float64).tiny
-    ratio = np.maximum(primal * dual_goal, tiny) / np.maximum(dual * primal_goal, tiny)
-    factor = np.clip(np.sqrt(ratio), 1 / _MOST_CHANGE, _MOST_CHANGE)
-    return np.where((ratio > _ADAPT_RATIO) | (ratio < 1 / _ADAPT_RATIO), factor, 1.0)
-
-
 def _as_two_way(X: TwoWayMatrix | sp.csr_matrix | np.ndarray, n_threads: int) -> TwoWayMatrix:
     if sp.issparse(X):
         return two_way(sp.csr_matrix(X), n_threads=n_threads)
@@ -451,10 +385,6 @@ def _as_two_way(X: TwoWayMatrix | sp.csr_matrix | np.ndarray, n_threads: int) ->
             )
         return two_way(np.ascontiguousarray(X), n_threads=n_threads)
     return X
-
-
-def _norms(columns: np.ndarray) -> np.ndarray:
-    return np.sqrt(per_column(columns, columns)[0])
 
 
 def _require_finite(array: np.ndarray, name: str) -> None:

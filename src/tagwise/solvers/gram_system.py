@@ -1,4 +1,4 @@
-"""((1+ρ)XᵀX + λI)H = right for many right sides and penalties ρ: the H-step of ADMM, three ways."""
+"""(sXᵀX + λI)H = right for many right sides, each with its own scale s: the H-step of ADMM, three ways."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SOLVE_COLUMNS = 128
 
 
 class GramSystem(Protocol):
-    """Solves ((1+ρ)XᵀX + λ1 I)H = right, ρ one number a column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
+    """Solves (sXᵀX + λ1 I)H = right, s one number a column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
 
     adaptive: bool
 
-    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+    def solve(self, right: np.ndarray, scale: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
         """The new H (d×B) for ``right`` (d×B)."""
         ...
 
@@ -39,26 +39,26 @@ class _Direct(ABC):
         self.reg, self.n_threads = reg, n_threads
 
     @abstractmethod
-    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
-        """((1+ρ)G + λ1 I)⁻¹ right, G = XᵀX or XXᵀ."""
+    def inverse(self, right: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """(sG + λ1 I)⁻¹ right, G = XᵀX or XXᵀ."""
 
-    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+    def solve(self, right: np.ndarray, scale: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
         """Exactly, in float64; the last step is not needed."""
         if not self.twin:
-            return self._in_column_chunks(right, rho)
-        # (b − (1+ρ)Xᵀ((1+ρ)XXᵀ + λ1 I)⁻¹Xb) / λ1
-        weights = self._in_column_chunks(self.X.times(right.astype(np.float64)), rho)
-        weights *= 1 + rho
+            return self._in_column_chunks(right, scale)
+        # (b − sXᵀ(sXXᵀ + λ1 I)⁻¹Xb) / λ1
+        weights = self._in_column_chunks(self.X.times(right.astype(np.float64)), scale)
+        weights *= scale
         out = self.X.transposed_times(weights)
         np.subtract(right, out, out=out)
         out /= self.reg
         return out
 
-    def _in_column_chunks(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    def _in_column_chunks(self, right: np.ndarray, scale: np.ndarray) -> np.ndarray:
         out = np.empty(right.shape)
 
         def chunk(start: int, stop: int) -> None:
-            out[:, start:stop] = self.inverse(right[:, start:stop].astype(np.float64), rho[start:stop])
+            out[:, start:stop] = self.inverse(right[:, start:stop].astype(np.float64), scale[start:stop])
 
         with single_threaded_blas():
             run_chunks(chunk, even_chunks(right.shape[1], _SOLVE_COLUMNS), self.n_threads)
@@ -66,14 +66,14 @@ class _Direct(ABC):
 
 
 class CholeskySystem(_Direct):
-    """One Cholesky factor, for the ρ it was made with."""
+    """One Cholesky factor, for the scale it was made with."""
 
     adaptive = False
 
-    def __init__(self, X: TwoWayMatrix, reg: float, penalty: float, n_threads: int) -> None:
+    def __init__(self, X: TwoWayMatrix, reg: float, scale: float, n_threads: int) -> None:
         super().__init__(X, reg, n_threads)
         system = _small_gram(self.X)
-        system *= 1 + penalty
+        system *= scale
         system[np.diag_indices(len(system))] += reg
         try:
             with single_threaded_blas():
@@ -83,13 +83,13 @@ class CholeskySystem(_Direct):
                 f'reg={reg:g} is too small beside X to factorise the system; raise reg, or use method="cg".'
             ) from None
 
-    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    def inverse(self, right: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Two triangular solves."""
         return scipy.linalg.cho_solve(self.factor, right, check_finite=False)
 
 
 class EigenSystem(_Direct):
-    """One eigendecomposition, in which every ρ is a change of the diagonal."""
+    """One eigendecomposition, in which every scale is a change of the diagonal."""
 
     adaptive = True
 
@@ -99,24 +99,24 @@ class EigenSystem(_Direct):
             values, self.vectors = scipy.linalg.eigh(_small_gram(self.X).T, overwrite_a=True, check_finite=False)
         self.values = np.maximum(values, 0)[:, None]
 
-    def inverse(self, right: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    def inverse(self, right: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """A diagonal division in the eigenbasis."""
         inside = self.vectors.T @ right
-        inside /= (1 + rho) * self.values + self.reg
+        inside /= scale * self.values + self.reg
         return np.asarray(self.vectors @ inside)
 
 
 class CGSystem:
-    """Conjugate gradients from the last solution: no factorisation, any ρ."""
+    """Conjugate gradients from the last solution: no factorisation, any scale."""
 
     adaptive = True
 
     def __init__(self, X: TwoWayMatrix, reg: float, tol: float = _CG_TOL, max_iter: int = _CG_MAX_ITER) -> None:
         self.X, self.reg, self.tol, self.max_iter = X, reg, tol, max_iter
 
-    def solve(self, right: np.ndarray, rho: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
+    def solve(self, right: np.ndarray, scale: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
         """From the last H on."""
-        scale, reg = (1 + rho).astype(right.dtype), right.dtype.type(self.reg)
+        scale, reg = scale.astype(right.dtype), right.dtype.type(self.reg)
 
         def system(columns: np.ndarray) -> np.ndarray:
             product = self.X.transposed_times(self.X.times(columns))
