@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels import two_way
+from tagwise.kernels import SparseTwoWay, two_way
 from tagwise.losses import get_loss
 from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.linear_scores import LinearScores
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.problems.squared import FeatureBlock, SquaredTerms
 
@@ -131,3 +132,45 @@ def test_improving_is_only_for_labels_with_systems_of_their_own():
     p = Problem(masked=False, weighted=False)
     with pytest.raises(ValueError, match="solve_labels is cheaper"):
         p.terms.improve_labels(p.X @ p.W, p.H, p.b, REG, fit_intercept=True, max_iter=3)
+
+
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray], ids=["sparse", "dense"])
+def test_fixed_scores_beside_the_low_rank(problem, storage):
+    """Values up to a constant, gradients and the labels' minimiser with F = XS + offset added to every score."""
+    p = problem
+    rng = np.random.default_rng(2)
+    S = rng.standard_normal((D, L)) * (rng.random((D, L)) < 0.4)
+    fixed = p.X @ S + 0.3
+    X = SparseTwoWay(sp.csr_matrix(p.X))
+    terms = p.terms.around(LinearScores(X, storage(S), offset=0.3))
+
+    def loss(W, H, b):
+        return 0.5 * np.sum(p.omega * (p.Y - p.X @ W @ H.T - b - fixed) ** 2)
+
+    zero = np.zeros_like(p.W), np.zeros_like(p.H), np.zeros_like(p.b)
+    constant = loss(*zero) - terms.value(p.X @ zero[0], *zero[1:])
+    assert terms.value(p.X @ p.W, p.H, p.b) + constant == pytest.approx(loss(p.W, p.H, p.b))
+
+    gradient = FeatureBlock(X, terms, p.H, p.b, REG).gradient(p.W, p.X @ p.W)
+    expected = p.X.T @ (p.omega * (p.X @ p.W @ p.H.T + p.b + fixed - p.Y)) @ p.H + REG * p.W
+    np.testing.assert_allclose(gradient, expected, atol=1e-10)
+
+    solved = terms.solve_labels(p.X @ p.W, REG, fit_intercept=True)
+    residual = p.omega * (p.X @ p.W @ solved.H.T + solved.intercept + fixed - p.Y)
+    np.testing.assert_allclose(residual.T @ (p.X @ p.W) + REG * solved.H, 0, atol=1e-6)
+    np.testing.assert_allclose(residual.sum(axis=0), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray], ids=["sparse", "dense"])
+def test_linear_scores_are_products_and_entries_of_one_matrix(storage):
+    rng = np.random.default_rng(0)
+    X, S = sp.random(20, 7, 0.5, "csr", random_state=0), rng.standard_normal((7, 5)) * (rng.random((7, 5)) < 0.6)
+    F = X.toarray() @ S - 0.2
+    scores = LinearScores(SparseTwoWay(X), storage(S), offset=-0.2)
+    right, left = rng.standard_normal((5, 3)), rng.standard_normal((20, 3))
+    assert scores.shape == (20, 5)
+    np.testing.assert_allclose(scores.times(right), F @ right)
+    np.testing.assert_allclose(scores.transposed_times(left), F.T @ left)
+    pairs = sp.random(20, 5, 0.5, "csr", random_state=1)
+    rows, columns = pairs.nonzero()
+    np.testing.assert_allclose(scores.on(pairs), F[rows, columns])

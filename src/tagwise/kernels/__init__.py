@@ -9,6 +9,7 @@ from tagwise.kernels.dense import gram, rows_times
 from tagwise.kernels.pairs import pair_curvature_product, solve_row_systems
 from tagwise.kernels.products import csr_times_dense, unit_rows
 from tagwise.kernels.sampled import sampled_product
+from tagwise.kernels.sampled_sparse import sampled_sparse_product
 from tagwise.kernels.sparse_scores import scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.top_k import top_k_of_factors, top_k_of_scores
 from tagwise.kernels.two_way import DenseTwoWay, SparseTwoWay, TwoWayMatrix, two_way
@@ -22,6 +23,7 @@ __all__ = [
     "pair_curvature_product",
     "rows_times",
     "sampled_product",
+    "sampled_sparse_product",
     "scores_of_factors_and_sparse",
     "solve_row_systems",
     "top_k_of_factors",

@@ -60,10 +60,10 @@ class SquaredAlternation:
     """W by a few conjugate-gradient steps on the normal equations, H and b exactly."""
 
     def __init__(
-        self, X: TwoWayMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
+        self, X: TwoWayMatrix, terms: SquaredTerms, reg: float, *, fit_intercept: bool, inner_iter: int
     ) -> None:
-        self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
-        self.terms = SquaredTerms.build(labels)
+        self.X, self.terms, self.reg = X, terms, reg
+        self.fit_intercept, self.inner_iter = fit_intercept, inner_iter
 
     def step_features(self, factors: Factors) -> float:
         """One run of conjugate gradients."""
@@ -144,5 +144,6 @@ def alternation_for(
 ) -> Alternation:
     """The alternation that suits the loss."""
     if loss.name == "squared":
-        return SquaredAlternation(X, labels, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
+        terms = SquaredTerms.build(labels)
+        return SquaredAlternation(X, terms, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
     return NewtonAlternation(X, labels, loss, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)

@@ -9,11 +9,16 @@ With scores S = XWHᵀ + 1bᵀ and labels 0/1, every variant of Σ ½ω_ij (Y_ij
     known on Ω only               not full,  C = Ω, c = ω,              T = positives in Ω, t = ω
 
 so that negatives are never stored where all labels are known: they are the ½‖S‖², which needs only k×k matrices.
+
+Scores that are fixed while W, H and b are sought, S = XWHᵀ + 1bᵀ + F, change T alone: ½(S+F)² is ½S² + SF up to a
+constant, so that −t becomes −t + c·F on C and, where all labels are known, +F everywhere. There F is a product of two
+matrices and stays one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,9 +35,9 @@ from tagwise.kernels import (
 )
 from tagwise.problems.labels import TrainingLabels, per_label
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.inner import per_row
+from tagwise.solvers.inner import per_row, whole
 
-__all__ = ["FeatureBlock", "LabelSolution", "SquaredTerms", "with_intercept"]
+__all__ = ["FeatureBlock", "FixedScores", "LabelSolution", "SquaredTerms", "with_intercept"]
 
 # Keeps the system of a label without any known entry solvable; against one known row it is nothing.
 _TINY = 1e-9
@@ -46,16 +51,19 @@ class SquaredTerms:
     ----------
     full : bool
         Whether ½‖S‖² is there.
-    targets : SparseTwoWay (n, L)
+    targets : TwoWayMatrix (n, L)
         T with its values t.
     curvature : SparseTwoWay (n, L) or None
         C with its values c.
+    constant : float
+        What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t.
     n_threads : int
     """
 
     full: bool
-    targets: SparseTwoWay
+    targets: TwoWayMatrix
     curvature: SparseTwoWay | None
+    constant: float
     n_threads: int
 
     @classmethod
@@ -68,23 +76,32 @@ class SquaredTerms:
         else:
             curvature = None
         threads = labels.n_threads
+        targets = labels.weighted_positives
         return cls(
             full=labels.observed is None,
-            targets=SparseTwoWay(labels.weighted_positives, n_threads=threads),
+            targets=SparseTwoWay(targets, n_threads=threads),
             curvature=None if curvature is None else SparseTwoWay(curvature, n_threads=threads),
+            constant=0.5 * float(targets.data.sum(dtype=np.float64)),
             n_threads=threads,
         )
 
-    @property
-    def constant(self) -> float:
-        """What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t."""
-        return 0.5 * float(self.targets.matrix.data.sum(dtype=np.float64))
+    def around(self, fixed: FixedScores) -> SquaredTerms:
+        """The terms of W, H and b beside fixed scores F; their values leave out what F alone adds."""
+        targets: TwoWayMatrix = self.targets
+        if self.curvature is not None:
+            pairs = self.curvature.matrix
+            pull = sp.csr_matrix((pairs.data * fixed.on(pairs), pairs.indices, pairs.indptr), shape=pairs.shape)
+            # Where there is curvature, T is still as it was built.
+            matrix = sp.csr_matrix(cast(SparseTwoWay, targets).matrix - pull)
+            targets = SparseTwoWay(matrix, n_threads=self.n_threads)
+        if self.full:
+            targets = _Difference(targets, fixed)
+        return replace(self, targets=targets)
 
     def value(self, A: np.ndarray, H: np.ndarray, b: np.ndarray) -> float:
         """Σ ½ω (Y − S)² at S = AHᵀ + 1bᵀ. Time O((nnz Y + |C|)k + (n + L)k²)."""
         extended_A, extended_H = with_intercept(A), np.column_stack([H, b]).astype(A.dtype)
-        inner = sampled_product(self.targets.matrix, extended_A, extended_H, n_threads=self.n_threads)
-        total = self.constant - float(inner.astype(np.float64) @ self.targets.matrix.data)
+        total = self.constant - whole(extended_A, self.targets.times(extended_H)).item()
         if self.full:
             total += 0.5 * float(np.sum(gram(extended_A) * gram(extended_H)))
         if self.curvature is not None:
@@ -148,6 +165,45 @@ class SquaredTerms:
             penalty[-1] = _TINY
         base[np.diag_indices(width)] += penalty
         return base
+
+
+class FixedScores(Protocol):
+    """Scores F (n×L) that do not change while W, H and b are sought: products with them, and single entries."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, L)."""
+        ...
+
+    def times(self, right: np.ndarray) -> np.ndarray:
+        """F @ right: n×L by L×k."""
+        ...
+
+    def transposed_times(self, left: np.ndarray) -> np.ndarray:
+        """Fᵀ @ left: L×n by n×k."""
+        ...
+
+    def on(self, pairs: sp.csr_matrix) -> np.ndarray:
+        """F_ij for every stored pair, in storage order."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """first − second, never formed."""
+
+    first: TwoWayMatrix
+    second: TwoWayMatrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.first.shape
+
+    def times(self, right: np.ndarray) -> np.ndarray:
+        return self.first.times(right) - self.second.times(right)
+
+    def transposed_times(self, left: np.ndarray) -> np.ndarray:
+        return self.first.transposed_times(left) - self.second.transposed_times(left)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""Divide and conquer over labels (Algorithm 1 of REML): parts in processes, low ranks in the first one's space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+
+import joblib
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import SparseTwoWay, gram, rows_times
+from tagwise.models.alternation import Factors
+from tagwise.models.reml_alternation import LowRankAndSparse, Settings, alternate
+from tagwise.parallel import single_threaded_blas
+from tagwise.problems.labels import TrainingLabels
+
+__all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
+
+# Arrays above this size reach the processes as memory maps, one on disk for all of them.
+_MAPPED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """The labels of one part, and what was learnt of them alone."""
+
+    labels: np.ndarray
+    learnt: LowRankAndSparse
+    objective: float
+
+
+def random_parts(n_labels: int, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """All labels in ``partitions`` random parts of about equal size; ids rise within a part."""
+    return [np.sort(part) for part in np.array_split(rng.permutation(n_labels), partitions)]
+
+
+def learn_parts(
+    X: SparseTwoWay,
+    labels: TrainingLabels,
+    parts: list[np.ndarray],
+    settings: Settings,
+    seeds: list[int],
+    *,
+    n_processes: int,
+) -> Iterator[Part]:
+    """Equation 5 for each part alone, in order of the parts.
+
+    With several processes every one works on a part at a time with one thread, X and its transpose being memory maps
+    that all of them share. The result does not depend on their number.
+    """
+    X = copy(X)
+    X.n_threads = 1
+    tasks = ((X, _of_labels(labels, ids), ids, settings, seed) for ids, seed in zip(parts, seeds))
+    if n_processes <= 1 or len(parts) == 1:
+        yield from (_learn(*task) for task in tasks)
+        return
+    pool = joblib.Parallel(
+        n_jobs=min(n_processes, len(parts)),
+        backend="loky",
+        max_nbytes=_MAPPED_BYTES,
+        mmap_mode="r",
+        pre_dispatch="n_jobs",
+        return_as="generator",
+    )
+    yield from pool(joblib.delayed(_learn)(*task) for task in tasks)
+
+
+def _learn(X: SparseTwoWay, labels: TrainingLabels, ids: np.ndarray, settings: Settings, seed: int) -> Part:
+    objectives: list[float] = []
+
+    def keep(objective: float) -> bool:
+        objectives.append(objective)
+        return False
+
+    part_settings = replace(settings, rank=min(settings.rank, len(ids)))
+    with single_threaded_blas():
+        learnt = alternate(X, labels, part_settings, seed, keep)
+    # The embedding is made again where it is needed, and the sparse part is solved again for all labels together.
+    factors = replace(learnt.factors, A=np.empty((0, part_settings.rank)))
+    nothing = sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
+    return Part(ids, replace(learnt, factors=factors, sparse=nothing), objectives[-1])
+
+
+def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:
+    return TrainingLabels(
+        positives=sp.csr_matrix(labels.positives[:, ids]),
+        observed=None if labels.observed is None else sp.csr_matrix(labels.observed[:, ids]),
+        positive_weight=None if labels.positive_weight is None else labels.positive_weight[ids],
+        n_threads=1,
+    )
+
+
+def project_onto_first(X: SparseTwoWay, parts: list[Part], n_labels: int) -> Factors:
+    """The scores XW_iH_iᵀ of all parts, projected onto the column space of XW_1: factors of one rank for all labels.
+
+    With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels of parts
+    that are missing have factors 0. Time O(nnz(X)k + nk²) a part.
+    """
+    first = parts[0].learnt.factors
+    threads = X.n_threads
+    A = X.times(first.W)
+    with single_threaded_blas():
+        inverse = np.linalg.pinv(gram(A, n_threads=threads), hermitian=True)
+    H = np.zeros((n_labels, A.shape[1]), dtype=A.dtype)
+    b = np.zeros(n_labels)
+    for place, part in enumerate(parts):
+        factors = part.learnt.factors
+        b[part.labels] = factors.b
+        if place == 0:
+            H[part.labels] = factors.H
+            continue
+        onto = inverse @ gram(A, X.times(factors.W), n_threads=threads)
+        H[part.labels] = rows_times(factors.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
+    return Factors(W=first.W, A=A, H=H, b=b)

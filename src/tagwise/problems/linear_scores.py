@@ -1,0 +1,66 @@
+"""Fixed scores of a linear model, F = XS + offset, beside which a low-rank model is learnt."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import DenseTwoWay, SparseTwoWay, sampled_sparse_product
+from tagwise.parallel import even_chunks
+
+__all__ = ["LinearScores"]
+
+# Scores of a block of labels, where S is dense and its product with X has to be made to be read: 32 MB of float32.
+_BLOCK_SCORES = 1 << 23
+
+
+class LinearScores:
+    """F = XS + offset (n×L) as products: X (n×d) CSR, S (d×L) CSR or dense, one offset for all pairs.
+
+    A product with F costs O((nnz X + nnz S)k); single entries cost what :func:`sampled_sparse_product` says, or, for a
+    dense S, XS in blocks of labels. n×L is never allocated.
+    """
+
+    def __init__(
+        self, X: SparseTwoWay, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
+    ) -> None:
+        self.X, self.offset, self.n_threads = X, offset, n_threads
+        self.S: SparseTwoWay | DenseTwoWay
+        self.S = (
+            DenseTwoWay(S, n_threads=n_threads) if isinstance(S, np.ndarray) else SparseTwoWay(S, n_threads=n_threads)
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, L)."""
+        return self.X.shape[0], self.S.shape[1]
+
+    def times(self, right: np.ndarray) -> np.ndarray:
+        """F @ right: n×k."""
+        product = self.X.times(self.S.times(right))
+        product += (self.offset * right.sum(axis=0, dtype=np.float64)).astype(product.dtype)
+        return product
+
+    def transposed_times(self, left: np.ndarray) -> np.ndarray:
+        """Fᵀ @ left: L×k."""
+        product = self.S.transposed_times(self.X.transposed_times(left))
+        product += (self.offset * left.sum(axis=0, dtype=np.float64)).astype(product.dtype)
+        return product
+
+    def on(self, pairs: sp.csr_matrix) -> np.ndarray:
+        """F_ij for every stored pair of ``pairs`` (n×L), in storage order."""
+        if isinstance(self.S, SparseTwoWay):
+            found = sampled_sparse_product(pairs, self.X.matrix, self.S.matrix, n_threads=self.n_threads)
+        else:
+            found = self._on_dense(pairs, self.S.matrix)
+        found += found.dtype.type(self.offset)
+        return found
+
+    def _on_dense(self, pairs: sp.csr_matrix, S: np.ndarray) -> np.ndarray:
+        found = np.empty(pairs.nnz, dtype=self.X.matrix.dtype)
+        rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+        for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
+            scores = self.X.times(np.ascontiguousarray(S[:, start:stop]))
+            here = np.flatnonzero((pairs.indices >= start) & (pairs.indices < stop))
+            found[here] = scores[rows[here], pairs.indices[here] - start]
+        return found

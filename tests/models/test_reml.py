@@ -1,0 +1,341 @@
+"""REML: equation 5 as one reads it, rounds that never raise it, both forms of the sparse part, parts, real data."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tagwise import LEML, REML, load
+from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.metrics import inverse_propensity, ndcg_at_k, precision_at_k, psp_at_k
+from tagwise.models.alternation import Factors
+from tagwise.models.partitions import Part, project_onto_first, random_parts
+from tagwise.models.reml_alternation import LowRankAndSparse
+from tagwise.models.sparse_part import pruned
+
+pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
+
+
+def problem(seed=0, n=50, d=15, n_labels=8, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.5)
+    Y = (X @ rng.standard_normal((d, n_labels)) + 0.5 * rng.standard_normal((n, n_labels)) > 0.8).astype(float)
+    known = (rng.random(Y.shape) < 0.6).astype(float)
+    known[0] = 1
+    return X.astype(dtype), Y, known
+
+
+def equation_5(model, X, Y, known, weight):
+    """With labels −1/+1, from the fitted attributes; without λ3 where the sparse part is a support."""
+    if model.normalize:
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        X = X / np.where(lengths > 0, lengths, 1)
+    U, V = np.sqrt(2) * model.feature_factors_, np.sqrt(2) * model.label_factors_
+    H = 2 * model.sparse_weights_.toarray()
+    scores = X @ U @ V.T + X @ H + 2 * model.intercept_
+    omega = known * np.where(Y > 0, weight, 1.0)
+    value = np.sum(omega * (2 * Y - 1 - scores) ** 2) + model.reg_sparse * np.sum(H**2)
+    value += model.reg_low_rank * (np.sum(U**2) + np.sum(V**2))
+    if model.sparse_part_ == "admm":
+        value += model.sparsity * np.sum(np.abs(X @ H) * (known > 0))
+    return value
+
+
+CASES = [
+    (part, masked, weight, intercept)
+    for part in ("admm", "support")
+    for masked in (False, True)
+    for weight in (1.0, 3.0)
+    for intercept in (True, False)
+]
+
+
+@pytest.mark.parametrize(("part", "masked", "weight", "intercept"), CASES)
+def test_the_objective_is_equation_5_and_falls_in_every_round(part, masked, weight, intercept):
+    X, Y, known = problem()
+    known = known if masked else np.ones_like(known)
+    model = REML(
+        rank=3, reg_low_rank=0.7, reg_sparse=0.4, sparsity=0.3, sparse_part=part, support=4, prune=0, max_iter=6,
+        positive_weight=weight, fit_intercept=intercept, tol=0, inner_iter=3,
+    )  # fmt: skip
+    model.fit(X, Y, observed=known if masked else None)
+    assert model.objective_[-1] == pytest.approx(equation_5(model, X, Y, known, weight), rel=1e-8)
+    assert (np.diff(model.objective_) < 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 30),
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.sampled_from(["admm", "support"]),
+    st.booleans(),
+    st.booleans(),
+    st.floats(0.05, 5),
+    st.floats(0, 2),
+)
+def test_no_round_ever_raises_the_objective(seed, n, d, n_labels, rank, part, masked, intercept, reg, sparsity):
+    X, Y, known = problem(seed, n, d, n_labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TagwiseWarning)
+        model = REML(
+            rank=rank, reg_low_rank=reg, reg_sparse=reg, sparsity=sparsity, sparse_part=part, support=3, tol=0,
+            fit_intercept=intercept, max_iter=5,
+        ).fit(X, Y, observed=known if masked else None)  # fmt: skip
+    assert (np.diff(model.objective_) <= 1e-9 * np.abs(model.objective_[:-1])).all()
+
+
+def test_with_a_hopeless_low_rank_the_support_form_is_ridge_regression():
+    X, Y, _ = problem(n=80)
+    Y[:2] = 1
+    X[:2] = 1  # every feature occurs in a positive row of every label
+    model = REML(rank=1, reg_low_rank=1e9, reg_sparse=2.0, sparse_part="support", support=100, fit_intercept=False,
+                 normalize=False).fit(X, Y)  # fmt: skip
+    expected = np.linalg.solve(X.T @ X + 2 * np.eye(15), X.T @ (2 * Y - 1))
+    np.testing.assert_allclose(2 * model.decision_function(X), X @ expected, atol=1e-5)
+
+
+def test_admm_without_sparsity_and_low_rank_is_ridge_regression():
+    X, Y, _ = problem(n=80)
+    model = REML(rank=1, reg_low_rank=1e9, reg_sparse=2.0, sparsity=0, sparse_part="admm", fit_intercept=False,
+                 normalize=False, prune=0).fit(X, Y)  # fmt: skip
+    expected = np.linalg.solve(X.T @ X + 2 * np.eye(15), X.T @ (2 * Y - 1))
+    np.testing.assert_allclose(2 * model.decision_function(X), X @ expected, atol=1e-5)
+
+
+def test_without_a_sparse_part_worth_its_price_it_is_leml():
+    """λ1 so large that H = 0: LEML with reg = λ2/2, the same steps from the same start."""
+    X, Y, _ = problem()
+    ours = REML(rank=3, reg_low_rank=2.0, reg_sparse=1e12, sparse_part="support", max_iter=4, inner_iter=5, tol=0)
+    theirs = LEML(rank=3, reg=1.0, max_iter=4, inner_iter=5, tol=0)
+    np.testing.assert_allclose(ours.fit(X, Y).decision_function(X), theirs.fit(X, Y).decision_function(X), atol=1e-8)
+    np.testing.assert_allclose(ours.objective_, 8 * theirs.objective_, rtol=1e-9)
+
+
+def test_a_strong_sparsity_makes_fitted_values_zero():
+    X, Y, _ = problem()
+    model = REML(rank=2, sparsity=1e4, sparse_part="admm").fit(X, Y)
+    assert np.abs(X @ model.sparse_weights_.toarray()).max() < 1e-3
+
+
+def test_tail_labels_need_the_sparse_part():
+    """Labels that are a low rank, beside rare ones that hang on a word of their own."""
+    data = make_low_rank_plus_sparse(800, 200, 60, rank=3, random_state=0)
+    X, Y = data.X, data.Y
+    train, test = slice(0, 600), slice(600, None)
+    low = LEML(rank=3, max_iter=20).fit(X[train], Y[train])
+    both = REML(rank=3).fit(X[train], Y[train])
+    ours, theirs = (precision_at_k(Y[test], model.predict_topk(X[test], 3)[0], k=3) for model in (both, low))
+    assert ours > theirs + 0.02
+
+
+def test_auto_takes_admm_where_it_fits_and_support_elsewhere():
+    X, Y, _ = problem()
+    assert REML(rank=2).fit(X, Y).sparse_part_ == "admm"
+    assert REML(rank=2, memory_limit=2**14).fit(X, Y).sparse_part_ == "support"
+
+
+def test_admm_in_blocks_of_labels_gives_the_same():
+    X, Y, _ = problem(n=60, n_labels=12)
+    whole = REML(rank=2, sparse_part="admm", sparsity=0.2).fit(X, Y)
+    blocks = REML(rank=2, sparse_part="admm", sparsity=0.2, memory_limit=2**15).fit(X, Y)
+    np.testing.assert_allclose(blocks.decision_function(X), whole.decision_function(X), atol=1e-3)
+
+
+def test_pruning_drops_what_is_small_beside_the_largest_of_its_label():
+    H = np.array([[1.0, 0.5, 0.0], [0.01, -10.0, 0.0], [-0.2, 0.99, 0.0]])
+    np.testing.assert_array_equal(pruned(H, 0.1).toarray(), [[1.0, 0.0, 0.0], [0.0, -10.0, 0.0], [-0.2, 0.0, 0.0]])
+    assert pruned(H, 0).nnz == 6
+    X, Y, _ = problem()
+    sizes = [REML(rank=2, sparse_part="admm", prune=prune).fit(X, Y).sparse_weights_.nnz for prune in (0, 0.1, 1)]
+    assert sizes[0] > sizes[1] > sizes[2] == Y.shape[1]
+
+
+# ---------------------------------------------------------------------- divide and conquer
+
+
+def test_parts_hold_every_label_once():
+    parts = random_parts(11, 4, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts)) == list(range(11))
+    assert {len(part) for part in parts} == {2, 3}
+    assert all((np.diff(part) > 0).all() for part in parts)
+
+
+def test_projection_is_the_nearest_in_the_first_column_space():
+    from tagwise.kernels import SparseTwoWay
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 9))
+    ids = [np.array([0, 2]), np.array([1, 3, 4])]
+    factors = [Factors(rng.standard_normal((9, 2)), np.empty((0, 2)), rng.standard_normal((len(i), 2)), i * 0.1)
+               for i in ids]  # fmt: skip
+    nothing = sp.csr_matrix((9, 2))
+    parts = [Part(i, LowRankAndSparse(f, nothing, True, 0.0), 0.0) for i, f in zip(ids, factors)]
+    found = project_onto_first(SparseTwoWay(sp.csr_matrix(X)), parts, 5)
+    A = X @ factors[0].W
+    np.testing.assert_allclose(found.A, A)
+    np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
+    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[0]], A @ factors[0].H.T)
+    target = X @ factors[1].W @ factors[1].H.T
+    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_any_number_of_processes_gives_the_same_bits(masked):
+    X, Y, known = problem(n=200, n_labels=12)
+    observed = known if masked else None
+    models = [REML(rank=6, partitions=3, n_jobs=jobs).fit(X, Y, observed) for jobs in (1, 2, 3)]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.decision_function(X), models[0].decision_function(X))
+        assert len(model.history_) == 4
+    assert models[0].rank_ == 2
+    other = REML(rank=6, partitions=3, random_state=1).fit(X, Y, observed)
+    assert not np.array_equal(other.decision_function(X), models[0].decision_function(X))
+
+
+def test_processes_get_memory_maps_of_x(monkeypatch):
+    """X and its transpose are above the size from which joblib hands out maps instead of copies."""
+    from tagwise.models import partitions
+
+    seen = {}
+    real = partitions.joblib.Parallel
+
+    def spy(**options):
+        seen.update(options)
+        return real(**options)
+
+    monkeypatch.setattr(partitions.joblib, "Parallel", spy)
+    X, Y, _ = problem(n=200)
+    REML(rank=2, partitions=2, n_jobs=2).fit(X, Y)
+    assert seen["mmap_mode"] == "r"
+    assert seen["max_nbytes"] <= 2**20
+    assert seen["backend"] == "loky"
+
+
+def test_more_parts_than_labels_are_clipped_with_a_warning():
+    X, Y, _ = problem(n_labels=3)
+    with pytest.warns(TagwiseWarning, match="partitions=5 is more than the 3 labels"):
+        model = REML(rank=3, partitions=5).fit(X, Y)
+    assert len(model.history_) == 4
+
+
+# ---------------------------------------------------------------------- behaviour at the edges
+
+
+def test_a_label_without_positives_has_no_sparse_weights_with_support():
+    X, Y, _ = problem()
+    Y[:, 2] = 0
+    model = REML(rank=2, sparse_part="support").fit(X, Y)
+    assert model.sparse_weights_[:, 2].nnz == 0
+    assert (model.decision_function(X)[:, 2] < 0).all()
+
+
+def test_folders_keep_the_sparse_part(tmp_path):
+    X, Y, _ = problem(dtype=np.float32)
+    model = REML(rank=2, sparse_part="support", support=3).fit(X, Y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.sparse_part_ == "support"
+    assert (again.sparse_weights_ != model.sparse_weights_).nnz == 0
+    assert again.sparse_weights_.dtype == np.float32
+
+
+def test_a_folder_with_a_sparse_part_that_does_not_fit_is_not_written(tmp_path):
+    X, Y, _ = problem()
+    model = REML(rank=2).fit(X, Y)
+    for wrong in (
+        model.sparse_weights_[:, :2],
+        model.sparse_weights_.astype(np.float32),
+        model.sparse_weights_ * np.nan,
+    ):
+        broken = REML(rank=2).fit(X, Y)
+        broken.sparse_weights_ = sp.csr_matrix(wrong)
+        with pytest.raises(InvalidInputError, match="sparse weights"):
+            broken.save(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"rank": 0}, InvalidInputError, "rank"),
+        ({"reg_low_rank": 0}, InvalidInputError, "reg_low_rank"),
+        ({"reg_sparse": -1}, InvalidInputError, "reg_sparse"),
+        ({"sparsity": -0.1}, InvalidInputError, "sparsity"),
+        ({"partitions": 0}, InvalidInputError, "partitions"),
+        ({"partitions": 1.5}, InvalidTypeError, "partitions"),
+        ({"sparse_part": "tree"}, InvalidInputError, "sparse_part"),
+        ({"support": 0}, InvalidInputError, "support"),
+        ({"prune": 2}, InvalidInputError, "prune"),
+        ({"inner_iter": 0}, InvalidInputError, "inner_iter"),
+        ({"tol": -1}, InvalidInputError, "tol"),
+        ({"memory_limit": 0}, InvalidInputError, "memory_limit"),
+        ({"sparse_part": "admm", "memory_limit": 100}, InvalidInputError, "memory of .* MiB"),
+        ({"sparse_part": "support", "memory_limit": 100}, InvalidInputError, "memory_limit"),
+        ({"positive_weight": -1}, InvalidInputError, "positive_weight"),
+        ({"random_state": "x"}, InvalidTypeError, "random_state"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, error, words):
+    X, Y, _ = problem()
+    with pytest.raises(error, match=words):
+        REML(**{"rank": 2, **parameters}).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("default::tagwise.exceptions.ConvergenceWarning")
+def test_a_fit_that_is_cut_short_warns_and_a_converged_one_does_not():
+    X, Y, _ = problem()
+    with pytest.warns(ConvergenceWarning, match="REML stopped after max_iter=1"):
+        REML(rank=2, max_iter=1).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        REML(rank=2, max_iter=100, tol=0.5).fit(X, Y)
+
+
+# ---------------------------------------------------------------------- real data
+
+
+def test_bibtex_reaches_the_figures_of_the_paper(data_folder):
+    X, Y, X_test, Y_test = load_dataset("bibtex")
+    model = REML(rank=127, reg_low_rank=1, reg_sparse=1, sparsity=0.01, max_iter=5, n_jobs=-1).fit(X, Y)
+    assert model.sparse_part_ == "admm"
+    labels, _ = model.predict_topk(X_test, 5)
+    assert precision_at_k(Y_test, labels, k=1) >= 0.645
+    assert precision_at_k(Y_test, labels, k=3) >= 0.395
+    assert precision_at_k(Y_test, labels, k=5) >= 0.29
+    assert ndcg_at_k(Y_test, labels, k=3) >= 0.60
+
+
+def test_bibtex_with_a_fifth_of_admms_weights_stays_close(data_folder):
+    X, Y, X_test, Y_test = load_dataset("bibtex")
+    model = REML(rank=127, sparse_part="support", n_jobs=-1).fit(X, Y)
+    assert model.sparse_weights_.nnz < 0.2 * X.shape[1] * Y.shape[1]
+    assert precision_at_k(Y_test, model.predict_topk(X_test, 5)[0], k=3) >= 0.385
+
+
+def test_debtags_beats_leml_and_parts_lose_little(data_folder):
+    X, Y, X_test, Y_test = load_dataset("debtags")
+    propensity = inverse_propensity(Y)
+
+    def figures(model):
+        labels, _ = model.fit(X, Y).predict_topk(X_test, 5)
+        return [precision_at_k(Y_test, labels, k=k) for k in (1, 3, 5)], psp_at_k(Y_test, labels, propensity, k=5)
+
+    low, low_tail = figures(LEML(rank=100, reg=3, n_jobs=-1))
+    both, both_tail = figures(REML(rank=100, reg_low_rank=6, n_jobs=-1))
+    assert (np.array(both) > low).all()
+    assert both_tail >= low_tail + 0.03
+    parts, _ = figures(REML(rank=100, reg_low_rank=6, partitions=4, n_jobs=-1))
+    assert parts[1] >= both[1] - 0.03
+
+
+def test_debtags_with_a_fifth_of_the_labels_known(data_folder):
+    X, Y, X_test, Y_test = load_dataset("debtags")
+    known = hide_labels(Y, 0.2, random_state=0)
+    labels, _ = REML(rank=100, reg_low_rank=6, n_jobs=-1).fit(X, Y, observed=known).predict_topk(X_test, 1)
+    assert precision_at_k(Y_test, labels, k=1) >= 0.81
