@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
 
-.PHONY: demo test test-slow lint bench bench-leml figures clean
+.PHONY: demo test test-slow lint bench bench-leml bench-reml figures clean
 
 demo: $(VENV)/.core
 	$(BIN)/tagwise demo
@@ -28,12 +28,16 @@ bench: $(VENV)/.test
 bench-leml: $(VENV)/.test
 	$(BIN)/python benchmarks/leml.py
 
+bench-reml: $(VENV)/.test
+	$(BIN)/python benchmarks/reml.py
+
 # The README's table and the documentation's figures; need TAGWISE_DATA.
 figures: $(VENV)/.test
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/leml_start.py
 	$(BIN)/python benchmarks/missing_labels.py
 	$(BIN)/python benchmarks/positive_weight.py
+	$(BIN)/python benchmarks/reml_pruning.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -21,7 +21,7 @@ import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
-__all__ = ["even_chunks", "run_chunks", "single_threaded_blas", "thread_count", "work_chunks"]
+__all__ = ["even_chunks", "on_this_thread", "run_chunks", "single_threaded_blas", "thread_count", "work_chunks"]
 
 Bounds = list[tuple[int, int]]
 Result = TypeVar("Result")
@@ -90,6 +90,17 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
 
 # Set in the threads of the pools while they work on a chunk.
 _worker = threading.local()
+
+
+@contextmanager
+def on_this_thread() -> Iterator[None]:
+    """Run the chunks of all calls within on the calling thread: for work that is spread over processes already."""
+    before = getattr(_worker, "busy", False)
+    _worker.busy = True
+    try:
+        yield
+    finally:
+        _worker.busy = before
 
 
 @cache

@@ -213,7 +213,7 @@ def test_processes_get_memory_maps_of_x(monkeypatch):
     monkeypatch.setattr(partitions.joblib, "Parallel", spy)
     X, Y, _ = problem(n=200)
     REML(rank=2, partitions=2, n_jobs=2).fit(X, Y)
-    assert seen["mmap_mode"] == "r"
+    assert seen["mmap_mode"] == "c"
     assert seen["max_nbytes"] <= 2**20
     assert seen["backend"] == "loky"
 

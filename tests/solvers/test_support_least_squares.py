@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels import reference_sparse
-from tagwise.solvers import support_least_squares as module
+from tagwise.solvers import support_features as module
 from tagwise.solvers.support_least_squares import SupportRidge, support_least_squares
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 
 import joblib
@@ -12,8 +11,8 @@ import scipy.sparse as sp
 
 from tagwise.kernels import SparseTwoWay, gram, rows_times
 from tagwise.models.alternation import Factors
-from tagwise.models.reml_alternation import LowRankAndSparse, Settings, alternate
-from tagwise.parallel import single_threaded_blas
+from tagwise.models.reml_alternation import LowRankAndSparse, Prepared, Settings, alternate
+from tagwise.parallel import on_this_thread, single_threaded_blas
 from tagwise.problems.labels import TrainingLabels
 
 __all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
@@ -38,6 +37,7 @@ def random_parts(n_labels: int, partitions: int, rng: np.random.Generator) -> li
 
 def learn_parts(
     X: SparseTwoWay,
+    prepared: Prepared,
     labels: TrainingLabels,
     parts: list[np.ndarray],
     settings: Settings,
@@ -47,12 +47,10 @@ def learn_parts(
 ) -> Iterator[Part]:
     """Equation 5 for each part alone, in order of the parts.
 
-    With several processes every one works on a part at a time with one thread, X and its transpose being memory maps
-    that all of them share. The result does not depend on their number.
+    With several processes every one works on a part at a time with one thread; X, its transpose and what was prepared
+    of it are memory maps that all of them share. The result does not depend on their number.
     """
-    X = copy(X)
-    X.n_threads = 1
-    tasks = ((X, _of_labels(labels, ids), ids, settings, seed) for ids, seed in zip(parts, seeds))
+    tasks = ((X, prepared, _of_labels(labels, ids), ids, settings, seed) for ids, seed in zip(parts, seeds))
     if n_processes <= 1 or len(parts) == 1:
         yield from (_learn(*task) for task in tasks)
         return
@@ -60,14 +58,17 @@ def learn_parts(
         n_jobs=min(n_processes, len(parts)),
         backend="loky",
         max_nbytes=_MAPPED_BYTES,
-        mmap_mode="r",
+        # Copy on write: nobody writes, and compiled code has no second version for arrays that are read-only.
+        mmap_mode="c",
         pre_dispatch="n_jobs",
         return_as="generator",
     )
     yield from pool(joblib.delayed(_learn)(*task) for task in tasks)
 
 
-def _learn(X: SparseTwoWay, labels: TrainingLabels, ids: np.ndarray, settings: Settings, seed: int) -> Part:
+def _learn(
+    X: SparseTwoWay, prepared: Prepared, labels: TrainingLabels, ids: np.ndarray, settings: Settings, seed: int
+) -> Part:
     objectives: list[float] = []
 
     def keep(objective: float) -> bool:
@@ -75,8 +76,8 @@ def _learn(X: SparseTwoWay, labels: TrainingLabels, ids: np.ndarray, settings: S
         return False
 
     part_settings = replace(settings, rank=min(settings.rank, len(ids)))
-    with single_threaded_blas():
-        learnt = alternate(X, labels, part_settings, seed, keep)
+    with single_threaded_blas(), on_this_thread():
+        learnt = alternate(X, prepared, labels, part_settings, seed, keep)
     # The embedding is made again where it is needed, and the sparse part is solved again for all labels together.
     factors = replace(learnt.factors, A=np.empty((0, part_settings.rank)))
     nothing = sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
@@ -88,7 +89,7 @@ def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:
         positives=sp.csr_matrix(labels.positives[:, ids]),
         observed=None if labels.observed is None else sp.csr_matrix(labels.observed[:, ids]),
         positive_weight=None if labels.positive_weight is None else labels.positive_weight[ids],
-        n_threads=1,
+        n_threads=labels.n_threads,
     )
 
 

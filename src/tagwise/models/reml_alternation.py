@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,15 +18,30 @@ from tagwise.problems.linear_scores import LinearScores
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.problems.squared import SquaredTerms
 from tagwise.randomness import random_generator
+from tagwise.solvers.admm import SparseFitRidge
+from tagwise.solvers.admm_weighted import WeightedFitRidge
 from tagwise.solvers.inner import whole
+from tagwise.solvers.support_features import SupportFeatures
 
-__all__ = ["EQUATION_5", "LowRankAndSparse", "Settings", "alternate", "low_rank_penalty", "sparse_part"]
+__all__ = [
+    "EQUATION_5",
+    "LowRankAndSparse",
+    "Prepared",
+    "Settings",
+    "alternate",
+    "low_rank_penalty",
+    "prepare",
+    "sparse_part",
+]
 
 # The alternation works with 0/1 labels, S± = 2·S01 − 1, and halves of squares. Equation 5, with ±1 labels and whole
 # squares, is this many times its objective.
 EQUATION_5 = 8.0
 
-Report = Callable[[float], bool]
+Prepared: TypeAlias = SupportFeatures | SparseFitRidge
+"""What the sparse part needs of X."""
+
+Report: TypeAlias = Callable[[float], bool]
 """Called with the objective after every round; True ends the alternation."""
 
 
@@ -65,12 +81,17 @@ class LowRankAndSparse:
 
 
 def alternate(
-    X: SparseTwoWay, labels: TrainingLabels, settings: Settings, seed: int | np.random.Generator, report: Report
+    X: SparseTwoWay,
+    prepared: Prepared,
+    labels: TrainingLabels,
+    settings: Settings,
+    seed: int | np.random.Generator,
+    report: Report,
 ) -> LowRankAndSparse:
     """Minimise equation 5; the objective falls in every round."""
     reg = settings.reg_low_rank / 2
     terms = SquaredTerms.build(labels)
-    part = sparse_part(X, labels, terms, settings)
+    part = sparse_part(X, prepared, labels, terms, settings)
     low_rank = SquaredAlternation(X, terms, reg, fit_intercept=settings.fit_intercept, inner_iter=settings.inner_iter)
     factors = _start(X, labels, settings, random_generator(seed))
     offset = 0.0 if settings.fit_intercept else 0.5
@@ -102,26 +123,32 @@ def low_rank_penalty(factors: Factors, reg: float) -> float:
     return 0.5 * reg * (whole(factors.W, factors.W).item() + whole(factors.H, factors.H).item())
 
 
-def sparse_part(X: SparseTwoWay, labels: TrainingLabels, terms: SquaredTerms, settings: Settings) -> SparsePart:
-    """The solver of the sparse part that the settings name."""
+def prepare(X: SparseTwoWay, labels: TrainingLabels, settings: Settings) -> Prepared:
+    """What the sparse part needs of X, for all labels, rounds and parts: sorted features and XᵀX, or a factorisation.
+
+    Of the labels it matters only whether there is a mask or a weight.
+    """
     if settings.sparse_part == "support":
-        return SupportPart(
-            X,
-            labels,
-            terms,
-            reg=settings.reg_sparse,
+        return SupportFeatures.build(
+            X.matrix,
             support=settings.support,
+            with_gram=labels.observed is None,
             memory_limit=settings.memory_limit,
+            n_threads=X.n_threads,
         )
-    return ADMMPart(
-        X,
-        labels,
-        reg=settings.reg_sparse,
-        sparsity=settings.sparsity / 4,
-        memory_limit=settings.memory_limit,
-        max_iter=50,
-        tol=1e-3,
-    )
+    weighted = labels.observed is not None or labels.positive_weight is not None
+    solver = WeightedFitRidge if weighted else SparseFitRidge
+    # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
+    return solver(X, settings.reg_sparse, settings.sparsity / 2, memory_limit=settings.memory_limit / 2)
+
+
+def sparse_part(
+    X: SparseTwoWay, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms, settings: Settings
+) -> SparsePart:
+    """The step of the sparse part for these labels."""
+    if isinstance(prepared, SupportFeatures):
+        return SupportPart(prepared, labels, terms, reg=settings.reg_sparse, support=settings.support)
+    return ADMMPart(X, prepared, labels, settings.memory_limit)
 
 
 def _start(X: SparseTwoWay, labels: TrainingLabels, settings: Settings, rng: np.random.Generator) -> Factors:

@@ -18,12 +18,15 @@ from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.squared import SquaredTerms, with_intercept
 from tagwise.solvers.admm import ADMMResult, SparseFitRidge, columns_that_fit
 from tagwise.solvers.admm_weighted import WeightedFitRidge
+from tagwise.solvers.support_features import SupportFeatures
 from tagwise.solvers.support_least_squares import SupportRidge
 
 __all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
 
 # A factorisation of this side takes seconds.
 _QUICK_SIDE = 2000
+# ADMM within a round: the next round changes its problem, so that a few digits are enough.
+_TOL, _MOST_STEPS = 1e-3, 50
 
 # Of a block of labels: the objective at an S, and ADMM from a split and a dual.
 _Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -51,24 +54,16 @@ class SupportPart:
     """S on a few features a label, chosen in the first round and kept: restricted least squares."""
 
     def __init__(
-        self,
-        X: SparseTwoWay,
-        labels: TrainingLabels,
-        terms: SquaredTerms,
-        *,
-        reg: float,
-        support: int,
-        memory_limit: float,
+        self, features: SupportFeatures, labels: TrainingLabels, terms: SquaredTerms, *, reg: float, support: int
     ) -> None:
         self.terms = terms
         self.ridge = SupportRidge(
-            X.matrix,
+            features,
             labels.positives,
             observed=labels.observed,
             reg=reg,
             support=support,
             positive_weight=labels.positive_weight,
-            memory_limit=memory_limit,
             n_threads=labels.n_threads,
         )
 
@@ -87,23 +82,10 @@ class ADMMPart:
     dense d×L array while the fit runs.
     """
 
-    def __init__(
-        self,
-        X: SparseTwoWay,
-        labels: TrainingLabels,
-        *,
-        reg: float,
-        sparsity: float,
-        memory_limit: float,
-        max_iter: int,
-        tol: float,
-    ) -> None:
-        self.X, self.labels, self.max_iter, self.tol = X, labels, max_iter, tol
+    def __init__(self, X: SparseTwoWay, ridge: SparseFitRidge, labels: TrainingLabels, memory_limit: float) -> None:
+        self.X, self.ridge, self.labels = X, ridge, labels
         self.columns = LabelColumns(labels, get_loss("squared"))
-        self.weighted = labels.observed is not None or labels.positive_weight is not None
-        solver = WeightedFitRidge if self.weighted else SparseFitRidge
-        # The solver's objective is twice the model's, ½(…)² + ½λ‖·‖² + ….
-        self.ridge = solver(X, reg, 2 * sparsity, memory_limit=memory_limit / 2, n_threads=labels.n_threads)
+        self.weighted = isinstance(ridge, WeightedFitRidge)
         width = columns_that_fit(*X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize)
         self.blocks = even_chunks(labels.shape[1], min(width, labels.shape[1]))
 
@@ -139,7 +121,7 @@ class ADMMPart:
             cross = np.ascontiguousarray(cross)
             return (
                 lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
-                lambda start: ridge.solve(cross, squared_norm, start=start, tol=self.tol, max_iter=self.max_iter),
+                lambda start: ridge.solve(cross, squared_norm, start=start, tol=_TOL, max_iter=_MOST_STEPS),
             )
 
         return block
@@ -154,7 +136,7 @@ class ADMMPart:
         assert weights is not None
         return (
             lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
-            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=self.tol, max_iter=self.max_iter),
+            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=_TOL, max_iter=_MOST_STEPS),
         )
 
 

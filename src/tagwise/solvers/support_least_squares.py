@@ -12,12 +12,12 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.products import csr_times_dense
 from tagwise.kernels.sampled import sampled_product
-from tagwise.kernels.support import RowsBothWays, Supports, gram_of_last, solve_supports, walk_lengths
+from tagwise.kernels.support import RowsBothWays, Supports, solve_supports
 from tagwise.kernels.support_known import solve_known_supports
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
+from tagwise.solvers.support_features import SupportFeatures
 from tagwise.validation import (
     canonical_csr,
-    check_features,
     check_integer,
     check_labels,
     check_observed,
@@ -28,14 +28,6 @@ __all__ = ["SupportRidge", "SupportSolution", "support_least_squares"]
 
 # counts, gains, first and last label → features and values of their supports
 _Solver = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
-
-# Gathering a feature's entries from the dense block costs up to ``support`` cache misses; walking over this many stored
-# entries for each of them costs about the same. Walks below the second figure are not worth a block, however few the
-# misses: zeroing and paging it in would cost more.
-_WALK_PER_GATHER = 4
-_LEAST_WALK = 400
-# XU is made for so many columns at a time, so that it takes n×32 numbers rather than n×k.
-_FACTOR_COLUMNS = 32
 
 
 @dataclass(frozen=True)
@@ -77,8 +69,8 @@ class SupportRidge:
 
     Parameters
     ----------
-    X : CSR or array (n, d)
-        Explicit zeros do not count as occurrences.
+    X : CSR or array (n, d), or SupportFeatures
+        Explicit zeros do not count as occurrences. Several fits can share the features made ready once.
     Y : CSR or 0/1 array (n, L)
     observed : CSR or array (n, L), optional
         The known pairs; what Y says outside is ignored. All are known by default.
@@ -109,7 +101,7 @@ class SupportRidge:
 
     def __init__(
         self,
-        X: sp.csr_matrix | np.ndarray,
+        X: sp.csr_matrix | np.ndarray | SupportFeatures,
         Y: sp.csr_matrix,
         *,
         observed: sp.csr_matrix | None = None,
@@ -122,22 +114,25 @@ class SupportRidge:
         self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
         self.support = check_integer(support, "support", minimum=1)
         self.n_threads = n_threads
-        features = check_features(X)
-        features = features if sp.issparse(features) else sp.csr_matrix(features)
-        labels = check_labels(Y, n_rows=features.shape[0])
-        self.shape = (features.shape[1], labels.shape[1])
+        if not isinstance(X, SupportFeatures):
+            X = SupportFeatures.build(
+                X,
+                support=support,
+                with_gram=observed is None,
+                memory_limit=memory_limit,
+                n_threads=n_threads,
+            )
+        labels = check_labels(Y, n_rows=X.shape[0])
+        self.shape = (X.shape[1], labels.shape[1])
         weights = _check_per_label(positive_weight, "positive_weight", labels.shape[1], default=1.0)
         if not (weights > 0).all():
             raise InvalidInputError(f"positive_weight must be above 0 for every label; found {weights.min():g}.")
-        self._order, self._rows = _by_rising_frequency(features)
-        kept = _features_kept(self._rows, self.support, memory_limit, n_threads)
+        self._order = X.order
         self._systems: _AllRows | _KnownRows
         if observed is None:
-            self._systems = _AllRows(self._rows, labels, weights, kept, n_threads)
+            self._systems = _AllRows(X, labels, weights, n_threads)
         else:
-            self._systems = _KnownRows(
-                self._rows, labels, check_observed(observed, shape=labels.shape), weights, n_threads
-            )
+            self._systems = _KnownRows(X, labels, check_observed(observed, shape=labels.shape), weights, n_threads)
 
     def solve(
         self,
@@ -197,32 +192,27 @@ class SupportRidge:
 class _AllRows:
     """Systems of labels of which every row is known: all of them inside one XᵀX."""
 
-    def __init__(
-        self, rows: RowsBothWays, labels: sp.csr_matrix, weights: np.ndarray, kept: int, n_threads: int
-    ) -> None:
-        n_features = len(rows.feature_indptr) - 1
-        self.rows, self.weights, self.n_threads = rows, weights, n_threads
+    def __init__(self, X: SupportFeatures, labels: sp.csr_matrix, weights: np.ndarray, n_threads: int) -> None:
+        self.X, self.weights, self.n_threads = X, weights, n_threads
         self.positives = canonical_csr(labels.T)
-        self.diagonal = np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features)
-        self.column_sums = np.bincount(rows.indices, weights=rows.data, minlength=n_features)
-        self.block = gram_of_last(rows, kept, n_threads=n_threads)
 
     def solver(
         self, U: np.ndarray, V: np.ndarray, shift: np.ndarray, reg: float, support: int, given: Supports
     ) -> _Solver:
-        gram_factors = _gram_times(self.rows, U, self.n_threads)
+        X, positives = self.X, self.positives
+        gram_factors = X.gram_times(U, n_threads=self.n_threads)
 
         def solve(counts: np.ndarray, gains: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             return solve_supports(
-                self.rows, self.block, self.diagonal, self.positives.indptr, self.positives.indices, gram_factors, U, V,
-                shift, self.column_sums, self.weights, reg, support, given, counts, gains, start, stop,
+                X.rows, X.block, X.diagonal, positives.indptr, positives.indices, gram_factors, U, V, shift,
+                X.column_sums, self.weights, reg, support, given, counts, gains, start, stop,
             )  # fmt: skip
 
         return solve
 
     def label_chunks(self, support: int) -> list[tuple[int, int]]:
         """Labels in chunks of about equal work, guessed from the sizes of their systems."""
-        candidates = _stored_entries(self.rows, self.positives)
+        candidates = _stored_entries(self.X.rows, self.positives)
         work = candidates + np.minimum(candidates, support) ** 2
         return work_chunks(np.concatenate([[0], np.cumsum(work)]))
 
@@ -231,10 +221,10 @@ class _KnownRows:
     """Systems of labels with known rows of their own."""
 
     def __init__(
-        self, rows: RowsBothWays, labels: sp.csr_matrix, observed: sp.csr_matrix, weights: np.ndarray, n_threads: int
+        self, X: SupportFeatures, labels: sp.csr_matrix, observed: sp.csr_matrix, weights: np.ndarray, n_threads: int
     ) -> None:
-        self.rows, self.n_threads = rows, n_threads
-        known = canonical_csr(observed.T).astype(rows.data.dtype)
+        self.X, self.n_threads = X, n_threads
+        known = canonical_csr(observed.T).astype(X.rows.data.dtype)
         self.positives = canonical_csr(labels.multiply(observed).T).astype(known.dtype)
         # 1 on the mask, 2 on the positives in it: a sum of ones never loses an entry to scipy's pruning of zeros.
         self.targets = sp.csr_matrix(known + self.positives).data - 1
@@ -245,9 +235,8 @@ class _KnownRows:
     def solver(
         self, U: np.ndarray, V: np.ndarray, shift: np.ndarray, reg: float, support: int, given: Supports
     ) -> _Solver:
-        rows = self.rows
-        X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(len(rows.indptr) - 1, len(U)))
-        embedded = csr_times_dense(X, U, n_threads=self.n_threads)
+        rows = self.X.rows
+        embedded = csr_times_dense(self.X.matrix(), U, n_threads=self.n_threads)
         residuals = self.targets - sampled_product(self.weights, V, embedded, n_threads=self.n_threads)
         residuals -= np.repeat(shift, np.diff(self.weights.indptr)).astype(residuals.dtype)
 
@@ -261,8 +250,8 @@ class _KnownRows:
 
     def label_chunks(self, support: int) -> list[tuple[int, int]]:
         """Labels in chunks of about equal work: the entries of their known rows, and their systems."""
-        candidates = _stored_entries(self.rows, self.positives)
-        work = _stored_entries(self.rows, self.weights) + np.minimum(candidates, support) ** 2
+        candidates = _stored_entries(self.X.rows, self.positives)
+        work = _stored_entries(self.X.rows, self.weights) + np.minimum(candidates, support) ** 2
         return work_chunks(np.concatenate([[0], np.cumsum(work)]))
 
 
@@ -327,53 +316,6 @@ def _check_per_label(values: Any, name: str, n_labels: int, *, default: float) -
     if not np.isfinite(array).all():
         raise InvalidInputError(f"{name} contains NaN or infinity.")
     return np.ascontiguousarray(array)
-
-
-def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
-    """The ids of the features from the rarest to the most frequent, and X with its features in that order."""
-    if X.nnz and not X.data.all():
-        X = X.copy()
-        X.eliminate_zeros()
-    order = np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
-    rank = np.empty(len(order), dtype=X.indices.dtype)
-    rank[order] = np.arange(len(order), dtype=X.indices.dtype)
-    rows = sp.csr_matrix((X.data.copy(), rank[X.indices], X.indptr), shape=X.shape)
-    rows.sort_indices()
-    # Transposing the storage positions in place of the values tells where in its row each occurrence stands.
-    positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
-    by_feature = sp.csr_matrix(positions.T)
-    return order, RowsBothWays(
-        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data
-    )
-
-
-def _features_kept(rows: RowsBothWays, support: int, memory_limit: float, n_threads: int) -> int:
-    """t: how many of the most frequent features have their part of XᵀX stored."""
-    walks = walk_lengths(rows)
-    side = min(support, len(walks))
-    left = memory_limit - n_threads * (16 * side**2 + 48 * len(walks))
-    if left < 0:
-        raise InvalidInputError(
-            f"memory_limit is {memory_limit / 2**20:,.1f} MiB, but systems of {side:,} features on {n_threads} "
-            f"thread(s) need {(memory_limit - left) / 2**20:,.1f} MiB; raise it, or lower support or n_threads."
-        )
-    worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
-    return min(worth_it, int(np.sqrt(left / rows.data.dtype.itemsize)))
-
-
-def _gram_times(rows: RowsBothWays, U: np.ndarray, n_threads: int) -> np.ndarray:
-    """XᵀXU (d×k) in the type of U."""
-    shape = (len(rows.indptr) - 1, len(rows.feature_indptr) - 1)
-    X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape)
-    transpose = sp.csr_matrix(
-        (rows.data[rows.feature_positions], rows.feature_rows, rows.feature_indptr), shape=shape[::-1]
-    )
-    out = np.empty_like(U)
-    for first in range(0, U.shape[1], _FACTOR_COLUMNS):
-        columns = slice(first, first + _FACTOR_COLUMNS)
-        embedded = csr_times_dense(X, U[:, columns], n_threads=n_threads)
-        out[:, columns] = csr_times_dense(transpose, embedded, n_threads=n_threads)
-    return out
 
 
 def _stored_entries(rows: RowsBothWays, rows_of_labels: sp.csr_matrix) -> np.ndarray:
