@@ -20,6 +20,9 @@ __all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
 # Arrays above this size reach the processes as memory maps, one on disk for all of them.
 _MAPPED_BYTES = 1 << 20
 
+# H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
+_SUPPORT_SHARE = 4
+
 
 @dataclass(frozen=True)
 class Part:
@@ -75,7 +78,9 @@ def _learn(
         objectives.append(objective)
         return False
 
-    part_settings = replace(settings, rank=min(settings.rank, len(ids)))
+    part_settings = replace(
+        settings, rank=min(settings.rank, len(ids)), support=max(1, settings.support // _SUPPORT_SHARE)
+    )
     with single_threaded_blas(), on_this_thread():
         learnt = alternate(X, prepared, labels, part_settings, seed, keep)
     # The embedding is made again where it is needed, and the sparse part is solved again for all labels together.
