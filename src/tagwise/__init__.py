@@ -10,18 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["LEML", "BinaryRelevance", "__version__", "baselines", "data", "exceptions", "load", "metrics"]
+__all__ = [
+    "LEML",
+    "MSE",
+    "REML",
+    "BinaryRelevance",
+    "__version__",
+    "baselines",
+    "data",
+    "exceptions",
+    "label_frequencies",
+    "load",
+    "low_rank_plus_sparse",
+    "metrics",
+]
 
 if TYPE_CHECKING:
     from tagwise import baselines, data, exceptions, metrics
     from tagwise.models.binary_relevance import BinaryRelevance
     from tagwise.models.leml import LEML
     from tagwise.models.loading import load
+    from tagwise.models.mse import MSE
+    from tagwise.models.reml import REML
+    from tagwise.solvers.low_rank_plus_sparse import label_frequencies, low_rank_plus_sparse
 
 _HOME_OF = {
     "BinaryRelevance": "tagwise.models.binary_relevance",
     "LEML": "tagwise.models.leml",
+    "REML": "tagwise.models.reml",
+    "MSE": "tagwise.models.mse",
+    "label_frequencies": "tagwise.solvers.low_rank_plus_sparse",
     "load": "tagwise.models.loading",
+    "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }
 _SUBPACKAGES = {"baselines", "data", "exceptions", "metrics"}
 

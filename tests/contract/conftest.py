@@ -7,7 +7,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise import LEML, BinaryRelevance
+from tagwise import LEML, MSE, REML, BinaryRelevance
+from tagwise.baselines import (
+    CPLST,
+    KNN,
+    LPSR,
+    MDDM,
+    MLCSSP,
+    MLKNN,
+    PLST,
+    SLEEC,
+    WSABIE,
+    BayesianCS,
+    CompressedSensing,
+    FastXML,
+)
 from tagwise.exceptions import ConvergenceWarning
 
 # What the tests change in any model, though not every model has it.
@@ -28,13 +42,38 @@ def short(model_class, **defaults):
 
 
 MODELS = {
+    "MSE": short(MSE, subspace_rank=2, max_iter=4, memory_limit=2**21),
+    "MSE-svd": short(MSE, subspace_rank=2, max_iter=4, decomposition="svd", memory_limit=2**21),
     "LEML": short(LEML, rank=3, max_iter=4),
     "LEML-logistic": short(LEML, rank=3, max_iter=4, loss="logistic", reg=0.1),
     "LEML-squared_hinge": short(LEML, rank=3, max_iter=4, loss="squared_hinge", reg=0.1),
     "LEML-rbf": short(LEML, rank=3, max_iter=4, kernel="rbf", gamma=1.0, memory_limit=2**21),
+    "REML": short(REML, rank=3, max_iter=4),
+    "REML-support": short(REML, rank=3, max_iter=4, sparse_part="support", support=5),
+    "REML-admm": short(
+        REML, rank=3, max_iter=4, sparse_part="admm", sparsity=0.5, positive_weight=2.0, memory_limit=2**23
+    ),
+    "REML-parts": short(REML, rank=3, max_iter=4, sparse_part="support", support=5, partitions=2),
     "BinaryRelevance": short(BinaryRelevance),
     "BinaryRelevance-cg": short(BinaryRelevance, solver="cg", tol=1e-8),
     "BinaryRelevance-logistic": short(BinaryRelevance, loss="logistic", reg=0.1, tol=1e-6, max_iter=20),
+    "BinaryRelevance-hinge": short(BinaryRelevance, loss="hinge", reg=0.1, tol=1e-7, max_iter=500),
+    "WSABIE": short(WSABIE, rank=3, learning_rate=0.3, max_iter=20),
+    "KNN": short(KNN, n_neighbors=7),
+    "MLKNN": short(MLKNN, n_neighbors=5),
+    "MDDM": short(MDDM, n_neighbors=5),
+    "SLEEC": short(SLEEC, rank=3, n_learners=2, n_clusters=3, label_neighbors=10, n_neighbors=5),
+    "SLEEC-sparse": short(SLEEC, rank=3, n_learners=2, n_clusters=2, label_neighbors=10, n_neighbors=5, sparsity=0.01),
+    "PLST": short(PLST, rank=3, reg=0.1),
+    "CPLST": short(CPLST, rank=3, reg=0.1),
+    "CPLST-subspace": short(CPLST, rank=3, reg=0.1, solver="subspace", max_iter=4),
+    "MLCSSP": short(MLCSSP, rank=4, reg=0.1),
+    "CompressedSensing": short(CompressedSensing, n_measurements=20, sparsity=4, reg=0.1),
+    "CompressedSensing-cosamp": short(CompressedSensing, n_measurements=20, sparsity=4, recovery="cosamp", reg=0.1),
+    "BayesianCS": short(BayesianCS, n_measurements=20, reg=0.1, max_iter=4),
+    "FastXML": short(FastXML, n_trees=12, cost=10.0),
+    "LPSR": short(LPSR, n_partitions=4, labels_per_partition=5),
+    "LPSR-wsabie": short(LPSR, base="wsabie", rank=50, n_partitions=3),
 }
 
 

@@ -3,7 +3,21 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tagwise import LEML, BinaryRelevance
+from tagwise import LEML, MSE, REML, BinaryRelevance
+from tagwise.baselines import (
+    CPLST,
+    KNN,
+    LPSR,
+    MDDM,
+    MLCSSP,
+    MLKNN,
+    PLST,
+    SLEEC,
+    WSABIE,
+    BayesianCS,
+    CompressedSensing,
+    FastXML,
+)
 
 NOT_FOR_MULTI_LABEL = {
     "check_classifiers_train": "asks for one-dimensional predictions; labels are a matrix",
@@ -16,7 +30,26 @@ NOT_FOR_MULTI_LABEL = {
 
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
 @parametrize_with_checks(
-    [LEML(rank=2), BinaryRelevance()], expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL
+    [
+        LEML(rank=2),
+        REML(rank=2),
+        BinaryRelevance(),
+        BinaryRelevance(loss="hinge"),
+        FastXML(n_trees=2),
+        LPSR(n_partitions=3),
+        WSABIE(rank=2, max_iter=3),
+        PLST(rank=2),
+        CPLST(rank=2),
+        MLCSSP(rank=2),
+        CompressedSensing(),
+        BayesianCS(),
+        MSE(),
+        KNN(),
+        MDDM(),
+        MLKNN(),
+        SLEEC(rank=2, n_learners=1),
+    ],
+    expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL,
 )
 def test_scikit_learn(estimator, check):
     check(estimator)

@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
 
 import tagwise
 from tagwise import BinaryRelevance
@@ -125,6 +126,63 @@ def test_propensity_weights_are_the_inverse_propensities():
     np.testing.assert_array_equal(named.coef_, given.coef_)
 
 
+# ---------------------------------------------------------------------------- support vector machines
+
+
+def svm_objective(X, y, z, b, reg, omega=1.0):
+    return np.sum(omega * np.maximum(0, 1 - y * (X @ z + b))) + reg / 2 * (z @ z + b * b)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("storage", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+def test_hinge_is_scikit_learns_linear_svm_on_the_known_rows(fit_intercept, masked, storage):
+    X, Y, mask = data()
+    weight = np.linspace(0.5, 4, L)
+    parameters = {"tol": 1e-7, "max_iter": 50_000, "normalize": False, "reg": 0.5, "fit_intercept": fit_intercept}
+    model = BinaryRelevance(loss="hinge", positive_weight=weight, **parameters)
+    model.fit(storage(X), Y, mask if masked else None)
+    total = 0.0
+    for j in range(L):
+        rows = mask[:, j] > 0 if masked else np.ones(N, dtype=bool)
+        known, y = X[rows], np.where(Y.toarray()[rows, j] > 0, 1, -1)
+        omega = np.where(y > 0, weight[j], 1.0)
+        peer = LinearSVC(loss="hinge", C=2, fit_intercept=fit_intercept, tol=1e-9, max_iter=10**6, random_state=0)
+        peer.fit(known, y, sample_weight=omega)
+        b = peer.intercept_[0] if fit_intercept else 0.0
+        best = svm_objective(known, y, peer.coef_[0], b, 0.5, omega)
+        ours = svm_objective(known, y, model.coef_[:, j], model.intercept_[j], 0.5, omega)
+        assert ours == pytest.approx(best, rel=1e-5)
+        total += ours
+    assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_hinge_does_not_depend_on_batches_or_threads(monkeypatch, size):
+    X, Y, mask = data()
+    whole = BinaryRelevance(loss="hinge").fit(X, Y, mask)
+    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
+    parts = BinaryRelevance(loss="hinge", n_jobs=3).fit(X, Y, mask)
+    assert parts.n_iter_ > whole.n_iter_ == 1
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    np.testing.assert_array_equal(parts.intercept_, whole.intercept_)
+
+
+def test_hinge_gives_labels_that_never_change_a_constant_score():
+    X, Y, _ = data()
+    dense = Y.toarray()
+    dense[:, 0], dense[:, 1] = 0, 1
+    model = BinaryRelevance(loss="hinge").fit(X, dense)
+    assert not model.coef_[:, :2].any()
+    assert (model.intercept_[0], model.intercept_[1]) == (-1, 1)
+
+
+def test_hinge_stopping_short_warns():
+    X, Y, _ = data()
+    with pytest.warns(ConvergenceWarning, match="1 of 1 batches of labels stopped after max_iter=2"):
+        BinaryRelevance(loss="hinge", max_iter=2, tol=1e-8).fit(X, Y)
+
+
 def test_rows_are_scaled_to_unit_length():
     X, Y, _ = data()
     scaled = sp.csr_matrix(sp.diags(np.random.default_rng(2).uniform(0.1, 9, N)) @ X)
@@ -217,7 +275,7 @@ def test_bit_identical_for_every_number_of_threads_and_float32(loss):
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
-        ({"loss": "hinge"}, InvalidInputError, "loss must be one of"),
+        ({"loss": "cubed"}, InvalidInputError, "loss must be one of"),
         ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
         ({"reg": "one"}, InvalidTypeError, "reg must be a number"),
         ({"max_iter": 0}, InvalidInputError, "max_iter must be at least 1"),
@@ -228,6 +286,7 @@ def test_bit_identical_for_every_number_of_threads_and_float32(loss):
         ({"tol": 0}, InvalidInputError, "tol must be finite above 0"),
         ({"memory_limit": 0}, InvalidInputError, "memory_limit"),
         ({"solver": "direct", "loss": "logistic"}, InvalidInputError, 'solver="direct" is for loss="squared"'),
+        ({"solver": "direct", "loss": "hinge"}, InvalidInputError, 'solver="direct" is for loss="squared"'),
         ({"solver": "direct", "positive_weight": 2.0}, InvalidInputError, 'solver="direct" is for'),
     ],
     ids=str,
@@ -289,6 +348,14 @@ def test_bibtex(data_folder, solver):
     result = report("bibtex", solver=solver)
     assert result["P@1"] >= 0.645
     assert result["P@3"] >= 0.395
+
+
+def test_bibtex_with_support_vector_machines(data_folder):
+    """Published for one linear SVM a label: 62.6."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = report("bibtex", loss="hinge")
+    assert result["P@1"] >= 0.63
 
 
 @pytest.mark.parametrize(("loss", "reg", "floor"), [("squared", 1.0, 0.565), ("squared_hinge", 1.0, 0.55)])

@@ -5,12 +5,50 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["BinaryRelevance"]
+__all__ = [
+    "CPLST",
+    "KNN",
+    "LPSR",
+    "MDDM",
+    "MLCSSP",
+    "MLKNN",
+    "PLST",
+    "SLEEC",
+    "WSABIE",
+    "BayesianCS",
+    "BinaryRelevance",
+    "CompressedSensing",
+    "FastXML",
+]
 
 if TYPE_CHECKING:
+    from tagwise.baselines.bayesian_cs import BayesianCS
+    from tagwise.baselines.compressed_sensing import CompressedSensing
+    from tagwise.baselines.cplst import CPLST
+    from tagwise.baselines.fastxml import FastXML
+    from tagwise.baselines.knn import KNN
+    from tagwise.baselines.lpsr import LPSR
+    from tagwise.baselines.mddm import MDDM
+    from tagwise.baselines.ml_cssp import MLCSSP
+    from tagwise.baselines.ml_knn import MLKNN
+    from tagwise.baselines.plst import PLST
+    from tagwise.baselines.sleec import SLEEC
+    from tagwise.baselines.wsabie import WSABIE
     from tagwise.models.binary_relevance import BinaryRelevance
 
 _HOME_OF = {
+    "LPSR": "tagwise.baselines.lpsr",
+    "FastXML": "tagwise.baselines.fastxml",
+    "BayesianCS": "tagwise.baselines.bayesian_cs",
+    "CompressedSensing": "tagwise.baselines.compressed_sensing",
+    "CPLST": "tagwise.baselines.cplst",
+    "MLCSSP": "tagwise.baselines.ml_cssp",
+    "PLST": "tagwise.baselines.plst",
+    "KNN": "tagwise.baselines.knn",
+    "MDDM": "tagwise.baselines.mddm",
+    "MLKNN": "tagwise.baselines.ml_knn",
+    "SLEEC": "tagwise.baselines.sleec",
+    "WSABIE": "tagwise.baselines.wsabie",
     "BinaryRelevance": "tagwise.models.binary_relevance",
 }
 

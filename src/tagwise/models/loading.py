@@ -16,8 +16,22 @@ from tagwise.persistence import ModelRecord, read_model
 __all__ = ["MODEL_CLASSES", "load"]
 
 MODEL_CLASSES = {
+    "LPSR": "tagwise.baselines.lpsr",
+    "FastXML": "tagwise.baselines.fastxml",
+    "BayesianCS": "tagwise.baselines.bayesian_cs",
+    "CompressedSensing": "tagwise.baselines.compressed_sensing",
+    "CPLST": "tagwise.baselines.cplst",
+    "MLCSSP": "tagwise.baselines.ml_cssp",
+    "PLST": "tagwise.baselines.plst",
+    "KNN": "tagwise.baselines.knn",
+    "MDDM": "tagwise.baselines.mddm",
+    "MLKNN": "tagwise.baselines.ml_knn",
+    "SLEEC": "tagwise.baselines.sleec",
+    "WSABIE": "tagwise.baselines.wsabie",
     "BinaryRelevance": "tagwise.models.binary_relevance",
     "LEML": "tagwise.models.leml",
+    "REML": "tagwise.models.reml",
+    "MSE": "tagwise.models.mse",
 }
 """Class name in a manifest → the module that holds it. Adding a model means adding a line."""
 

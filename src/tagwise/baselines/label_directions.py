@@ -1,0 +1,63 @@
+"""Principal directions of a sparse label matrix: its leading right singular vectors, columns centred, never formed."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+import scipy.sparse.linalg
+
+from tagwise.parallel import single_threaded_blas
+
+__all__ = ["label_rates", "principal_label_directions", "times_centred", "transposed_times_centred"]
+
+# Up to here the Gram matrix of all labels (32 MB) is decomposed; Lanczos beyond.
+_LARGEST_DENSE = 2000
+
+
+def label_rates(Y: sp.csr_matrix) -> np.ndarray:
+    """ȳ: the share of rows that have each label (L), float64."""
+    return np.bincount(Y.indices, minlength=Y.shape[1]) / Y.shape[0]
+
+
+def times_centred(Y: sp.csr_matrix, rates: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(Y − 1ȳᵀ) @ right: n×k, with Y of float64."""
+    return np.asarray(Y @ right) - rates @ right
+
+
+def transposed_times_centred(Y: sp.csr_matrix, rates: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """(Y − 1ȳᵀ)ᵀ @ left: L×k, with Y of float64."""
+    return np.asarray(Y.T @ left) - np.outer(rates, left.sum(axis=0))
+
+
+def principal_label_directions(Y: sp.csr_matrix, rank: int, rng: np.random.Generator) -> np.ndarray:
+    """The first ``rank`` right singular vectors of Y − 1ȳᵀ, as orthonormal columns (L×rank), largest first.
+
+    Labels that all rows or no rows have are constant, so their coordinates are 0, and the vectors are found among the
+    others; where there are fewer of these than ``rank``, there are fewer columns (one of zeros where there are none).
+
+    Time O(nnz(Y)·L + L³) up to 2,000 labels; beyond, Lanczos with O(nnz(Y) + L·rank) a step and memory O(L·rank).
+    """
+    rates = label_rates(Y)
+    varying = np.flatnonzero((rates > 0) & (rates < 1))
+    rank = min(rank, len(varying))
+    directions = np.zeros((Y.shape[1], max(rank, 1)))
+    if rank == 0:
+        return directions
+    kept = sp.csr_matrix(Y[:, varying], dtype=np.float64)
+    mean, n_rows, size = rates[varying], Y.shape[0], len(varying)
+    with single_threaded_blas():
+        if size <= max(_LARGEST_DENSE, 2 * rank):
+            gram = (kept.T @ kept).toarray() - n_rows * np.outer(mean, mean)
+            vectors = scipy.linalg.eigh(gram, subset_by_index=(size - rank, size - 1))[1]
+        else:
+            transpose = sp.csr_matrix(kept.T)
+            operator = scipy.sparse.linalg.LinearOperator(
+                (size, size),
+                dtype=np.float64,
+                matvec=lambda v: transpose @ (kept @ v.ravel()) - n_rows * mean * float(mean @ v.ravel()),
+            )
+            values, vectors = scipy.sparse.linalg.eigsh(operator, k=rank, v0=rng.standard_normal(size))
+            vectors = vectors[:, np.argsort(values, kind="stable")]
+    directions[varying] = vectors[:, ::-1]
+    return directions

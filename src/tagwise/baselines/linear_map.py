@@ -1,0 +1,126 @@
+"""Ridge regression from the features to any number of dense targets: what every label-space compression learns."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import ConvergenceWarning
+from tagwise.kernels import csr_times_dense, rows_times, two_way
+from tagwise.parallel import even_chunks
+from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.inner import per_column
+from tagwise.solvers.ridge import RidgeFactor
+
+__all__ = ["LARGEST_DIRECT", "LinearMap", "MappedTargets"]
+
+# Up to here the m³/3 of a factorisation, m = min(n, d), is a matter of seconds; conjugate gradients win beyond.
+LARGEST_DIRECT = 4000
+# Targets solved together: products with X gain nothing beyond, and an n×B array stays small.
+_BATCH = 128
+_MAX_ITER = 1000
+
+
+@dataclass(frozen=True)
+class MappedTargets:
+    """Coefficients W (d×k), intercepts c (k), and the objective summed over all targets; float64."""
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    value: float
+
+
+class LinearMap:
+    r"""Minimises ½‖T − XW − 1cᵀ‖² + ½λ‖W‖² for any targets T (n×k), with one preparation of X.
+
+    Parameters
+    ----------
+    X : CSR or array (n, d)
+        Rows as the model sees them (scaled to unit length already, where they are to be).
+    reg : float
+        λ > 0.
+    n_threads : int
+    tol : float
+        Relative residual of conjugate gradients, where they are used.
+
+    Notes
+    -----
+    Everything in float64. With m = min(n, d) ≤ 4,000 exactly, by :class:`tagwise.solvers.ridge.RidgeFactor`: O(nnz(X)·m
+    + m³/3) once and O(m²·k). Otherwise by conjugate gradients in the variables D⁻¹W, D = diag(X_cᵀX_c + λI)^{-1/2},
+    with X_c the centred rows (never formed): O(nnz(X)·k) a step, memory a few arrays of n×B and d×B, B ≤ 128.
+    """
+
+    def __init__(self, X: sp.csr_matrix | np.ndarray, reg: float, *, n_threads: int = 1, tol: float = 1e-6) -> None:
+        self.n_rows, self.n_features = X.shape
+        self.reg, self.tol = reg, tol
+        self._rows, self._threads = X, n_threads
+        self._factor: RidgeFactor | None = None
+        if min(X.shape) <= LARGEST_DIRECT:
+            self._factor = RidgeFactor(X, reg, fit_intercept=True, n_threads=n_threads)
+            return
+        if isinstance(X, np.ndarray):
+            self._rows = X = X.astype(np.float64)
+            total, squares = X.sum(axis=0), np.einsum("ij,ij->j", X, X)
+        else:
+            values = X.data.astype(np.float64)
+            total = np.bincount(X.indices, weights=values, minlength=self.n_features)
+            squares = np.bincount(X.indices, weights=values * values, minlength=self.n_features)
+        self._X = two_way(X, n_threads=n_threads)
+        self._mean = total / self.n_rows
+        centred_squares = np.maximum(squares - self.n_rows * self._mean**2, 0)
+        self._scale = (1 / np.sqrt(centred_squares + reg))[:, None]
+
+    def fit(self, targets: np.ndarray) -> MappedTargets:
+        """For the targets T (n×k)."""
+        batches = even_chunks(targets.shape[1], _BATCH)
+        solve = self._iterative if self._factor is None else self._direct
+        parts = [solve(np.ascontiguousarray(targets[:, start:stop], dtype=np.float64)) for start, stop in batches]
+        return MappedTargets(
+            np.concatenate([part.coefficients for part in parts], axis=1),
+            np.concatenate([part.intercept for part in parts]),
+            sum(part.value for part in parts),
+        )
+
+    def predict(self, mapped: MappedTargets) -> np.ndarray:
+        """XW + 1cᵀ (n×k) of the rows that the map was made with."""
+        if isinstance(self._rows, np.ndarray):
+            product = rows_times(
+                self._rows.astype(np.float64, copy=False), mapped.coefficients, n_threads=self._threads
+            )
+        else:
+            product = csr_times_dense(self._rows, mapped.coefficients, n_threads=self._threads)
+        product += mapped.intercept
+        return product
+
+    def _direct(self, targets: np.ndarray) -> MappedTargets:
+        assert self._factor is not None
+        solved = self._factor.solve(sp.csr_matrix(targets.T))
+        return MappedTargets(solved.coefficients, solved.intercept, float(solved.value.sum()))
+
+    def _iterative(self, targets: np.ndarray) -> MappedTargets:
+        means = targets.mean(axis=0)
+        centred = targets - means
+        # Centring T makes centring X needless here, and below X_cᵀ(X_c B) = Xᵀ(X_c B): the columns of X_c B sum to 0.
+        right = self._scale * self._X.transposed_times(centred)
+
+        def system(V: np.ndarray) -> np.ndarray:
+            W = self._scale * V
+            scores = self._X.times(W)
+            scores -= self._mean @ W
+            return self._scale * (self._X.transposed_times(scores) + self.reg * W)
+
+        result = conjugate_gradient(system, right, tol=self.tol, max_iter=_MAX_ITER, inner=per_column)
+        if result.status == "max_iter":
+            warnings.warn(
+                f"the ridge regression stopped after {_MAX_ITER} steps of conjugate gradients with a relative residual "
+                f"of {result.relative_residual:.2g}, above {self.tol:g}; raise reg.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        W = self._scale * result.solution
+        # Of every iterate s of conjugate gradients from 0: ⟨s, As⟩ = ⟨right, s⟩, so the objective needs no residual.
+        value = 0.5 * float(np.sum(centred**2)) - 0.5 * float(np.sum(right * result.solution))
+        return MappedTargets(W, means - self._mean @ W, value)

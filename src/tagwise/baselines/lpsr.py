@@ -1,0 +1,278 @@
+"""LPSR: only the labels of a row's part of the feature space are scored."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.baselines.label_pairs import listed_pairs
+from tagwise.baselines.neighbour_labels import NeighbourModel
+from tagwise.baselines.parameters import check_random_state
+from tagwise.baselines.partition_labels import choose_labels
+from tagwise.baselines.wsabie import WSABIE
+from tagwise.kernels import csr_times_dense, sampled_product
+from tagwise.kernels.shortlist import shortlist_scores
+from tagwise.models.binary_relevance import BinaryRelevance
+from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.models.progress import FitProgress
+from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.randomness import random_generator
+from tagwise.solvers.spherical_k_means import spherical_k_means
+from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
+
+__all__ = ["LPSR"]
+
+_BASES = ("squared", "squared_hinge", "hinge", "logistic", "wsabie")
+# How far down the base scorer's ranking of a training row labels are looked at, and how many places count.
+_RANKED = 100
+_PLACES = 5
+# Rows ranked at a time: some megabytes of labels and scores.
+_ROWS_RANKED = 2048
+_KMEANS_ROUNDS = 30
+# Rows that the base scorer gets wrong hardly shape the parts, yet belong to one.
+_LEAST_WEIGHT = 0.1
+
+
+class LPSR(NeighbourModel):
+    r"""Label partitioning for sublinear ranking: a base scorer that is asked for a few labels of each row only.
+
+    The feature space is cut into P parts around centres c_p. Each part has a set of at most C labels; a row is scored
+    by the base scorer on the labels of the parts that it is nearest to, and all other labels rank last. The labels of a
+    part maximise a relaxed precision in the first places of its training rows
+    (:func:`tagwise.baselines.partition_labels.relaxed_precision`).
+
+    Parameters
+    ----------
+    base : {"squared", "squared_hinge", "hinge", "logistic", "wsabie"}
+        The base scorer: :class:`tagwise.BinaryRelevance` with that loss, or :class:`tagwise.baselines.WSABIE`, whose
+        factors are small where features and labels are many.
+    n_partitions : int
+        P, at most the number of rows.
+    labels_per_partition : int
+        C.
+    n_visited : int
+        The nearest parts whose labels a row is scored on.
+    reg : float
+        λ of the base scorer (all but "wsabie").
+    rank : int
+        Of the base scorer "wsabie".
+    normalize : bool
+        Scale rows of X to unit length, at fit and at prediction.
+    n_jobs : int or None
+        Threads, as in joblib. The result is bit-identical for every number.
+    random_state : int, Generator, RandomState or None
+        Seeds the centres and "wsabie".
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    centres_ : array (P, d)
+    partition_labels_ : CSR (P, L) of ones
+    intercept_ : array (L,)
+        Of the base scorer; with it either ``coef_`` (d, L), or ``feature_factors_`` (d, k) and ``label_factors_``
+        (L, k).
+    objective_ : array (1,)
+        The mean relaxed precision that the chosen labels miss, over the training rows.
+
+    Notes
+    -----
+    Steps: fit the base scorer; rank the labels of the training rows by it; cluster the rows by weighted spherical
+    k-means, each row with its precision under the base scorer as weight; choose the labels of each part. A label that
+    is in no visited part has the score −10³⁰. Beside the base scorer, training costs O(nnz(X)·P) a round of k-means
+    and O(n·T), T = 100; a prediction costs O(nnz(x)·(P + C)) for a row, whatever the number of labels. Memory is that
+    of the base scorer (d·L numbers unless "wsabie"; BinaryRelevance refuses what exceeds 4 GiB) and P·d numbers.
+
+    What differs from the publication: parts are flat clusters by direction, not a hierarchy; rankings are cut after T
+    labels; the assignment problem is solved by rounding linearised steps from the most frequent labels on, not by
+    stochastic gradients; every true label of a row weighs the same.
+
+    References
+    ----------
+    Weston, Makadia, Yee, "Label partitioning for sublinear ranking", ICML 2013.
+
+    Examples
+    --------
+    >>> from tagwise.baselines import LPSR
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = LPSR(n_partitions=10).fit(data.X_train, data.Y_train)
+    >>> model.predict_topk(data.X_test, k=3)[0].shape == (data.X_test.shape[0], 3)
+    True
+    """
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("centres_", "partition_labels_", "intercept_")
+    _learns_from_mask = False
+
+    centres_: np.ndarray
+    partition_labels_: sp.csr_matrix
+    intercept_: np.ndarray
+
+    def __init__(
+        self,
+        base: str = "squared",
+        n_partitions: int = 100,
+        labels_per_partition: int = 100,
+        n_visited: int = 3,
+        reg: float = 1.0,
+        rank: int = 100,
+        normalize: bool = True,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.base = base
+        self.n_partitions = n_partitions
+        self.labels_per_partition = labels_per_partition
+        self.n_visited = n_visited
+        self.reg = reg
+        self.rank = rank
+        self.normalize = normalize
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        check_choice(self.base, "base", _BASES)
+        check_integer(self.n_partitions, "n_partitions", minimum=1)
+        check_integer(self.labels_per_partition, "labels_per_partition", minimum=1)
+        check_integer(self.n_visited, "n_visited", minimum=1)
+        check_real(self.reg, "reg", minimum=0, open_minimum=True)
+        check_integer(self.rank, "rank", minimum=1)
+        check_random_state(self.random_state)
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        rng = random_generator(self.random_state)
+        scorer = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
+        self._keep_base(scorer)
+        ranked, relevant = self._rank(scorer, X, Y)
+        rows = self._prepared(X)
+        assignment = self._partition(rows, self._row_weights(relevant, Y), rng)
+        value = self._assign(ranked, relevant, assignment, Y.shape[1], X.dtype)
+        n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
+        progress.step(1 - value / n_labelled)
+
+    def _base_scorer(self, seed: int) -> BinaryRelevance | WSABIE:
+        shared: dict[str, Any] = {"normalize": self.normalize, "n_jobs": self.n_jobs}
+        if self.base == "wsabie":
+            return WSABIE(rank=self.rank, random_state=seed, **shared)
+        return BinaryRelevance(loss=self.base, reg=self.reg, **shared)
+
+    def _keep_base(self, scorer: BinaryRelevance | WSABIE) -> None:
+        for name in self._base_arrays():
+            setattr(self, name, getattr(scorer, name))
+
+    def _base_arrays(self) -> tuple[str, ...]:
+        own = ("feature_factors_", "label_factors_") if self.base == "wsabie" else ("coef_",)
+        return (*own, "intercept_")
+
+    @staticmethod
+    def _rank(
+        scorer: BinaryRelevance | WSABIE, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best labels of the training rows by the base scorer, and whether the rows have them."""
+        count = min(_RANKED, Y.shape[1])
+        ranked = np.empty((X.shape[0], count), dtype=np.int32)
+        relevant = np.empty((X.shape[0], count), dtype=bool)
+        for start, stop in even_chunks(X.shape[0], _ROWS_RANKED):
+            labels, _ = scorer.predict_topk(X[start:stop], count)
+            ranked[start:stop], relevant[start:stop] = labels, listed_pairs(Y[start:stop], labels)
+        return ranked, relevant
+
+    @staticmethod
+    def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:
+        """The precision of each row in as many places as it has labels, at most k."""
+        sizes = np.minimum(np.diff(Y.indptr), _PLACES)
+        counted = relevant[:, :_PLACES] & (np.arange(relevant[:, :_PLACES].shape[1]) < sizes[:, None])
+        return np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT)
+
+    def _partition(self, rows: sp.csr_matrix | np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Set the centres; returns the part of each row."""
+        # Scaled rows have the same nearest centres, and pull them with their weights.
+        weighted = sp.csr_matrix(sp.diags(weights.astype(rows.dtype)) @ canonical_csr(rows))
+        clusters = spherical_k_means(
+            weighted,
+            min(self.n_partitions, rows.shape[0]),
+            rng=rng,
+            max_iter=_KMEANS_ROUNDS,
+            n_threads=thread_count(self.n_jobs),
+        )
+        self.centres_ = clusters.centres.astype(rows.dtype)
+        return clusters.assignment
+
+    def _assign(
+        self, ranked: np.ndarray, relevant: np.ndarray, assignment: np.ndarray, n_labels: int, dtype: np.dtype
+    ) -> float:
+        """Set the labels of each part; returns the sum of their objectives."""
+        n_parts = len(self.centres_)
+        order = np.argsort(assignment, kind="stable")
+        borders = np.searchsorted(assignment[order], np.arange(n_parts + 1))
+
+        def part(first: int, _: int) -> tuple[np.ndarray, float]:
+            members = order[borders[first] : borders[first + 1]]
+            return choose_labels(
+                ranked[members], relevant[members], n_labels, most=self.labels_per_partition, places=_PLACES
+            )
+
+        chosen = run_chunks(part, [(first, first + 1) for first in range(n_parts)], thread_count(self.n_jobs))
+        indptr = np.cumsum([0, *(len(names) for names, _ in chosen)])
+        names = np.concatenate([names for names, _ in chosen]).astype(np.int32)
+        ones = np.ones(len(names), dtype=dtype)
+        self.partition_labels_ = sp.csr_matrix((ones, names, indptr), shape=(n_parts, n_labels))
+        return sum(value for _, value in chosen)
+
+    # ------------------------------------------------------------------ predict
+
+    def _visited(self, rows: sp.csr_matrix) -> sp.csr_matrix:
+        """The nearest parts of each row (n, P)."""
+        n_parts = len(self.centres_)
+        count = min(self.n_visited, n_parts)
+        nearness = csr_times_dense(rows, np.ascontiguousarray(self.centres_.T), n_threads=thread_count(self.n_jobs))
+        parts = np.argsort(-nearness, axis=1, kind="stable")[:, :count]
+        indptr = np.arange(rows.shape[0] + 1) * count
+        ones = np.ones(parts.size, dtype=np.float32)
+        return sp.csr_matrix((ones, parts.ravel(), indptr), shape=(rows.shape[0], n_parts))
+
+    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+        rows, threads = canonical_csr(self._prepared(X)), thread_count(self.n_jobs)
+        listed = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
+        if self.base == "wsabie":
+            embedded = csr_times_dense(rows, self.feature_factors_, n_threads=threads)
+            scores = sampled_product(listed, embedded, self.label_factors_, n_threads=threads)
+        else:
+            scores = shortlist_scores(listed, rows, self.coef_, n_threads=threads)
+        scores = scores + self.intercept_[listed.indices]
+        return sp.csr_matrix((scores, listed.indices, listed.indptr), shape=listed.shape)
+
+    def _base_scores(self) -> np.ndarray:
+        return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.intercept_.dtype)
+
+    # ------------------------------------------------------------------ folders
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        return ("centres_", "partition_labels_", *self._base_arrays())
+
+    def _check_restored(self) -> None:
+        d, n_labels = self.n_features_in_, self.n_labels_
+        expected = {"centres_": (len(self.centres_), d), "intercept_": (n_labels,)}
+        if self.base == "wsabie":
+            width = self.feature_factors_.shape[-1]
+            expected |= {"feature_factors_": (d, width), "label_factors_": (n_labels, width)}
+        else:
+            expected["coef_"] = (d, n_labels)
+        for name, shape in expected.items():
+            array = getattr(self, name)
+            if array.shape != shape or array.dtype != self.intercept_.dtype or array.dtype.kind != "f":
+                raise ValueError(f"{name} of shape {array.shape} and type {array.dtype} where {shape} is expected")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} holds NaN or infinity")
+        if not len(self.centres_) or self.partition_labels_.shape != (len(self.centres_), n_labels):
+            raise ValueError(f"partition_labels_ of shape {self.partition_labels_.shape}")
+        if not (self.partition_labels_.data == 1).all():
+            raise ValueError("partition_labels_ must store ones only")

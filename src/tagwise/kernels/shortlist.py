@@ -1,0 +1,54 @@
+"""Sparse rows times dense coefficients, computed only for a shortlist of columns of each row."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.compiled import compiled
+from tagwise.exceptions import InvalidInputError
+from tagwise.parallel import run_chunks, work_chunks
+
+__all__ = ["shortlist_scores"]
+
+
+def shortlist_scores(
+    shortlist: sp.csr_matrix, rows: sp.csr_matrix, coefficients: np.ndarray, *, n_threads: int = 1
+) -> np.ndarray:
+    """``(rows @ coefficients)[i, j]`` for every stored entry (i, j) of ``shortlist``, in storage order.
+
+    ``shortlist`` is CSR (n, L), ``rows`` CSR (n, d), ``coefficients`` (d, L), whose type the result has; sums are in
+    float64. Time O(Σ_i features of row i × shortlist of row i), memory O(nnz of the shortlist).
+    """
+    if (rows.shape[0], coefficients.shape[1]) != shortlist.shape or rows.shape[1] != coefficients.shape[0]:
+        raise InvalidInputError(
+            f"rows {rows.shape} and coefficients {coefficients.shape} must be n×d and d×L for a shortlist of shape "
+            f"{shortlist.shape}."
+        )
+    out = np.empty(shortlist.nnz, dtype=coefficients.dtype)
+
+    def part(start: int, stop: int) -> None:
+        _shortlist_scores(
+            shortlist.indptr, shortlist.indices, rows.indptr, rows.indices, rows.data, coefficients, out, start, stop
+        )
+
+    run_chunks(part, work_chunks(shortlist.indptr), n_threads)
+    return out
+
+
+@compiled()
+def _shortlist_scores(indptr, labels, row_indptr, features, data, coefficients, out, start, stop):
+    longest = 0
+    for row in range(start, stop):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    sums = np.empty(longest)
+    for row in range(start, stop):
+        begin, count = indptr[row], indptr[row + 1] - indptr[row]
+        sums[:count] = 0
+        # Feature by feature: a row of coefficients is read while it is in the cache.
+        for position in range(row_indptr[row], row_indptr[row + 1]):
+            weights, value = coefficients[features[position]], np.float64(data[position])
+            for place in range(count):
+                sums[place] += value * weights[labels[begin + place]]
+        for place in range(count):
+            out[begin + place] = sums[place]

@@ -1,0 +1,176 @@
+"""Linear support vector machines for many labels: coordinate descent on the dual of each, labels in parallel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.dual_coordinate_descent import descend_labels, squared_norms
+from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.validation import check_choice, check_integer, check_real
+
+__all__ = ["SVM_LOSSES", "DualDescentResult", "dual_coordinate_descent"]
+
+SVM_LOSSES = ("hinge", "squared_hinge")
+# Few labels a chunk keep threads busy to the end though some labels take much longer; each chunk allocates its own
+# variables, one a row and one a feature, which a few labels pay back.
+_LABELS_PER_CHUNK = 4
+
+
+@dataclass(frozen=True)
+class DualDescentResult:
+    """Solutions of B labels.
+
+    Attributes
+    ----------
+    coefficients : array (B, d)
+        w, in the floating type of X.
+    intercept : array (B,)
+    value : array (B,)
+        The primal objective of each label.
+    violation : array (B,)
+        The largest less the smallest projected gradient of the dual in the last pass.
+    n_iter : array (B,)
+        Passes over the (active) rows.
+    converged : bool array (B,)
+    """
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    value: np.ndarray
+    violation: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+
+
+def dual_coordinate_descent(
+    X: sp.csr_matrix,
+    positives: sp.csr_matrix,
+    negatives: sp.csr_matrix | None = None,
+    *,
+    loss: str = "hinge",
+    reg: float = 1.0,
+    intercept_scale: float = 1.0,
+    tol: float = 1e-3,
+    max_iter: int = 1000,
+    seed: int = 0,
+    streams: np.ndarray | None = None,
+    n_threads: int = 1,
+) -> DualDescentResult:
+    r"""Linear support vector machines of many labels.
+
+    Minimises, for each label j, over w (d) and b
+
+    .. math:: \tfrac\lambda2 \bigl(\|w\|^2 + (b/B)^2\bigr) + \sum_i c_{ij}\,\ell\bigl(y_{ij}(w^\top x_i + b)\bigr),
+
+    with ℓ(m) = max(0, 1 − m) ("hinge", the L1-loss SVM) or its square ("squared_hinge", the L2-loss SVM).
+
+    Parameters
+    ----------
+    X : CSR (n, d)
+        Rows of features, canonical.
+    positives : CSR (B, n)
+        By label, the rows that are on; the values are their costs c > 0.
+    negatives : CSR (B, n), optional
+        By label, the rows that are off, with their costs: those outside a shortlist, say, need not take part. None
+        means every row that is not a positive, at cost 1.
+    loss : {"hinge", "squared_hinge"}
+    reg : float
+        λ > 0.
+    intercept_scale : float
+        B, the value of the constant feature whose weight is the intercept: the larger, the less b is penalised and the
+        slower the descent. 0 means no intercept.
+    tol : float
+        A label has converged when the projected gradients of its dual spread over at most ``tol``; all of them are −1
+        at the start.
+    max_iter : int
+        Passes at the most. Shrinking makes most of them short.
+    seed : int
+        Of the random order of the rows, drawn anew for each pass.
+    streams : int array (B,), optional
+        The number of each label's own random stream, so that a label is solved alike in any batch; by default its
+        place in this call.
+    n_threads : int
+        Labels are spread over threads in chunks that do not depend on it.
+
+    Returns
+    -------
+    DualDescentResult
+
+    Notes
+    -----
+    A pass costs O(nnz of the rows in it). Rows whose variable sits at a bound and is pushed against it leave the later
+    passes (shrinking); before a label ends, all of its rows are looked at once more. Memory O(n + d) a thread and the
+    result.
+
+    References
+    ----------
+    Hsieh, Chang, Lin, Keerthi, Sundararajan, "A dual coordinate descent method for large-scale linear SVM", ICML 2008.
+    """
+    check_choice(loss, "loss", SVM_LOSSES)
+    check_real(reg, "reg", minimum=0, open_minimum=True)
+    check_real(intercept_scale, "intercept_scale", minimum=0)
+    check_real(tol, "tol", minimum=0, open_minimum=True)
+    check_integer(max_iter, "max_iter", minimum=1)
+    n_labels, n_rows = positives.shape
+    _check_sides(n_rows, X.shape[0], positives, negatives)
+    numbers = np.arange(n_labels) if streams is None else np.asarray(streams)
+    if numbers.shape != (n_labels,) or numbers.dtype.kind not in "iu" or (numbers < 0).any():
+        raise InvalidInputError(f"streams must hold one whole number from 0 for each of the {n_labels} labels.")
+
+    norms = np.empty(n_rows)
+    run_chunks(lambda a, b: squared_norms(X.indptr, X.data, norms, a, b), work_chunks(X.indptr), n_threads)
+    found = (
+        np.empty((n_labels, X.shape[1]), dtype=X.dtype),
+        np.empty(n_labels),
+        np.empty(n_labels),
+        np.empty(n_labels),
+        np.empty(n_labels, dtype=np.int64),
+    )
+    on = _arrays(positives, 1 / reg)
+    off = on if negatives is None else _arrays(negatives, 1 / reg)
+    other_cost = 1 / reg if negatives is None else 0.0
+
+    def labels(start: int, stop: int) -> None:
+        descend_labels(
+            (X.indptr, X.indices, X.data),
+            norms,
+            on,
+            off,
+            other_cost,
+            loss == "squared_hinge",
+            float(intercept_scale),
+            float(tol),
+            int(max_iter),
+            int(seed),
+            numbers.astype(np.int64),
+            start,
+            stop,
+            found,
+        )
+
+    run_chunks(labels, even_chunks(n_labels, _LABELS_PER_CHUNK), n_threads)
+    coefficients, intercept, value, violation, n_iter = found
+    return DualDescentResult(coefficients, intercept, reg * value, violation, n_iter, violation <= tol)
+
+
+def _arrays(matrix: sp.csr_matrix, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return matrix.indptr, matrix.indices, matrix.data.astype(np.float64) * factor
+
+
+def _check_sides(n_rows: int, expected: int, positives: sp.csr_matrix, negatives: sp.csr_matrix | None) -> None:
+    if n_rows != expected:
+        raise InvalidInputError(f"positives has {n_rows:,} columns but X has {expected:,} rows; they must be the same.")
+    if positives.nnz and not (np.isfinite(positives.data) & (positives.data > 0)).all():
+        raise InvalidInputError("positives must hold costs that are finite and above 0.")
+    if negatives is None:
+        return
+    if negatives.shape != positives.shape:
+        raise InvalidInputError(f"negatives has shape {negatives.shape} where positives has {positives.shape}.")
+    if negatives.nnz and not (np.isfinite(negatives.data) & (negatives.data > 0)).all():
+        raise InvalidInputError("negatives must hold costs that are finite and above 0.")
+    if positives.multiply(negatives).nnz:
+        raise InvalidInputError("a row is among both the positives and the negatives of a label; it can be only one.")

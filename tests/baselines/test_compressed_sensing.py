@@ -1,0 +1,127 @@
+"""Compressed sensing of labels: the regression, the decoding, limits and real data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import Ridge
+
+from tagwise import load
+from tagwise.baselines import CompressedSensing
+from tagwise.baselines.sparse_recovery import cosamp, orthogonal_matching_pursuit
+from tagwise.data import load_dataset
+from tagwise.exceptions import InvalidInputError, ModelFormatError
+from tagwise.metrics import precision_at_k
+from tagwise.persistence import read_model, write_model
+
+N, D, L = 60, 9, 8
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    X = sp.random(N, D, 0.5, format="csr", random_state=seed, data_rvs=rng.standard_normal)
+    Y = sp.csr_matrix((X @ rng.standard_normal((D, L)) + 0.3 * rng.standard_normal((N, L)) > 0.8).astype(float))
+    return X, Y
+
+
+@pytest.mark.parametrize(("recovery", "method"), [("omp", orthogonal_matching_pursuit), ("cosamp", cosamp)])
+def test_measurements_are_ridge_regressions_and_scores_are_recovered_labels(recovery, method):
+    X, Y = data()
+    model = CompressedSensing(n_measurements=12, sparsity=3, recovery=recovery, reg=0.5, normalize=False).fit(X, Y)
+    codes = model.label_codes_
+    peer = Ridge(alpha=0.5, solver="svd").fit(X.toarray(), Y.toarray() @ codes)
+    np.testing.assert_allclose(model.feature_factors_, peer.coef_.T, atol=1e-8)
+    expected = method(peer.predict(X.toarray()), codes, 3) - 0.5
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-7)
+    residual = Y.toarray() @ codes - peer.predict(X.toarray())
+    assert model.objective_[0] == pytest.approx(0.5 * np.sum(residual**2) + 0.25 * np.sum(peer.coef_**2), rel=1e-8)
+
+
+def test_labels_that_the_features_give_away_come_back():
+    """Each row is one of 40 kinds with three labels; far fewer measurements than labels tell them apart."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(np.tile(np.eye(40), (5, 1)))
+    kinds = np.zeros((40, 100))
+    for kind in kinds:
+        kind[rng.choice(100, 3, replace=False)] = 1
+    Y = sp.csr_matrix(np.tile(kinds, (5, 1)))
+    model = CompressedSensing(n_measurements=50, sparsity=3, reg=1e-6).fit(X, Y)
+    assert (model.predict(X) != Y).nnz == 0
+
+
+def test_codes_have_unit_length_on_average_and_follow_the_seed():
+    X, Y = data()
+    one, two = (CompressedSensing(n_measurements=400, random_state=seed).fit(X, Y).label_codes_ for seed in (0, 1))
+    np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1, atol=0.15)
+    assert not np.array_equal(one, two)
+
+
+def test_defaults_follow_the_labels():
+    X, Y = data()
+    model = CompressedSensing().fit(X, Y)
+    assert model.feature_factors_.shape == (D, L // 2)
+    assert model.sparsity_ == 5
+    many = sp.csr_matrix(np.ones((N, 1000)))
+    wide = CompressedSensing().fit(X, many)
+    assert wide.feature_factors_.shape == (D, 400)
+    assert wide.sparsity_ == 1000
+
+
+def test_constant_labels_keep_their_constant_and_take_no_part():
+    X, Y = data()
+    with_constants = sp.csr_matrix(sp.hstack([Y, np.ones((N, 1)), np.zeros((N, 1))]))
+    model = CompressedSensing(n_measurements=6).fit(X, with_constants)
+    scores = model.decision_function(X)
+    np.testing.assert_array_equal(scores[:, L], np.full(N, 0.5))
+    np.testing.assert_array_equal(scores[:, L + 1], np.full(N, -0.5))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"n_measurements": 0}, "n_measurements must be at least 1"),
+        ({"sparsity": 0}, "sparsity must be at least 1"),
+        ({"recovery": "lasso"}, "recovery must be one of 'omp', 'cosamp'"),
+        ({"reg": 0}, "reg must be finite above 0"),
+        ({"random_state": -1}, "random_state must be at least 0"),
+    ],
+)
+def test_bad_parameters(parameters, words):
+    with pytest.raises(InvalidInputError, match=words):
+        CompressedSensing(**parameters).fit(*data())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label_codes_": np.ones((L, 3))},
+        {"base_score_": np.ones(3)},
+        {"measurement_intercept_": np.full(4, np.inf)},
+        {"feature_factors_": np.ones((D, 4), dtype=np.float32)},
+        {"feature_factors_": np.ones(D)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_forged_folders_are_refused(tmp_path, change):
+    CompressedSensing(n_measurements=4).fit(*data()).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, tensors={**record.tensors, **change}))
+    with pytest.raises(ModelFormatError, match="arrays"):
+        load(tmp_path / "model")
+
+
+def test_a_forged_sparsity_is_refused(tmp_path):
+    CompressedSensing(n_measurements=4).fit(*data()).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, values={**record.values, "sparsity_": -3}))
+    with pytest.raises(ModelFormatError, match="sparsity_"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("recovery", ["omp", "cosamp"])
+@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.589), ("delicious", 0.614)])
+def test_real_data(data_folder, name, published, recovery):
+    real = load_dataset(name)
+    model = CompressedSensing(recovery=recovery).fit(real.X_train, real.Y_train)
+    assert precision_at_k(real.Y_test[:1000], model.predict_topk(real.X_test[:1000], 1)[0], 1) > published - 0.01

@@ -1,0 +1,109 @@
+"""CPLST: equals LEML's closed form; the subspace iteration finds the same model."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise import LEML
+from tagwise.baselines import CPLST, PLST, cplst
+from tagwise.data import load_dataset
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
+from tagwise.metrics import precision_at_k
+
+N, D, L = 80, 15, 12
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    X = sp.random(N, D, 0.5, format="csr", random_state=seed, data_rvs=rng.standard_normal)
+    Y = sp.csr_matrix((X @ rng.standard_normal((D, L)) + 0.3 * rng.standard_normal((N, L)) > 0.4).astype(float))
+    return X, Y
+
+
+@pytest.mark.parametrize("reg", [0.0, 0.7])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_it_is_lemls_closed_form(reg, normalize):
+    X, Y = data()
+    ours = CPLST(rank=4, reg=reg, normalize=normalize).fit(X, Y)
+    leml = LEML(rank=4, reg=reg, normalize=normalize, solver="closed_form").fit(X, Y)
+    np.testing.assert_allclose(ours.decision_function(X), leml.decision_function(X), atol=1e-9)
+    assert ours.objective_[-1] == pytest.approx(leml.objective_[-1])
+
+
+def test_the_definition_by_the_hat_matrix():
+    X, Y = data()
+    model = CPLST(rank=3, reg=0, normalize=False).fit(X, Y)
+    Xc, Yc = (matrix.toarray() - matrix.toarray().mean(axis=0) for matrix in (X, Y))
+    hat = Xc @ np.linalg.pinv(Xc)
+    H = np.linalg.eigh(Yc.T @ hat @ Yc)[1][:, ::-1][:, :3]
+    expected = Y.toarray().mean(axis=0) + hat @ Yc @ H @ H.T
+    np.testing.assert_allclose(model.decision_function(X), expected - 0.5, atol=1e-8)
+
+
+@pytest.mark.parametrize("storage", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+@pytest.mark.parametrize("all_labels", [6, 0], ids=["all labels at once", "rounds"])
+def test_the_subspace_iteration_finds_the_closed_form(monkeypatch, all_labels, storage):
+    monkeypatch.setattr(cplst, "_ALL_LABELS", all_labels)
+    monkeypatch.setattr(cplst, "_SPARE", 3)
+    X, Y = data()
+    exact = CPLST(rank=3, reg=0.4, solver="closed_form").fit(storage(X), Y)
+    model = CPLST(rank=3, reg=0.4, solver="subspace", max_iter=300, tol=0).fit(storage(X), Y)
+    np.testing.assert_allclose(model.decision_function(storage(X)), exact.decision_function(storage(X)), atol=1e-6)
+    assert model.objective_[-1] == pytest.approx(exact.objective_[-1], rel=1e-9)
+    assert (model.n_iter_ == 1) == (all_labels > 0)
+    assert (np.diff(model.objective_) <= 1e-9).all()
+
+
+def test_its_objective_is_at_most_that_of_plst():
+    X, Y = data()
+    assert CPLST(rank=3).fit(X, Y).objective_[-1] < PLST(rank=3).fit(X, Y).objective_[-1]
+
+
+def test_an_unfinished_subspace_warns(monkeypatch):
+    monkeypatch.setattr(cplst, "_ALL_LABELS", 0)
+    monkeypatch.setattr(cplst, "_SPARE", 1)
+    with pytest.warns(ConvergenceWarning, match="CPLST stopped after max_iter=2 rounds"):
+        CPLST(rank=3, solver="subspace", max_iter=2, tol=0).fit(*data())
+
+
+def test_many_features_or_labels_take_the_subspace(monkeypatch):
+    X, Y = data()
+    monkeypatch.setattr(cplst, "LARGEST_DIRECT", 5)
+    monkeypatch.setattr(cplst, "reduced_rank_ridge", None)
+    CPLST(rank=3).fit(X, Y)
+    with pytest.raises(TypeError):
+        CPLST(rank=3, reg=0).fit(X, Y)
+
+
+def test_a_closed_form_that_does_not_fit_names_the_memory():
+    with pytest.raises(InvalidInputError, match=r"would need .* GiB .* memory_limit"):
+        CPLST(reg=0, rank=3, memory_limit=1000).fit(*data())
+
+
+def test_too_large_a_rank_is_clipped_with_a_warning():
+    with pytest.warns(TagwiseWarning, match="rank=20 is more than 15 features and 12 labels allow; using 12"):
+        CPLST(rank=20).fit(*data())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"rank": 0}, "rank must be at least 1"),
+        ({"reg": -1}, "reg must be finite at least 0"),
+        ({"reg": 0, "solver": "subspace"}, "reg must be finite above 0"),
+        ({"solver": "newton"}, "solver must be one of"),
+        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"tol": -1}, "tol must be finite at least 0"),
+        ({"memory_limit": 0}, "memory_limit must be finite above 0"),
+    ],
+)
+def test_bad_parameters(parameters, words):
+    with pytest.raises(InvalidInputError, match=words):
+        CPLST(**parameters).fit(*data())
+
+
+@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.624), ("delicious", 0.653)])
+def test_real_data(data_folder, name, published):
+    real = load_dataset(name)
+    model = CPLST(rank=100).fit(real.X_train, real.Y_train)
+    assert precision_at_k(real.Y_test, model.predict_topk(real.X_test, 1)[0], 1) > published - 0.01

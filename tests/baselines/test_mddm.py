@@ -1,0 +1,125 @@
+"""MDDM: its projection solves the published eigenproblem, and votes are ML-kNN's on projected rows."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+
+from tagwise import load
+from tagwise.baselines import MDDM, MLKNN, mddm
+from tagwise.baselines.mddm import dependence_projection
+from tagwise.data import load_dataset
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
+from tagwise.metrics import precision_at_k
+from tagwise.persistence import read_model, write_model
+
+
+@pytest.fixture
+def problem():
+    rng = np.random.default_rng(0)
+    X = rng.random((80, 9)) * (rng.random((80, 9)) < 0.6)
+    return X, (X @ rng.standard_normal((9, 4)) > 0.2).astype(float)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_the_projection_solves_the_generalised_eigenproblem(problem, correlation, form):
+    X, Y = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mddm, "_BATCH", 3)
+        P, values = dependence_projection(form(X), sp.csr_matrix(Y), correlation)
+    X_c, Y_c = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    A, B = X_c.T @ Y_c @ Y_c.T @ X_c, correlation * X_c.T @ X_c + (1 - correlation) * np.eye(9)
+    np.testing.assert_allclose(values, scipy.linalg.eigh(A, B, eigvals_only=True)[::-1][:4], rtol=1e-8)
+    np.testing.assert_allclose(P.T @ B @ P, np.eye(4), atol=1e-9)
+    np.testing.assert_allclose(A @ P, B @ P * values, atol=1e-9 * values[0])
+
+
+def test_no_dependence_no_directions(problem):
+    X, _ = problem
+    P, values = dependence_projection(X, sp.csr_matrix((80, 3)), 0.5)
+    assert P.shape == (9, 0)
+    assert len(values) == 0
+    model = MDDM().fit(X, np.zeros((80, 3)))
+    assert model.projection_.shape == (9, 1)
+    assert (model.projection_ == 0).all()
+
+
+def test_votes_are_those_of_ml_knn_on_projected_rows(problem):
+    X, Y = problem
+    model = MDDM(n_components=3, n_neighbors=5, smoothing=0.5, normalize=False).fit(X, Y)
+    inside = MLKNN(n_neighbors=5, smoothing=0.5, normalize=False).fit(X @ model.projection_, Y)
+    np.testing.assert_allclose(model.decision_function(X), inside.decision_function(X @ model.projection_))
+    np.testing.assert_allclose(model.rows_, X @ model.projection_)
+
+
+def test_how_many_directions_are_kept(problem):
+    X, Y = problem
+    whole = MDDM(kept=1.0).fit(X, Y)
+    assert whole.projection_.shape[1] == 4
+    shares = np.cumsum(whole.eigenvalues_) / whole.eigenvalues_.sum()
+    for kept in (0.5, float(shares[1]) - 1e-9, float(shares[1]) + 1e-9):
+        expected = int(np.sum(shares < kept)) + 1
+        assert MDDM(kept=kept).fit(X, Y).projection_.shape[1] == expected
+    assert MDDM(n_components=2).fit(X, Y).projection_.shape[1] == 2
+    assert MDDM(n_components=50).fit(X, Y).projection_.shape[1] == 4
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_any_work(problem):
+    X, Y = problem
+    needed = 8 * (9 * 4 + 3 * 16)
+    MDDM(memory_limit=needed).fit(X, Y)
+    with pytest.raises(InvalidInputError, match=r"memory of .* GiB .* 9 features × 4 labels"):
+        MDDM(memory_limit=needed - 1).fit(X, Y)
+    wide = sp.csr_matrix((80, 100_000))
+    with pytest.raises(InvalidInputError, match="memory of 224 GiB"):
+        MDDM().fit(X, wide)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"n_components": 0}, InvalidInputError),
+        ({"n_components": 1.5}, InvalidTypeError),
+        ({"kept": 0}, InvalidInputError),
+        ({"kept": 1.1}, InvalidInputError),
+        ({"correlation": -0.1}, InvalidInputError),
+        ({"correlation": 1}, InvalidInputError),
+        ({"memory_limit": 0}, InvalidInputError),
+        ({"n_neighbors": 0}, InvalidInputError),
+        ({"smoothing": 0}, InvalidInputError),
+    ],
+    ids=str,
+)
+def test_bad_parameters(problem, change, error):
+    with pytest.raises(error, match=next(iter(change))):
+        MDDM(**change).fit(*problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "forged"),
+    [
+        ("projection_", np.ones((8, 2))),
+        ("projection_", np.ones((9, 3))),
+        ("projection_", np.ones(9)),
+        ("projection_", np.full((9, 2), np.nan)),
+        ("eigenvalues_", np.ones(3)),
+        ("eigenvalues_", np.ones(2, dtype=np.float32)),
+        ("rows_", np.ones((80, 3))),
+        ("rows_", sp.csr_matrix(np.ones((2, 80)))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__}{value.shape}{value.dtype}",
+)
+def test_forged_folders(problem, tmp_path, name, forged):
+    MDDM(n_components=2).fit(*problem).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    record.tensors[name] = forged
+    write_model(tmp_path / "model", record)
+    with pytest.raises(ModelFormatError):
+        load(tmp_path / "model")
+
+
+def test_bibtex(data_folder):
+    data = load_dataset("bibtex")
+    labels, _ = MDDM().fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
+    assert precision_at_k(data.Y_test, labels, 1) > 0.60

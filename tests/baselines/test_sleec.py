@@ -1,0 +1,223 @@
+"""SLEEC: its parts against twins, what is kept of each cluster, bad input and the published figures."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise import load
+from tagwise.baselines import SLEEC, local_embedding
+from tagwise.baselines.knn import vote_weights
+from tagwise.baselines.local_embedding import near_label_products
+from tagwise.data import load_dataset
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError
+from tagwise.metrics import precision_at_k
+from tagwise.persistence import read_model, write_model
+from tagwise.solvers.singular_value_projection import singular_value_projection
+
+
+def unit(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+
+
+@pytest.fixture
+def problem():
+    """Three groups of rows, with features and labels of their own, and a label that all may have."""
+    rng = np.random.default_rng(0)
+    group = np.arange(150) % 3
+    X = rng.random((150, 12)) * (rng.random((150, 12)) < 0.5) * (0.2 + 3 * (np.arange(12) // 4 == group[:, None]))
+    Y = np.zeros((150, 7))
+    Y[np.arange(150), 2 * group + (X.sum(axis=1) > 5)] = 1
+    Y[:, 6] = rng.random(150) < 0.3
+    return sp.csr_matrix(X), sp.csr_matrix(Y)
+
+
+SMALL = {"rank": 4, "label_neighbors": 10, "n_neighbors": 5, "n_clusters": 3, "n_learners": 2}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 8))
+def test_near_label_products_are_cosines_of_the_nearest(seed, n_rows, k):
+    Y = (np.random.default_rng(seed).random((n_rows, 5)) < 0.4).astype(np.float32)
+    found = near_label_products(sp.csr_matrix(Y), k)
+    cosines = unit(Y.astype(np.float64)) @ unit(Y.astype(np.float64)).T
+    nearest = np.argsort(-np.round(cosines, 12), axis=1, kind="stable")[:, :k]
+    chosen = np.zeros((n_rows, n_rows), dtype=bool)
+    np.put_along_axis(chosen, nearest, True, axis=1)
+    stored = np.zeros((n_rows, n_rows), dtype=bool)
+    stored[np.repeat(np.arange(n_rows), np.diff(found.indptr)), found.indices] = True
+    distinct = np.array([len(set(np.round(row, 9))) == n_rows for row in cosines])
+    if distinct.all():  # where rounding cannot decide a tie
+        np.testing.assert_array_equal(stored, chosen | chosen.T)
+    np.testing.assert_array_equal(stored, stored.T)
+    assert (stored.sum(axis=1) >= min(k, n_rows)).all()
+    np.testing.assert_allclose(found.toarray(), np.where(stored, cosines, 0), atol=1e-12)
+
+
+def test_zeros_among_the_nearest_are_known_zeros():
+    found = near_label_products(sp.csr_matrix(np.eye(3)), 2)
+    assert found.nnz > 3
+    np.testing.assert_allclose(found.toarray(), np.eye(3), atol=1e-15)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.05])
+def test_regressors_minimise_the_published_objective(problem, monkeypatch, sparsity):
+    X, Y = problem
+    factors = []
+
+    def watched(*args, **options):
+        factors.append(singular_value_projection(*args, **options))
+        return factors[-1]
+
+    monkeypatch.setattr(local_embedding, "singular_value_projection", watched)
+    settings = {**SMALL, "n_clusters": 1, "n_learners": 1, "normalize": False, "reg": 0.5, "sparsity": sparsity}
+    model = SLEEC(**settings).fit(X, Y)
+    Z, dense = factors[0].factor, X.toarray()[:, model.features_]
+    V = model.regressors_
+
+    def objective(V):
+        fitted = dense @ V
+        return np.sum((Z - fitted) ** 2) + 0.5 * np.sum(V**2) + sparsity * np.abs(fitted).sum()
+
+    ridge = np.linalg.solve(dense.T @ dense + 0.5 * np.eye(len(V)), dense.T @ Z)
+    if sparsity == 0:
+        np.testing.assert_allclose(V, ridge, atol=1e-6)
+    else:
+        assert objective(V) < objective(ridge)
+    rng = np.random.default_rng(1)
+    for size in (1e-2, 1e-1):
+        assert objective(V) < objective(V + size * rng.standard_normal(V.shape))
+    np.testing.assert_allclose(model.embedding_, unit(dense @ V)[model.members_], atol=1e-12)
+
+
+def test_scores_are_votes_in_the_embedding_of_the_nearest_cluster(problem):
+    X, Y = problem
+    model = SLEEC(**SMALL, similarity_power=2).fit(X, Y)
+    dense, labels = unit(X.toarray()), Y.toarray()
+    expected = np.zeros((150, 7))
+    for row, x in enumerate(dense):
+        for learner in range(2):
+            cluster = 3 * learner + int(np.argmax(model.centres_[3 * learner : 3 * learner + 3] @ x))
+            features = slice(*model.feature_pointer_[cluster : cluster + 2])
+            members = slice(*model.member_pointer_[cluster : cluster + 2])
+            z = unit((x[model.features_[features]] @ model.regressors_[features])[None])
+            cosines = (model.embedding_[members] @ z.T).ravel()
+            nearest = np.argsort(-np.round(cosines, 12), kind="stable")[:5]
+            weights = vote_weights(cosines[nearest][None], 2)
+            expected[row] += (weights @ labels[model.members_[members][nearest]]).ravel() / 2
+    np.testing.assert_allclose(model.decision_function(X), expected - 0.5, atol=1e-9)
+
+
+def test_every_learner_holds_every_row_once_and_clusters_their_own_features(problem):
+    X, Y = problem
+    model = SLEEC(**SMALL).fit(X, Y)
+    for learner in range(2):
+        np.testing.assert_array_equal(np.sort(model.members_[150 * learner : 150 * (learner + 1)]), np.arange(150))
+    for cluster in range(6):
+        members = model.members_[slice(*model.member_pointer_[cluster : cluster + 2])]
+        features = model.features_[slice(*model.feature_pointer_[cluster : cluster + 2])]
+        np.testing.assert_array_equal(features, np.unique(X[members].indices))
+
+
+def test_clusters_of_fewer_rows_than_neighbours_and_rank(problem):
+    X, Y = problem
+    model = SLEEC(rank=30, n_neighbors=80, n_clusters=40, n_learners=1).fit(X, Y)
+    assert np.diff(model.member_pointer_).min() < 30
+    scores = model.decision_function(X)
+    assert np.isfinite(scores).all()
+    assert (np.abs(scores) <= 0.5 + 1e-12).all()
+    assert len(SLEEC(n_clusters=200, n_learners=1, rank=2).fit(X, Y).centres_) == 150
+
+
+def test_a_cluster_without_any_feature(problem):
+    _, Y = problem
+    model = SLEEC(**SMALL).fit(sp.csr_matrix((150, 12)), Y)
+    assert np.isfinite(model.decision_function(sp.csr_matrix((2, 12)))).all()
+
+
+def test_a_stopped_fit_keeps_the_learners_so_far(problem):
+    X, Y = problem
+    stopped = SLEEC(**{**SMALL, "n_learners": 4}).fit(X, Y, callback=lambda iteration, info: iteration == 2)
+    assert stopped.n_iter_ == 2
+    np.testing.assert_array_equal(stopped.decision_function(X), SLEEC(**SMALL).fit(X, Y).decision_function(X))
+
+
+def test_fits_that_do_not_converge_warn(problem, monkeypatch):
+    with pytest.warns(ConvergenceWarning, match="6 of 6 clusters singular value projection stopped after max_iter=1"):
+        SLEEC(**SMALL, max_iter=1).fit(*problem)
+    monkeypatch.setattr(local_embedding, "_REGRESSION_STEPS", 1)
+    with pytest.warns(ConvergenceWarning, match="the regression onto the embedding did not converge"):
+        SLEEC(**SMALL, sparsity=0.1).fit(*problem)
+
+
+def test_the_seed_matters(problem):
+    one, same, other = (SLEEC(**SMALL, random_state=seed).fit(*problem) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.embedding_, same.embedding_)
+    assert not np.array_equal(one.members_, other.members_)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"n_learners": 0}, InvalidInputError),
+        ({"n_clusters": 0}, InvalidInputError),
+        ({"n_clusters": 1.5}, InvalidTypeError),
+        ({"rank": 0}, InvalidInputError),
+        ({"label_neighbors": 0}, InvalidInputError),
+        ({"n_neighbors": 0}, InvalidInputError),
+        ({"max_iter": 0}, InvalidInputError),
+        ({"similarity_power": -1}, InvalidInputError),
+        ({"reg": 0}, InvalidInputError),
+        ({"sparsity": -1}, InvalidInputError),
+        ({"tol": -1}, InvalidInputError),
+        ({"random_state": "seed"}, InvalidTypeError),
+    ],
+    ids=str,
+)
+def test_bad_parameters(problem, change, error):
+    with pytest.raises(error, match=next(iter(change))):
+        SLEEC(**change).fit(*problem)
+
+
+def forgeries(model):
+    """Each breaks one thing that prediction relies on."""
+    pointer = model.member_pointer_.copy()
+    pointer[1], pointer[2] = pointer[2], pointer[1]
+    return {
+        "members out of range": {"members_": model.members_ + 1},
+        "fewer members": {"members_": model.members_[:-1], "embedding_": model.embedding_[:-1]},
+        "members no numbers": {"members_": model.members_.astype(float)},
+        "pointer falls": {"member_pointer_": pointer},
+        "pointer ends early": {"member_pointer_": model.member_pointer_ - 1},
+        "pointer too short": {"member_pointer_": model.member_pointer_[:-1]},
+        "features out of range": {"features_": model.features_ + 1},
+        "negative features": {"features_": model.features_ - 1},
+        "other rank": {"regressors_": np.ones((len(model.features_), 5))},
+        "other type": {"regressors_": model.regressors_.astype(np.float32)},
+        "NaN": {"embedding_": np.full_like(model.embedding_, np.nan)},
+        "flat": {"embedding_": model.embedding_[:, 0]},
+        "centres of other features": {"centres_": model.centres_[:, :-1]},
+        "five centres for two learners": {"centres_": model.centres_[:-1]},
+        "other labels": {"labels_": model.labels_[:, :-1]},
+        "labels of other rows": {"labels_": model.labels_[:-1]},
+    }
+
+
+def test_forged_folders(problem, tmp_path):
+    model = SLEEC(**SMALL).fit(*problem)
+    model.save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    good = dict(record.tensors)
+    for name, change in forgeries(model).items():
+        record.tensors.update({**good, **change})
+        write_model(tmp_path / "model", record)
+        with pytest.raises(ModelFormatError):
+            pytest.fail(f"{name}: loaded as {load(tmp_path / 'model')}")
+
+
+@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.651), ("delicious", 0.676)])
+def test_one_learner_comes_within_a_point_of_the_published_precision(data_folder, name, published):
+    data = load_dataset(name)
+    model = SLEEC(n_learners=1, n_clusters=1, n_jobs=2).fit(data.X_train, data.Y_train)
+    labels, _ = model.predict_topk(data.X_test, 1)
+    assert precision_at_k(data.Y_test, labels, 1) > published - 0.01

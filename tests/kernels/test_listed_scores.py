@@ -1,0 +1,66 @@
+"""Scores that are listed for few labels, the rest by a base score, against the twin that makes them all."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import listed_scores, reference_neighbours
+from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
+
+
+@st.composite
+def listings(draw):
+    n_rows, n_labels = draw(st.integers(0, 12)), draw(st.integers(1, 15))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    density, dtype = draw(st.sampled_from([0.0, 0.2, 1.0])), draw(st.sampled_from([np.float32, np.float64]))
+    listed = sp.csr_matrix((rng.random((n_rows, n_labels)) < density).astype(dtype))
+    listed.data = rng.integers(-2, 3, listed.nnz).astype(dtype)
+    if draw(st.booleans()):
+        for row in range(n_rows):
+            stored = slice(listed.indptr[row], listed.indptr[row + 1])
+            listed.indices[stored] = listed.indices[stored][::-1].copy()
+        listed.has_sorted_indices = False
+    base = rng.integers(-2, 3, n_labels).astype(dtype)
+    exclude = sp.csr_matrix(rng.random((n_rows, n_labels)) < draw(st.sampled_from([0.2, 1.0])))
+    return listed, base, exclude if draw(st.booleans()) else None
+
+
+@given(listings(), st.sampled_from([1, 2, 5, 20]), st.integers(1, 3))
+def test_top_k_equals_the_twin(problem, k, n_threads):
+    listed, base, exclude = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listed_scores, "_ROWS", 4)
+        found = top_k_of_listed(listed, base, k, exclude=exclude, n_threads=n_threads)
+    for ours, theirs in zip(found, reference_neighbours.top_k_of_listed(listed, base, k, exclude)):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+
+
+@given(listings())
+def test_dense_scores_equal_the_twin(problem):
+    listed, base, _ = problem
+    found = scores_of_listed(listed, base)
+    assert found.dtype == base.dtype
+    np.testing.assert_array_equal(found, reference_neighbours.scores_of_listed(listed, base))
+
+
+def test_listed_scores_may_be_below_the_base():
+    listed = sp.csr_matrix((np.array([-5.0, 7.0]), ([0, 0], [1, 3])), shape=(1, 4))
+    labels, scores = top_k_of_listed(listed, np.array([0.0, 9.0, 1.0, 0.0]), 4)
+    np.testing.assert_array_equal(labels, [[3, 2, 0, 1]])
+    np.testing.assert_array_equal(scores, [[7, 1, 0, -5]])
+
+
+def test_shapes_that_do_not_fit():
+    listed = sp.csr_matrix((2, 3))
+    with pytest.raises(InvalidInputError, match=r"base has shape \(4,\)"):
+        top_k_of_listed(listed, np.zeros(4), 1)
+    with pytest.raises(InvalidInputError, match=r"base has shape \(4,\)"):
+        scores_of_listed(listed, np.zeros(4))
+    with pytest.raises(InvalidInputError, match="exclude has shape"):
+        top_k_of_listed(listed, np.zeros(3), 1, exclude=sp.csr_matrix((3, 3)))
+    with pytest.raises(InvalidInputError, match="k must be at least 1"):
+        top_k_of_listed(listed, np.zeros(3), 0)

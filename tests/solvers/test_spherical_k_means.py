@@ -1,0 +1,68 @@
+"""k-means on the sphere: planted directions, its own optimality, empty clusters."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def groups():
+    rng = np.random.default_rng(0)
+    true = np.repeat(np.arange(3), 50)
+    return unit(np.eye(6)[true] + 0.1 * rng.random((150, 6))), true
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_planted_directions_are_found(groups, form):
+    rows, true = groups
+    runs = (spherical_k_means(form(rows), 3, rng=np.random.default_rng(seed), max_iter=50) for seed in range(10))
+    best = max(runs, key=lambda clusters: clusters.mean_cosine)
+    for group in range(3):
+        assert len(np.unique(best.assignment[true == group])) == 1
+    assert len(np.unique(best.assignment)) == 3
+    np.testing.assert_allclose(np.linalg.norm(best.centres, axis=1), 1)
+
+
+def test_at_the_end_rows_are_nearest_to_their_own_centre_and_centres_are_means(groups):
+    rows = groups[0]
+    clusters = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=100)
+    nearest, cosines = nearest_centre(rows, clusters.centres)
+    np.testing.assert_array_equal(nearest, clusters.assignment)
+    np.testing.assert_allclose(cosines.mean(), clusters.mean_cosine)
+    for cluster in range(4):
+        mean = rows[clusters.assignment == cluster].mean(axis=0)
+        np.testing.assert_allclose(clusters.centres[cluster], mean / np.linalg.norm(mean))
+
+
+def test_no_cluster_is_empty():
+    """All rows are one direction, so every row prefers the first centre."""
+    rows = np.tile([[0.6, 0.8]], (10, 1))
+    for max_iter in (1, 20):
+        clusters = spherical_k_means(rows, 4, rng=np.random.default_rng(0), max_iter=max_iter)
+        assert (np.bincount(clusters.assignment, minlength=4) > 0).all()
+    alone = spherical_k_means(rows, 10, rng=np.random.default_rng(0), max_iter=20)
+    np.testing.assert_array_equal(np.sort(alone.assignment), np.arange(10))
+
+
+def test_rows_of_zeros():
+    rows = sp.csr_matrix(np.array([[0, 0], [1.0, 0], [0, 1.0], [0, 0]]))
+    clusters = spherical_k_means(rows, 2, rng=np.random.default_rng(0), max_iter=20)
+    assert np.isfinite(clusters.centres).all()
+    assert np.isfinite(clusters.mean_cosine)
+
+
+def test_sparse_and_dense_rows_and_threads_agree(groups):
+    rows = groups[0]
+    dense, sparse, threaded = (
+        spherical_k_means(form, 5, rng=np.random.default_rng(3), max_iter=7, n_threads=threads)
+        for form, threads in ((rows, 1), (sp.csr_matrix(rows), 1), (sp.csr_matrix(rows), 3))
+    )
+    np.testing.assert_array_equal(dense.assignment, sparse.assignment)
+    np.testing.assert_allclose(dense.centres, sparse.centres)
+    np.testing.assert_array_equal(threaded.centres, sparse.centres)
