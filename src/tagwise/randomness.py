@@ -9,7 +9,7 @@ import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
-__all__ = ["RandomState", "random_generator"]
+__all__ = ["RandomState", "check_random_state", "random_generator"]
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -32,3 +32,9 @@ def random_generator(random_state: Any) -> np.random.Generator:
     if random_state < 0:
         raise InvalidInputError(f"random_state must be at least 0; found {random_state}.")
     return np.random.default_rng(int(random_state))
+
+
+def check_random_state(random_state: Any) -> None:
+    """Raise for what cannot seed a generator, without drawing from a ``RandomState``."""
+    if not isinstance(random_state, np.random.RandomState):
+        random_generator(random_state)

@@ -12,13 +12,12 @@ from tagwise.baselines.compressed_model import CompressedModel
 from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_inference import SparseLabelModel
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
-from tagwise.baselines.parameters import check_random_state
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels, per_label
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["BayesianCS"]

@@ -11,12 +11,11 @@ from tagwise.baselines.compressed_model import CompressedModel
 from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_directions import label_rates
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.baselines.parameters import check_random_state
 from tagwise.baselines.sparse_recovery import cosamp, orthogonal_matching_pursuit
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["CompressedSensing"]

@@ -16,12 +16,11 @@ from tagwise.baselines.label_directions import (
     transposed_times_centred,
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
-from tagwise.baselines.parameters import check_random_state, usable_rank
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.reduced_rank import reduced_rank_ridge
 from tagwise.validation import check_choice, check_integer, check_real
 

@@ -8,12 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.neighbour_labels import NeighbourModel
-from tagwise.baselines.parameters import check_random_state
 from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import canonical_csr, check_integer, check_real
 
 __all__ = ["FastXML"]

@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.baselines.neighbour_labels import NeighbourModel
-from tagwise.baselines.parameters import check_random_state
 from tagwise.baselines.partition_labels import choose_labels
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_times_dense, sampled_product
@@ -18,7 +17,7 @@ from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means
 from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
 

@@ -10,11 +10,10 @@ import scipy.sparse as sp
 
 from tagwise.baselines.label_directions import label_rates, principal_label_directions
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.baselines.parameters import check_random_state, usable_rank
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import single_threaded_blas, thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["MLCSSP"]

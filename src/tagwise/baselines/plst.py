@@ -9,11 +9,10 @@ import scipy.sparse as sp
 
 from tagwise.baselines.label_directions import label_rates, principal_label_directions, times_centred
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.baselines.parameters import check_random_state, usable_rank
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["PLST"]

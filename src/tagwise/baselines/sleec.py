@@ -11,13 +11,12 @@ import scipy.sparse as sp
 from tagwise.baselines.knn import vote_weights
 from tagwise.baselines.local_embedding import LocalEmbedding, learn_embedding, times
 from tagwise.baselines.neighbour_labels import NeighbourModel, check_label_rows, sum_neighbour_labels
-from tagwise.baselines.parameters import check_random_state
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.kernels.neighbours import nearest_dense_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import run_chunks, thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
 from tagwise.validation import check_integer, check_real
 

@@ -8,7 +8,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.label_pairs import listed_pairs
-from tagwise.baselines.parameters import check_random_state
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import top_k_of_factors
 from tagwise.kernels.warp import warp_pass
@@ -16,7 +15,7 @@ from tagwise.models.base import OVERFLOW
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import canonical_csr, check_flag, check_integer, check_real
 
 __all__ = ["WSABIE"]

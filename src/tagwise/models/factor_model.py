@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise import kernels
+from tagwise.exceptions import TagwiseWarning
 from tagwise.kernels import csr_times_dense, rows_times, top_k_of_factors
 from tagwise.models.base import MultiLabelModel
 from tagwise.parallel import thread_count
 
-__all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows"]
+__all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
 
 # A label of which nothing is known must rank below every other, yet stay a finite number.
 LOWEST_SCORE = -1e30
@@ -25,6 +27,14 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
         return kernels.unit_rows(indptr, X.reshape(-1), n_threads=n_threads).reshape(X.shape)
     data = kernels.unit_rows(X.indptr, X.data, n_threads=n_threads)
     return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)
+
+
+def usable_rank(rank: int, largest: int, reason: str) -> int:
+    """``rank``, or with a warning the largest that the data allows. To be called from ``_fit`` itself."""
+    if rank > largest:
+        # From here through _fit, _fit_checked and fit to the caller of fit.
+        warnings.warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning, stacklevel=5)
+    return min(rank, largest)
 
 
 class FactorModel(MultiLabelModel):

@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.kernels import TwoWayMatrix, two_way
 from tagwise.losses import Loss, get_loss
 from tagwise.models.alternation import Factors, alternation_for
 from tagwise.models.early_stopping import ValidationRows, hold_out
-from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
 from tagwise.models.kernel_map import Kernel, KernelMap, check_kernel_parameters
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.inner import whole
 from tagwise.solvers.reduced_rank import reduced_rank_ridge
 from tagwise.validation import check_choice, check_flag, check_integer, check_real
@@ -197,8 +197,7 @@ class LEML(FactorModel):
         check_positive_weight(self.positive_weight)
         for name in ("early_stopping", "warm_start"):
             check_flag(getattr(self, name), name)
-        if not isinstance(self.random_state, np.random.RandomState):  # from which a check would draw
-            random_generator(self.random_state)
+        check_random_state(self.random_state)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         if self.kernel is not None:
             check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0, self.memory_limit)
@@ -258,7 +257,8 @@ class LEML(FactorModel):
         if kernel_map is not None:
             rows = kernel_map.features(rows)
         self.gamma_ = None if kernel_map is None else kernel_map.gamma
-        rank = self._usable_rank(rows.shape[1], Y.shape[1])
+        n_features, n_labels = rows.shape[1], Y.shape[1]
+        rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         self.best_iter_ = 0
         if self.solver == "closed_form":
             W, H, b, objective = reduced_rank_ridge(
@@ -361,16 +361,6 @@ class LEML(FactorModel):
             H=self.label_factors_.astype(dtype),
             b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
         )
-
-    def _usable_rank(self, n_features: int, n_labels: int) -> int:
-        largest = min(n_features, n_labels)
-        if self.rank > largest:
-            warnings.warn(
-                f"rank={self.rank} is more than {n_features} features and {n_labels} labels allow; using {largest}.",
-                TagwiseWarning,
-                stacklevel=5,
-            )
-        return min(self.rank, largest)
 
     # ------------------------------------------------------------------ kernels
 

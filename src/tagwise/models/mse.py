@@ -15,7 +15,7 @@ from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.mse_subspaces import Direction, canonical_subspaces, check_subspaces, describe, resolve_ranks
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state
 from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
 from tagwise.solvers.subspace_decomposition import decompose_into_subspaces, largest_block, usable_ranks
 from tagwise.validation import check_choice, check_integer, check_real
@@ -212,8 +212,7 @@ class MSE(MultiLabelModel):
         check_real(self.tol, "tol", minimum=0)
         check_real(self.gap_tol, "gap_tol", minimum=1e-13)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        if not isinstance(self.random_state, np.random.RandomState):  # from which a check would draw
-            random_generator(self.random_state)
+        check_random_state(self.random_state)
 
     def _check_memory(self, needed: float, what: str) -> None:
         if needed > self.memory_limit:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.kernels import SparseTwoWay
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
 from tagwise.models.partitions import Part, learn_parts, project_onto_first, random_parts
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
@@ -29,7 +29,7 @@ from tagwise.models.sparse_part import admm_fits, pruned
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.squared import SquaredTerms
-from tagwise.randomness import random_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["REML"]
@@ -187,8 +187,7 @@ class REML(SparseFactorModel):
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        if not isinstance(self.random_state, np.random.RandomState):  # from which a check would draw
-            random_generator(self.random_state)
+        check_random_state(self.random_state)
 
     def _iterations(self) -> int:
         return self.max_iter if self.partitions == 1 else self.partitions + 1
@@ -203,7 +202,9 @@ class REML(SparseFactorModel):
         partitions = self._usable_partitions(Y.shape[1])
         dtype = X.dtype
         self.sparse_part_ = self._which_sparse_part(X.shape, Y.shape[1], dtype.itemsize)
-        settings = self._settings(X.shape[1], Y.shape[1], partitions)
+        n_features, n_labels = X.shape[1], Y.shape[1]
+        rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
+        settings = self._settings(rank, partitions)
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
         features = SparseTwoWay(rows, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
@@ -270,16 +271,9 @@ class REML(SparseFactorModel):
             )
         return min(self.partitions, n_labels)
 
-    def _settings(self, n_features: int, n_labels: int, partitions: int) -> Settings:
-        largest = min(n_features, n_labels)
-        if self.rank > largest:
-            warnings.warn(
-                f"rank={self.rank} is more than {n_features} features and {n_labels} labels allow; using {largest}.",
-                TagwiseWarning,
-                stacklevel=5,
-            )
+    def _settings(self, rank: int, partitions: int) -> Settings:
         return Settings(
-            rank=-(-min(self.rank, largest) // partitions),
+            rank=-(-rank // partitions),
             reg_low_rank=self.reg_low_rank,
             reg_sparse=self.reg_sparse,
             sparsity=self.sparsity,
