@@ -86,7 +86,9 @@ class LPSR(NeighbourModel):
 
     What differs from the publication: parts are flat clusters by direction, not a hierarchy; rankings are cut after T
     labels; the assignment problem is solved by rounding linearised steps from the most frequent labels on, not by
-    stochastic gradients; every true label of a row weighs the same.
+    stochastic gradients; every true label of a row weighs the same. The defaults were checked on a fifth of the
+    training rows of bibtex. They are too small for tens of thousands of labels: on a problem of 27,754 labels "wsabie"
+    falls from 26.5 to 19.2 in P@1, and to 25.7 with 500 parts of 1,000 labels.
 
     References
     ----------

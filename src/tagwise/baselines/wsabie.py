@@ -20,8 +20,8 @@ from tagwise.validation import canonical_csr, check_flag, check_integer, check_r
 
 __all__ = ["WSABIE"]
 
-# Rows that the border between off and on is chosen on, and the labels of each that can be on: enough for a share of all
-# pairs that moves by less than a percent.
+# Rows at the most that the border between off and on is chosen on, and the least number of best labels of each that are
+# looked at: choosing it must not cost more than learning.
 _BORDER_ROWS = 10_000
 _LEAST_PLACES = 10
 # The length of factors at the start, as a share of 1.

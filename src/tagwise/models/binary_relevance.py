@@ -33,7 +33,7 @@ __all__ = ["BinaryRelevance"]
 _SOLVERS = ("auto", "direct", "cg")
 _LOSSES = (*LOSSES, "hinge")
 # Projected gradients of the dual that spread over 10·tol leave the objective about tol above its minimum (on bibtex
-# 0.7 and 0.08 thousandths at tol 1e-3 and 1e-4), which is what tol means to users.
+# 0.8 and 0.08 thousandths at tol 1e-3 and 1e-4), which is what tol means to users.
 _DUAL_SPREAD = 10
 # Up to here the m³/3 of a factorisation is a matter of seconds; conjugate gradients win beyond.
 _LARGEST_DIRECT = 4000
