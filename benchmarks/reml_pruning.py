@@ -58,7 +58,7 @@ def plot(results: list[dict]) -> None:
         lost = [100 * (point["P@3"] - result["points"][0]["P@3"]) for point in result["points"]]
         (line,) = axes.plot(kept, lost, marker="o", markersize=3, label=result["dataset"])
         for point, x, y in zip(result["points"], kept, lost):
-            if point["prune"] in (0.03, 0.2):
+            if point["prune"] in (0.02, 0.2):
                 axes.annotate(f"{point['prune']:g}", (x, y), textcoords="offset points", xytext=(4, -9), fontsize=7,
                               color=line.get_color())  # fmt: skip
     axes.axhline(0, color="grey", linewidth=0.7)

@@ -1,5 +1,6 @@
 """REML: equation 5 as one reads it, rounds that never raise it, both forms of the sparse part, parts, real data."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -91,6 +92,17 @@ def test_no_round_ever_raises_the_objective(seed, n, d, n_labels, rank, part, ma
     assert (np.diff(model.objective_) <= 1e-9 * np.abs(model.objective_[:-1])).all()
 
 
+@pytest.mark.parametrize("part", ["admm", "support"])
+@pytest.mark.parametrize(("reg_low_rank", "reg_sparse"), [(10, 100), (100, 1000), (0.1, 0.1)])
+def test_the_end_is_never_worse_than_constant_scores(part, reg_low_rank, reg_sparse):
+    """A start whose own penalty is left out makes the first round look like a rise, and the fit end there."""
+    X, _, _ = problem(n=60)
+    Y = (np.random.default_rng(0).random((60, 8)) < 0.1).astype(float)
+    model = REML(rank=3, reg_low_rank=reg_low_rank, reg_sparse=reg_sparse, sparse_part=part, max_iter=60, tol=1e-4)
+    constants = 4 * np.sum((Y - Y.mean(axis=0)) ** 2)
+    assert model.fit(X, Y).objective_[-1] <= constants * 1.001
+
+
 def test_with_a_hopeless_low_rank_the_support_form_is_ridge_regression():
     X, Y, _ = problem(n=80)
     Y[:2] = 1
@@ -161,8 +173,8 @@ def test_pruning_drops_what_is_small_beside_the_largest_of_its_label():
 
 
 def test_parts_hold_every_label_once():
-    parts = random_parts(11, 4, np.random.default_rng(0))
-    assert sorted(np.concatenate(parts)) == list(range(11))
+    parts = random_parts(np.arange(3, 14), 4, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts)) == list(range(3, 14))
     assert {len(part) for part in parts} == {2, 3}
     assert all((np.diff(part) > 0).all() for part in parts)
 
@@ -176,8 +188,8 @@ def test_projection_is_the_nearest_in_the_first_column_space():
     factors = [Factors(rng.standard_normal((9, 2)), np.empty((0, 2)), rng.standard_normal((len(i), 2)), i * 0.1)
                for i in ids]  # fmt: skip
     nothing = sp.csr_matrix((9, 2))
-    parts = [Part(i, LowRankAndSparse(f, nothing, True, 0.0), 0.0) for i, f in zip(ids, factors)]
-    found = project_onto_first(SparseTwoWay(sp.csr_matrix(X)), parts, 5)
+    parts = [Part(i, LowRankAndSparse(f, nothing, True, 0.0, 0), 0.0) for i, f in zip(ids, factors)]
+    found = project_onto_first(SparseTwoWay(sp.csr_matrix(X)), parts, np.zeros(5))
     A = X @ factors[0].W
     np.testing.assert_allclose(found.A, A)
     np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
@@ -200,22 +212,71 @@ def test_any_number_of_processes_gives_the_same_bits(masked):
 
 
 def test_processes_get_memory_maps_of_x(monkeypatch):
-    """X and its transpose are above the size from which joblib hands out maps instead of copies."""
+    """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
+    from tagwise.kernels import SparseTwoWay
+    from tagwise.models import partitions
+    from tagwise.models.reml_alternation import Settings, prepare
+    from tagwise.problems.labels import TrainingLabels
+
+    monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)
+    monkeypatch.setattr(partitions, "_learn", what_is_mapped)
+    X = sp.random(20_000, 60, 0.5, "csr", random_state=0, dtype=np.float32)
+    Y = sp.random(20_000, 6, 0.2, "csr", random_state=1, dtype=np.float32)
+    Y.data[:] = 1
+    settings = Settings(2, 1.0, 1.0, 0.1, "support", 5, 2, 1, 0.1, True, 2**30)
+    labels = TrainingLabels.build(Y, None, None, dtype=np.float32)
+    features = SparseTwoWay(X)
+    parts = [np.arange(3), np.arange(3, 6)]
+    found = list(
+        partitions.learn_parts(
+            features, prepare(features, labels, settings), labels, parts, settings, [0, 1], n_processes=2
+        )
+    )
+    assert found == [[True] * 5] * 2
+
+
+def what_is_mapped(X, prepared, labels, ids, settings, seed):
+    arrays = (X.matrix.data, X.matrix.indices, X.transpose.data, X.transpose.indices, prepared.rows.data)
+    return [isinstance(array, np.memmap) or isinstance(array.base, np.memmap) for array in arrays]
+
+
+def test_processes_and_threads_learn_the_same(monkeypatch):
     from tagwise.models import partitions
 
-    seen = {}
-    real = partitions.joblib.Parallel
+    X, Y, _ = problem(n=200, n_labels=12)
+    threads = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)
+    monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)
+    processes = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)
+    np.testing.assert_array_equal(processes.decision_function(X), threads.decision_function(X))
+    assert [info["objective"] for info in processes.history_] == [info["objective"] for info in threads.history_]
 
-    def spy(**options):
-        seen.update(options)
-        return real(**options)
 
-    monkeypatch.setattr(partitions.joblib, "Parallel", spy)
-    X, Y, _ = problem(n=200)
-    REML(rank=2, partitions=2, n_jobs=2).fit(X, Y)
-    assert seen["mmap_mode"] == "c"
-    assert seen["max_nbytes"] <= 2**20
-    assert seen["backend"] == "loky"
+@pytest.mark.parametrize("part", ["admm", "support"])
+def test_labels_of_which_nothing_is_known_take_no_part(part):
+    X, Y, known = problem()
+    known[:, 1:6] = 0
+    model = REML(rank=6, partitions=3, sparse_part=part).fit(X, Y, observed=known)
+    assert len(model.history_) == 4
+    assert (np.argsort(model.decision_function(X), axis=1)[:, :5] < 6).all()
+    assert np.abs(model.feature_factors_).max() > 0
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_parts_that_a_callback_cut_off_keep_the_best_constants(intercept):
+    X, Y, _ = problem()
+    model = REML(rank=3, partitions=4, fit_intercept=intercept).fit(X, Y, callback=lambda i, _: i == 1)
+    alone = np.flatnonzero(np.abs(model.label_factors_).max(axis=1) == 0)
+    assert len(alone) == 6
+    expected = Y.mean(axis=0)[alone] - 0.5 if intercept else 0.0
+    np.testing.assert_allclose(model.intercept_[alone], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("part", "masked"), [("admm", False), ("support", False), ("support", True)])
+def test_equation_5_with_parts(part, masked):
+    X, Y, known = problem(n_labels=9)
+    known = known if masked else np.ones_like(known)
+    model = REML(rank=6, partitions=3, sparse_part=part, prune=0).fit(X, Y, observed=known if masked else None)
+    assert model.objective_[-1] == pytest.approx(equation_5(model, X, Y, known, 1.0), rel=1e-8)
 
 
 def test_more_parts_than_labels_are_clipped_with_a_warning():
@@ -225,7 +286,60 @@ def test_more_parts_than_labels_are_clipped_with_a_warning():
     assert len(model.history_) == 4
 
 
+# ---------------------------------------------------------------------- memory and threads
+
+
+@pytest.mark.parametrize(("weight", "masked"), [(1.0, False), (3.0, False), (1.0, True)])
+def test_admm_keeps_within_its_memory_limit(weight, masked):
+    """20,000 rows and 300 labels: Z and μ alone would be 48 MB each; blocks of labels take their place."""
+    rng = np.random.default_rng(0)
+    X = sp.random(20_000, 40, 0.1, "csr", random_state=0, dtype=np.float32)
+    Y = sp.random(20_000, 300, 0.01, "csr", random_state=1, dtype=np.float32)
+    Y.data[:] = 1
+    known = sp.csr_matrix((rng.random((20_000, 300)) < 0.02).astype(np.int8)) if masked else None
+    limit = 2**25
+    model = REML(rank=2, sparse_part="admm", positive_weight=weight, memory_limit=limit, max_iter=2, tol=0)
+    model.fit(X[:50], Y[:50])  # compiles before memory is measured
+    tracemalloc.start()
+    model.fit(X, Y, observed=known)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    data = 6 * X.data.nbytes + 12 * Y.data.nbytes + (0 if known is None else 16 * known.nnz)
+    assert peak < limit + data + 2**23
+
+
+def test_a_factorisation_of_many_rows_keeps_within_its_memory_limit():
+    X = sp.random(200_000, 256, 0.005, "csr", random_state=0, dtype=np.float32)
+    Y = sp.random(200_000, 2, 0.1, "csr", random_state=1, dtype=np.float32)
+    Y.data[:] = 1
+    model = REML(rank=1, sparse_part="admm", memory_limit=2**26, max_iter=1)
+    model.fit(X[:50], Y[:50])
+    tracemalloc.start()
+    model.fit(X, Y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**26 + 12 * X.data.nbytes + 2**25
+
+
+def test_bit_identical_for_every_number_of_threads_where_memory_binds():
+    X = sp.random(3000, 400, 0.1, "csr", random_state=0, dtype=np.float32)
+    Y = sp.random(3000, 60, 0.05, "csr", random_state=1, dtype=np.float32)
+    Y.data[:] = 1
+    models = [REML(rank=4, sparse_part="support", memory_limit=1_320_000, n_jobs=jobs).fit(X, Y) for jobs in (1, 2, 3)]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.decision_function(X), models[0].decision_function(X))
+
+
 # ---------------------------------------------------------------------- behaviour at the edges
+
+
+@pytest.mark.filterwarnings("default::tagwise.exceptions.ConvergenceWarning")
+def test_labels_that_admm_could_not_solve_are_counted():
+    X, Y, _ = problem()
+    model = REML(rank=3, sparse_part="admm", positive_weight=1e8)
+    with pytest.warns(ConvergenceWarning, match="ADMM did not reach its tolerance for"):
+        model.fit(X, Y)
+    assert model.history_[-1]["unsolved"] > 0
 
 
 def test_a_label_without_positives_has_no_sparse_weights_with_support():
@@ -332,6 +446,22 @@ def test_debtags_beats_leml_and_parts_lose_little(data_folder):
     assert both_tail >= low_tail + 0.03
     parts, _ = figures(REML(rank=100, reg_low_rank=6, partitions=4, n_jobs=-1))
     assert parts[1] >= both[1] - 0.03
+
+
+@pytest.mark.slow
+def test_yso_is_beyond_a_low_rank(data_folder):
+    X, Y, X_test, Y_test = load_dataset("yso-finna-en-min4")
+    propensity = inverse_propensity(Y)
+
+    def figures(model):
+        labels, _ = model.fit(X, Y).predict_topk(X_test, 5)
+        return [precision_at_k(Y_test, labels, k=k) for k in (1, 3, 5)], psp_at_k(Y_test, labels, propensity, k=5)
+
+    both, tail = figures(REML(rank=100, n_jobs=-1))
+    low, low_tail = figures(LEML(rank=100, n_jobs=-1))
+    assert (np.array(both) > [0.375, 0.29, 0.24]).all()
+    assert (np.array(both) > low).all()
+    assert tail >= low_tail + 0.03
 
 
 def test_debtags_with_a_fifth_of_the_labels_known(data_folder):

@@ -35,7 +35,8 @@ _LABEL_TOLERANCE = 0.03
 class Factors:
     """The variables of the alternation, and A = XW carried along.
 
-    W (d×k), A (n×k), H (L×k), b (L).
+    W (d×k), A (n×k), H (L×k), b (L). LEML's names: what REML's paper calls U and Vᵀ are W and H here, and its H is the
+    sparse part S.
     """
 
     W: np.ndarray

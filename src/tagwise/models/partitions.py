@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise.kernels import SparseTwoWay, gram, rows_times
 from tagwise.models.alternation import Factors
 from tagwise.models.reml_alternation import LowRankAndSparse, Prepared, Settings, alternate
-from tagwise.parallel import on_this_thread, single_threaded_blas
+from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas
 from tagwise.problems.labels import TrainingLabels
 
 __all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
@@ -20,6 +20,8 @@ __all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
 # Arrays above this size reach the processes as memory maps, one on disk for all of them.
 _MAPPED_BYTES = 1 << 20
 
+# Multiplications in a product of X with a part's factors; below it, a process costs more than it saves.
+_WORTH_A_PROCESS = 1 << 27
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
 
@@ -33,9 +35,9 @@ class Part:
     objective: float
 
 
-def random_parts(n_labels: int, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """All labels in ``partitions`` random parts of about equal size; ids rise within a part."""
-    return [np.sort(part) for part in np.array_split(rng.permutation(n_labels), partitions)]
+def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """These labels in ``partitions`` random parts of about equal size; ids rise within a part."""
+    return [np.sort(part) for part in np.array_split(rng.permutation(labels), partitions)]
 
 
 def learn_parts(
@@ -51,11 +53,16 @@ def learn_parts(
     """Equation 5 for each part alone, in order of the parts.
 
     With several processes every one works on a part at a time with one thread; X, its transpose and what was prepared
-    of it are memory maps that all of them share. The result does not depend on their number.
+    of it are memory maps that all of them share. Where a part takes less time than handing it to a process, threads
+    take their place. The result does not depend on either.
     """
     tasks = ((X, prepared, _of_labels(labels, ids), ids, settings, seed) for ids, seed in zip(parts, seeds))
-    if n_processes <= 1 or len(parts) == 1:
-        yield from (_learn(*task) for task in tasks)
+    if n_processes <= 1 or X.matrix.nnz * settings.rank < _WORTH_A_PROCESS:
+        ready = list(tasks)
+        for first, last in even_chunks(len(ready), max(1, n_processes)):
+            yield from run_chunks(
+                lambda place, _: _learn(*ready[place]), [(i, i + 1) for i in range(first, last)], n_processes
+            )
         return
     pool = joblib.Parallel(
         n_jobs=min(n_processes, len(parts)),
@@ -74,7 +81,7 @@ def _learn(
 ) -> Part:
     objectives: list[float] = []
 
-    def keep(objective: float) -> bool:
+    def keep(objective: float, **more: int) -> bool:
         objectives.append(objective)
         return False
 
@@ -98,19 +105,19 @@ def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:
     )
 
 
-def project_onto_first(X: SparseTwoWay, parts: list[Part], n_labels: int) -> Factors:
+def project_onto_first(X: SparseTwoWay, parts: list[Part], intercept: np.ndarray) -> Factors:
     """The scores XW_iH_iᵀ of all parts, projected onto the column space of XW_1: factors of one rank for all labels.
 
-    With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels of parts
-    that are missing have factors 0. Time O(nnz(X)k + nk²) a part.
+    With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels that are in
+    no part have factors 0 and the intercepts given (L). Time O(nnz(X)k + nk²) a part.
     """
     first = parts[0].learnt.factors
     threads = X.n_threads
     A = X.times(first.W)
     with single_threaded_blas():
         inverse = np.linalg.pinv(gram(A, n_threads=threads), hermitian=True)
-    H = np.zeros((n_labels, A.shape[1]), dtype=A.dtype)
-    b = np.zeros(n_labels)
+    b = intercept.astype(np.float64)
+    H = np.zeros((len(b), A.shape[1]), dtype=A.dtype)
     for place, part in enumerate(parts):
         factors = part.learnt.factors
         b[part.labels] = factors.b

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.kernels import SparseTwoWay
+from tagwise.losses import get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
 from tagwise.models.partitions import Part, learn_parts, project_onto_first, random_parts
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
@@ -61,17 +62,18 @@ class REML(SparseFactorModel):
     sparsity : float
         λ3 ≥ 0; only ADMM has it.
     partitions : int
-        t. Above 1, divide and conquer: labels are dealt into t random parts, each with its share of the rank, learnt
-        in parallel processes (``n_jobs`` of them) that share X as a memory map; the low ranks are projected onto the
-        column space of the first part's, and H is found for all labels together. Faster and a little less accurate.
+        t. Above 1, divide and conquer: labels are dealt into t random parts, each with its share of the rank and a
+        quarter of the support, learnt in parallel processes (``n_jobs`` of them) that share X as a memory map; the low
+        ranks are projected onto the column space of the first part's, and H is found for all labels together. A little
+        less accurate. It pays for many labels and large ranks; see docs/reml.md for where it does not.
     sparse_part : {"auto", "admm", "support"}
-        How H is found. "auto" takes ADMM where XᵀX or XXᵀ can be factorised at once (a side of at most 2,000) and all
-        labels' Z, μ and H fit half of ``memory_limit``, else support.
+        How H is found. "auto" takes ADMM where XᵀX or XXᵀ is factorised quickly (a side of at most 2,000) and within
+        half of ``memory_limit``, and all labels' Z, μ and H fit the other half; else support.
     support : int
         Features a label may use, with "support".
     prune : float
         After ADMM, entries of H below ``prune`` times the largest of their label are dropped. The default is the
-        largest tolerance that cost no precision on held-out rows of four sets; docs/reml.md shows the curve.
+        largest tolerance that cost less than 0.1 points on held-out rows of four sets; docs/reml.md shows the curve.
     max_iter : int
         Rounds at the most.
     positive_weight : float, array (L,) or "propensity"
@@ -83,7 +85,8 @@ class REML(SparseFactorModel):
     tol : float
         The fit has converged when a round lowers the objective by at most ``tol`` times what the first round did.
     memory_limit : float
-        Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on.
+        Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
+        there are several. A dense H, while ADMM runs, comes on top.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -142,7 +145,7 @@ class REML(SparseFactorModel):
         partitions: int = 1,
         sparse_part: str = "auto",
         support: int = 200,
-        prune: float = 0.03,
+        prune: float = 0.02,
         max_iter: int = 5,
         positive_weight: PositiveWeight = 1.0,
         fit_intercept: bool = True,
@@ -199,26 +202,35 @@ class REML(SparseFactorModel):
     ) -> None:
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        partitions = self._usable_partitions(Y.shape[1])
         dtype = X.dtype
         self.sparse_part_ = self._which_sparse_part(X.shape, Y.shape[1], dtype.itemsize)
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
-        settings = self._settings(rank, partitions)
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
         features = SparseTwoWay(rows, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
+        known = np.setdiff1d(np.arange(n_labels), labels.unknown_labels())
+        partitions = self._usable_partitions(len(known))
+        settings = self._settings(rank, partitions)
         prepared = prepare(features, labels, settings)
         rng = random_generator(self.random_state)
         if partitions == 1:
             learnt = alternate(features, prepared, labels, settings, rng, progress.step)
         else:
-            ids = random_parts(Y.shape[1], partitions, rng)
+            ids = random_parts(known, partitions, rng)
             learnt = self._divide_and_conquer(features, prepared, labels, ids, settings, rng, progress, threads)
         if not learnt.converged and not progress.stopped:
             warnings.warn(
                 f"REML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
                 f"{learnt.fall:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if learnt.unsolved:
+            warnings.warn(
+                f"ADMM did not reach its tolerance for {learnt.unsolved} of {n_labels} labels in the last round, which "
+                "keep the best sparse part found; lower positive_weight or sparsity, scale the features, or use "
+                'sparse_part="support".',
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -250,16 +262,19 @@ class REML(SparseFactorModel):
             parts.append(part)
             if progress.step(part.objective, part=len(parts)):
                 break
-        factors = project_onto_first(X, parts, labels.shape[1])
+        loss = get_loss("squared")
+        constant = loss.constant(labels.rates()) if self.fit_intercept else np.full(labels.shape[1], loss.threshold)
+        factors = project_onto_first(X, parts, constant)
         step = sparse_part(X, prepared, labels, SquaredTerms.build(labels), settings).step(factors, None)
         value = step.value + low_rank_penalty(factors, settings.reg_low_rank / 2)
         if not progress.stopped:
-            progress.step(EQUATION_5 * value)
+            progress.step(EQUATION_5 * value, unsolved=step.unsolved)
         return LowRankAndSparse(
             factors,
             step.weights,
             converged=all(part.learnt.converged for part in parts),
             fall=max(part.learnt.fall for part in parts),
+            unsolved=step.unsolved,
         )
 
     def _usable_partitions(self, n_labels: int) -> int:
@@ -290,8 +305,8 @@ class REML(SparseFactorModel):
         dense = itemsize * shape[1] * n_labels
         if self.sparse_part == "admm" and dense > self.memory_limit:
             raise InvalidInputError(
-                f'sparse_part="admm" keeps a dense H while it runs, memory of {dense / 2**20:,.1f} MiB for '
-                f"{shape[1]:,} features and {n_labels:,} labels; memory_limit is {self.memory_limit / 2**20:,.1f} MiB. "
+                f'sparse_part="admm" keeps a dense H while it runs, memory of {dense / 2**20:,.3g} MiB for '
+                f"{shape[1]:,} features and {n_labels:,} labels; memory_limit is {self.memory_limit / 2**20:,.3g} MiB. "
                 'Raise it, or use sparse_part="support".'
             )
         if self.sparse_part != "auto":

@@ -37,12 +37,14 @@ __all__ = [
 # The alternation works with 0/1 labels, S± = 2·S01 − 1, and halves of squares. Equation 5, with ±1 labels and whole
 # squares, is this many times its objective.
 EQUATION_5 = 8.0
+# A fall below this share of the objective is rounding.
+_ROUNDING = 1e-12
 
 Prepared: TypeAlias = SupportFeatures | SparseFitRidge
 """What the sparse part needs of X."""
 
-Report: TypeAlias = Callable[[float], bool]
-"""Called with the objective after every round; True ends the alternation."""
+Report: TypeAlias = Callable[..., bool]
+"""Called with the objective after every round, and ``unsolved``; True ends the alternation."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,15 @@ class Settings:
 class LowRankAndSparse:
     """Scores XWHᵀ + b + XS of 0/1 labels; S (d×L) CSR or dense.
 
-    ``fall`` is by how much the last round lowered the objective, over what the first round did.
+    ``fall`` is by how much the last round lowered the objective, over what the first round did; ``unsolved`` for how
+    many labels the sparse part stopped short of its tolerance in that round.
     """
 
     factors: Factors
     sparse: sp.csr_matrix | np.ndarray
     converged: bool
     fall: float
+    unsolved: int
 
 
 def alternate(
@@ -96,7 +100,7 @@ def alternate(
     factors = _start(X, labels, settings, random_generator(seed))
     offset = 0.0 if settings.fit_intercept else 0.5
     sparse: sp.csr_matrix | np.ndarray | None = None
-    last = terms.value(factors.A, factors.H, factors.b + offset)
+    last = terms.value(factors.A, factors.H, factors.b + offset) + low_rank_penalty(factors, reg)
     first = fall = 0.0
     converged = False
     for _ in range(settings.max_iter):
@@ -110,12 +114,12 @@ def alternate(
         value = step.value + low_rank_penalty(factors, reg)
         fall = last - value
         first, last = first or fall, value
-        converged = fall <= settings.tol * first
-        if report(EQUATION_5 * value) or converged:
+        converged = fall <= max(settings.tol * first, _ROUNDING * abs(value))
+        if report(EQUATION_5 * value, unsolved=step.unsolved) or converged:
             break
     assert sparse is not None
     factors.b = factors.b + offset
-    return LowRankAndSparse(factors, sparse, converged, fall / first if first else 0.0)
+    return LowRankAndSparse(factors, sparse, converged, fall / first if first else 0.0, step.unsolved)
 
 
 def low_rank_penalty(factors: Factors, reg: float) -> float:

@@ -16,7 +16,7 @@ from tagwise.parallel import even_chunks
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.squared import SquaredTerms, with_intercept
-from tagwise.solvers.admm import ADMMResult, SparseFitRidge, columns_that_fit
+from tagwise.solvers.admm import ADMMResult, SparseFitRidge, columns_that_fit, factorisation_bytes
 from tagwise.solvers.admm_weighted import WeightedFitRidge
 from tagwise.solvers.support_features import SupportFeatures
 from tagwise.solvers.support_least_squares import SupportRidge
@@ -27,19 +27,22 @@ __all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "
 _QUICK_SIDE = 2000
 # ADMM within a round: the next round changes its problem, so that a few digits are enough.
 _TOL, _MOST_STEPS = 1e-3, 50
+# Numbers of a dense S that are looked at together when it is pruned.
+_PRUNED_AT_ONCE = 1 << 22
 
 # Of a block of labels: the objective at an S, and ADMM from a split and a dual.
 _Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]
-_Solve: TypeAlias = Callable[[tuple[np.ndarray, np.ndarray] | None], ADMMResult]
+_Solve: TypeAlias = Callable[[tuple[np.ndarray, np.ndarray | None] | None], ADMMResult]
 _Block: TypeAlias = Callable[[Factors, np.ndarray], tuple[_Objective, _Solve]]
 
 
 @dataclass(frozen=True)
 class SparseStep:
-    """The new S (d×L, CSR or dense), and the loss with S's own penalties there."""
+    """The new S (d×L, CSR or dense), the loss with S's own penalties there, and how many labels fell short of it."""
 
     weights: sp.csr_matrix | np.ndarray
     value: float
+    unsolved: int
 
 
 class SparsePart(Protocol):
@@ -71,7 +74,7 @@ class SupportPart:
         """Exact on the supports, so that the value is known without another look at the data."""
         solved = self.ridge.solve((factors.W, factors.H), factors.b, pattern=last)
         without = self.terms.value(factors.A, factors.H, factors.b)
-        return SparseStep(solved.weights, without - float(solved.gain.sum()))
+        return SparseStep(solved.weights, without - float(solved.gain.sum()), unsolved=0)
 
 
 class ADMMPart:
@@ -86,7 +89,9 @@ class ADMMPart:
         self.X, self.ridge, self.labels = X, ridge, labels
         self.columns = LabelColumns(labels, get_loss("squared"))
         self.weighted = isinstance(ridge, WeightedFitRidge)
-        width = columns_that_fit(*X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize)
+        width = columns_that_fit(
+            *X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
+        )
         self.blocks = even_chunks(labels.shape[1], min(width, labels.shape[1]))
 
     def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
@@ -94,16 +99,17 @@ class ADMMPart:
         n_features, n_labels = self.X.shape[1], self.labels.shape[1]
         S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
         block = self._weighted_block if self.weighted else self._plain_block(factors)
-        total = 0.0
+        total, unsolved = 0.0, 0
         for start, stop in self.blocks:
             objective_of, solve = block(factors, np.arange(start, stop))
             before = objective_of(S[:, start:stop])
             split = None if last is None else self.X.times(np.ascontiguousarray(S[:, start:stop]))
-            found = solve(None if split is None else (split, np.zeros_like(split)))
+            found = solve(None if split is None else (split, None))
             better = found.objective < before
+            unsolved += int((~found.converged).sum())
             S[:, start:stop][:, better] = found.solution[:, better]
             total += float(np.where(better, found.objective, before).sum())
-        return SparseStep(S, 0.5 * total)
+        return SparseStep(S, 0.5 * total, unsolved)
 
     def _plain_block(self, factors: Factors) -> _Block:
         extended_A = with_intercept(factors.A)
@@ -141,8 +147,16 @@ class ADMMPart:
 
 
 def admm_fits(shape: tuple[int, int], n_labels: int, memory_limit: float, itemsize: int) -> bool:
-    """Whether ADMM's factorisation is quick and all labels fit a block, so that ADMM is the natural choice."""
-    return min(shape) <= _QUICK_SIDE and columns_that_fit(*shape, memory_limit / 2, itemsize) >= n_labels
+    """Whether ADMM's factorisation is quick and fits, and all labels fit a block: then ADMM is the natural choice."""
+    side = min(shape)
+    if side > _QUICK_SIDE or factorisation_bytes(side) > memory_limit / 2:
+        return False
+    return columns_that_fit(*shape, memory_limit / 2, itemsize, extra_rows=_block_arrays(True)) >= n_labels
+
+
+def _block_arrays(weighted: bool) -> int:
+    """Arrays of n numbers a label that a step holds beside those of the solver: targets, scores, weights, products."""
+    return 9 if weighted else 4
 
 
 def pruned(S: sp.csr_matrix | np.ndarray, prune: float) -> sp.csr_matrix:
@@ -152,5 +166,9 @@ def pruned(S: sp.csr_matrix | np.ndarray, prune: float) -> sp.csr_matrix:
     """
     if not isinstance(S, np.ndarray):
         return S
-    least = prune * np.abs(S).max(axis=0)
-    return sp.csr_matrix(np.where(np.abs(S) >= least, S, 0))
+    kept = []
+    for start, stop in even_chunks(S.shape[1], max(1, _PRUNED_AT_ONCE // S.shape[0])):
+        sizes = np.abs(S[:, start:stop])
+        sizes[sizes < prune * sizes.max(axis=0)] = 0
+        kept.append(sp.csc_matrix(np.where(sizes > 0, S[:, start:stop], 0)))
+    return sp.csr_matrix(sp.hstack(kept, format="csr"))

@@ -59,8 +59,10 @@ class LinearScores:
     def _on_dense(self, pairs: sp.csr_matrix, S: np.ndarray) -> np.ndarray:
         found = np.empty(pairs.nnz, dtype=self.X.matrix.dtype)
         rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+        by_label = np.argsort(pairs.indices, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=pairs.shape[1]))])
         for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
             scores = self.X.times(np.ascontiguousarray(S[:, start:stop]))
-            here = np.flatnonzero((pairs.indices >= start) & (pairs.indices < stop))
+            here = by_label[ends[start] : ends[stop]]
             found[here] = scores[rows[here], pairs.indices[here] - start]
         return found

@@ -35,7 +35,7 @@ from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, G
 from tagwise.solvers.inner import per_column
 from tagwise.validation import check_choice, check_integer, check_real, shape_text
 
-__all__ = ["CHUNK_NUMBERS", "ADMMResult", "SparseFitRidge", "columns_that_fit"]
+__all__ = ["CHUNK_NUMBERS", "ADMMResult", "SparseFitRidge", "columns_that_fit", "factorisation_bytes"]
 
 # Up to this side an eigendecomposition (some ten times a Cholesky factor's time) is made in seconds.
 _EIGEN_SIDE = 2000
@@ -45,14 +45,21 @@ CHUNK_NUMBERS = 1 << 16
 _ROW_ARRAYS, _FEATURE_ARRAYS = 6, 14
 
 
-def columns_that_fit(n_rows: int, n_features: int, memory_limit: float, itemsize: int = 4) -> int:
+def columns_that_fit(
+    n_rows: int, n_features: int, memory_limit: float, itemsize: int = 4, *, extra_rows: int = 0
+) -> int:
     """How many columns :meth:`SparseFitRidge.solve` can take at once within ``memory_limit`` bytes, at least 1.
 
-    A column costs 6 arrays of n and 14 of d numbers at the peak (the H-step works in float64), results included. The
-    matrix and its factorisation come on top.
+    A column costs 6 arrays of n and 14 of d numbers at the peak (the H-step works in float64), results included, and
+    ``extra_rows`` arrays of n that the caller holds. The matrix and its factorisation come on top.
     """
-    per = itemsize * (_ROW_ARRAYS * n_rows + _FEATURE_ARRAYS * n_features)
+    per = itemsize * ((_ROW_ARRAYS + extra_rows) * n_rows + _FEATURE_ARRAYS * n_features)
     return max(1, int(memory_limit // per))
+
+
+def factorisation_bytes(side: int) -> int:
+    """What an eigendecomposition takes at its peak, side = min(n, d)."""
+    return 24 * side**2
 
 
 class SparseFitRidge:
@@ -116,7 +123,7 @@ class SparseFitRidge:
         # Only a dense matrix of single precision needs its copy, and only where n < d.
         extra = 8 * n_rows * n_features if n_rows < n_features and is_single(self.X) else 0
         if method == "auto":
-            if side <= _EIGEN_SIDE and 24 * side**2 + extra <= memory_limit:
+            if side <= _EIGEN_SIDE and factorisation_bytes(side) + extra <= memory_limit:
                 method = "eigen"
             else:
                 method = "cholesky" if 16 * side**2 + extra <= memory_limit else "cg"
@@ -142,7 +149,7 @@ class SparseFitRidge:
         cross: np.ndarray,
         squared_norm: np.ndarray,
         *,
-        start: tuple[np.ndarray, np.ndarray] | None = None,
+        start: tuple[np.ndarray, np.ndarray | None] | None = None,
         penalty: np.ndarray | None = None,
         relaxation: float = 1.6,
         adapt: bool = True,
@@ -159,7 +166,7 @@ class SparseFitRidge:
         squared_norm : array (B,)
             Each column's ‖R‖², for the objective alone.
         start : (split, dual), optional
-            Of an earlier result, for the same or a similar R. By default both are 0.
+            Of an earlier result, for the same or a similar R. By default both are 0; a dual of None is 0 too.
         penalty : array (B,), optional
             ρ to begin with for each column, that of an earlier result say; not with ``"cholesky"``.
         relaxation : float in [1, 1.8]
@@ -350,9 +357,11 @@ class SparseFitRidge:
         _require_finite(squared_norm, "squared_norm")
         return cross, squared_norm
 
-    def _check_start(self, start: tuple[np.ndarray, np.ndarray] | None, n_columns: int) -> None:
+    def _check_start(self, start: tuple[np.ndarray, np.ndarray | None] | None, n_columns: int) -> None:
         expected = (self.X.shape[0], n_columns)
         for name, array in zip(("split", "dual"), start or ()):
+            if array is None:
+                continue
             if array.shape != expected:
                 raise InvalidInputError(
                     f"start holds a {name} of shape {shape_text(array.shape)} where rows × columns is "

@@ -75,15 +75,20 @@ class Columns:
 
     @classmethod
     def begin(
-        cls, X: TwoWayMatrix, cross: np.ndarray, start: tuple[np.ndarray, np.ndarray] | None, rho: np.ndarray
+        cls, X: TwoWayMatrix, cross: np.ndarray, start: tuple[np.ndarray, np.ndarray | None] | None, rho: np.ndarray
     ) -> Columns:
         """At Z and μ of an earlier result, or at 0."""
         shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
         if start is None or not rho.all():
             Z, mu, back_Z, back_mu = np.zeros(shape, dtype), np.zeros(shape, dtype), *np.zeros((2, *cross.shape), dtype)
         else:
-            Z, mu = start[0].astype(dtype), (start[1] / (2 * rho)).astype(dtype)
-            back_Z, back_mu = X.transposed_times(Z), X.transposed_times(mu)
+            Z, back_mu = start[0].astype(dtype), np.zeros_like(cross)
+            back_Z = X.transposed_times(Z)
+            if start[1] is None:
+                mu = np.zeros(shape, dtype)
+            else:
+                mu = (start[1] / (2 * rho)).astype(dtype)
+                back_mu = X.transposed_times(mu)
         H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
         return cls(np.arange(shape[1]), rho, cross, Z, mu, back_Z, back_mu, H, gram_H)
 

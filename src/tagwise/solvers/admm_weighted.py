@@ -55,7 +55,7 @@ class WeightedFitRidge(SparseFitRidge):
         residual: np.ndarray,
         weights: np.ndarray,
         *,
-        start: tuple[np.ndarray, np.ndarray] | None = None,
+        start: tuple[np.ndarray, np.ndarray | None] | None = None,
         relaxation: float = 1.6,
         adapt: bool = True,
         tol: float = 1e-4,

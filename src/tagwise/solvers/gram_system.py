@@ -18,6 +18,8 @@ __all__ = ["CGSystem", "CholeskySystem", "EigenSystem", "GramSystem", "is_single
 
 _CG_TOL, _CG_MAX_ITER = 1e-2, 50
 _SOLVE_COLUMNS = 128
+# Numbers of a stripe of the Gram matrix's making: 32 MB of float64.
+_STRIPE_NUMBERS = 1 << 22
 
 
 class GramSystem(Protocol):
@@ -133,14 +135,16 @@ def _small_gram(X: TwoWayMatrix) -> np.ndarray:
     """XXᵀ where n < d, else XᵀX, in float64, a stripe of columns at a time."""
     size = min(X.shape)
     out = np.empty((size, size))
-    for start, stop in even_chunks(size, 256):
+    # Each stripe passes through products of n (or d) rows in float64, twice at the most.
+    width = max(1, min(256, _STRIPE_NUMBERS // max(X.shape)))
+    for start, stop in even_chunks(size, width):
         unit = np.zeros((size, stop - start))
         unit[np.arange(start, stop), np.arange(stop - start)] = 1
         if X.shape[0] < X.shape[1]:
             out[:, start:stop] = X.times(X.transposed_times(unit))
         else:
             # Times unit vectors, even a product in float32 is exact.
-            out[:, start:stop] = X.transposed_times(X.times(unit).astype(np.float64))
+            out[:, start:stop] = X.transposed_times(X.times(unit).astype(np.float64, copy=False))
     return out
 
 

@@ -62,7 +62,7 @@ class SupportFeatures:
         check_integer(support, "support", minimum=1)
         features = check_features(X)
         order, rows = _by_rising_frequency(features if sp.issparse(features) else sp.csr_matrix(features))
-        kept = _features_kept(rows, support, memory_limit, n_threads)
+        kept = _features_kept(rows, support, memory_limit)
         n_features = len(order)
         return cls(
             order=order,
@@ -113,15 +113,19 @@ def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
     )
 
 
-def _features_kept(rows: RowsBothWays, support: int, memory_limit: float, n_threads: int) -> int:
-    """t: how many of the most frequent features have their part of XᵀX stored."""
+def _features_kept(rows: RowsBothWays, support: int, memory_limit: float) -> int:
+    """t: how many of the most frequent features have their part of XᵀX stored.
+
+    One thread's workspace is set aside, however many there are: stored and gathered entries are rounded differently,
+    and t must not depend on the number of threads.
+    """
     walks = walk_lengths(rows)
     side = min(support, len(walks))
-    left = memory_limit - n_threads * (16 * side**2 + 48 * len(walks))
+    left = memory_limit - (16 * side**2 + 48 * len(walks))
     if left < 0:
         raise InvalidInputError(
-            f"memory_limit is {memory_limit / 2**20:,.1f} MiB, but systems of {side:,} features on {n_threads} "
-            f"thread(s) need {(memory_limit - left) / 2**20:,.1f} MiB; raise it, or lower support or n_threads."
+            f"memory_limit is {memory_limit:,.0f} bytes, but systems of {side:,} features need "
+            f"{memory_limit - left:,.0f}; raise it, or lower support."
         )
     worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
     return min(worth_it, int(np.sqrt(left / rows.data.dtype.itemsize)))

@@ -81,7 +81,7 @@ class SupportRidge:
     positive_weight : array (L,), optional
         c > 0 per label; 1 by default.
     memory_limit : float
-        Bytes for what is kept of G and for the workspaces of the threads.
+        Bytes for what is kept of G and for the workspace of one thread; each further thread adds its own.
     n_threads : int
         Labels are spread over this many threads; the result has the same bits for any number of them.
 
@@ -132,7 +132,7 @@ class SupportRidge:
         if observed is None:
             self._systems = _AllRows(X, labels, weights, n_threads)
         else:
-            self._systems = _KnownRows(X, labels, check_observed(observed, shape=labels.shape), weights, n_threads)
+            self._systems = _KnownRows(X, labels, _mask(observed, labels.shape), weights, n_threads)
 
     def solve(
         self,
@@ -187,6 +187,11 @@ class SupportRidge:
         by_label = sp.csr_matrix(sp.csr_matrix(pattern)[self._order].T)
         by_label.sort_indices()
         return Supports(by_label.indptr.astype(np.int64), by_label.indices.astype(np.int64))
+
+
+def _mask(observed: Any, shape: tuple[int, int]) -> sp.csr_matrix:
+    # Labels without a known row simply stay without weights.
+    return check_observed(observed, shape=shape, may_be_empty=True)
 
 
 class _AllRows:
