@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import joblib
 import numpy as np
 import scipy.sparse as sp
+from joblib.externals.loky import get_reusable_executor
 
 from tagwise.kernels import SparseTwoWay, gram, rows_times
 from tagwise.models.alternation import Factors
@@ -73,7 +74,11 @@ def learn_parts(
         pre_dispatch="n_jobs",
         return_as="generator",
     )
-    yield from pool(joblib.delayed(_learn)(*task) for task in tasks)
+    try:
+        yield from pool(joblib.delayed(_learn)(*task) for task in tasks)
+    finally:
+        # Idle workers would keep their maps, and the files behind them, for minutes.
+        get_reusable_executor().shutdown(wait=True)
 
 
 def _learn(
