@@ -86,7 +86,8 @@ class REML(SparseFactorModel):
         The fit has converged when a round lowers the objective by at most ``tol`` times what the first round did.
     memory_limit : float
         Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
-        there are several. A dense H, while ADMM runs, comes on top.
+        there are several. A dense H, while ADMM runs, comes on top. With "support" and very many features, a larger
+        limit saves much time: the part of XᵀX that does not fit is added up again for every label that needs it.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -152,7 +153,7 @@ class REML(SparseFactorModel):
         normalize: bool = True,
         inner_iter: int = 1,
         tol: float = 0.1,
-        memory_limit: float = 2**30,
+        memory_limit: float = 2**31,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
