@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels import reference_sparse
 from tagwise.solvers import support_features as module
+from tagwise.solvers import support_least_squares as solver_module
 from tagwise.solvers.support_least_squares import SupportRidge, support_least_squares
 
 
@@ -28,9 +29,10 @@ def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float6
     st.sampled_from([1, 3, 100]),
     st.booleans(),
     st.booleans(),
-    st.sampled_from([2**20, 2**31]),
+    st.sampled_from([2**13, 2**20, 2**31]),
+    st.sampled_from([0, 10**6]),
 )
-def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, masked, memory_limit):
+def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, masked, memory_limit, column_step):
     X, Y, U, V, intercept, weights = problem(seed, n=n, d=d, n_labels=5, rank=rank)
     known = np.ones(Y.shape)
     if masked:
@@ -40,6 +42,7 @@ def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, masked, memor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LEAST_WALK", 4)
         patch.setattr(module, "_WALK_PER_GATHER", 1)
+        patch.setattr(solver_module, "_COLUMN_STEP", column_step)
         found = support_least_squares(
             sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), reg=0.7, support=support, intercept=intercept,
             positive_weight=weights if weighted else None, memory_limit=memory_limit,
@@ -234,7 +237,11 @@ def test_csr_arrays_other_formats_and_integer_labels():
         ({"positive_weight": "much"}, InvalidInputError, "positive_weight must be an array"),
         ({"positive_weight": np.ones((9, 1))}, InvalidInputError, r"positive_weight has shape \(9, 1\)"),
         ({"positive_weight": np.zeros(9)}, InvalidInputError, "positive_weight must be above 0"),
-        ({"memory_limit": 1000}, InvalidInputError, "memory_limit is 0.0 MiB, but systems of 25 features"),
+        (
+            {"memory_limit": 1000},
+            InvalidInputError,
+            "memory_limit is 1,000 bytes, but systems of 25 features need 11,200",
+        ),
     ],
 )
 def test_bad_input_is_named(change, error, message):

@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 
+# One entry of a label's rare features, in the chain of its row.
+_CHAIN = np.dtype([("next", np.int64), ("slot", np.int64), ("value", np.float64)])
+
+
 class RowsBothWays(NamedTuple):
     """X (n×d) by rows with rising indices, and by features: in which rows a feature occurs and where it is stored."""
 
@@ -80,6 +84,7 @@ def _gram_of_last(rows, first, block, start, stop):
 @compiled()
 def solve_supports(
     rows,
+    walks,
     block,
     diagonal,
     positives_indptr,
@@ -93,6 +98,7 @@ def solve_supports(
     reg,
     support,
     given,
+    column_step,
     counts,
     gains,
     start,
@@ -100,9 +106,10 @@ def solve_supports(
 ):
     """Choose and solve for labels ``start`` to ``stop``; sets ``counts`` and ``gains``, returns features and values.
 
-    ``block`` is XᵀX of the last features (see :func:`gram_of_last`); ``diagonal`` of XᵀX, ``column_sums`` Xᵀ1 and
-    ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each label; ``given`` are supports to
-    use in place of a choice, or none. A gain is bᵀh of a label. The workspace takes 2·support² float64 and O(d).
+    ``walks`` are the :func:`walk_lengths`; ``block`` is XᵀX of the last features (:func:`gram_of_last`); ``diagonal``
+    of XᵀX, ``column_sums`` Xᵀ1 and ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each
+    label; ``given`` are supports to use in place of a choice, or none. ``column_step`` is what a step along a column
+    costs in steps along a row. A gain is bᵀh of a label. The workspace takes 2·support² float64 and O(n + d).
     """
     n_features = len(diagonal)
     first_in_block = n_features - len(block)
@@ -119,6 +126,8 @@ def solve_supports(
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
     touched = np.empty(n_features, dtype=np.int64)
+    head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
+    chain = np.empty(1, dtype=_CHAIN)
     filled = 0
     for label in range(start, stop):
         rows_of_label = positives[positives_indptr[label] : positives_indptr[label + 1]]
@@ -152,7 +161,18 @@ def solve_supports(
             system[:] = 0
             for i in range(count):
                 slot[chosen[i]] = i
-            _gather(rows, block, first_in_block, chosen, slot, system)
+            n_rare = _first_at_least(chosen, first_in_block)
+            walk, columns = 0, 0
+            for i in range(count):
+                columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
+                if i < n_rare:
+                    walk += walks[chosen[i]]
+            if walk > column_step * columns:
+                chain = _rare_entries(rows, chosen[:n_rare], head, chain)
+                _add_by_columns(rows, chosen, n_rare, head, chain, system)
+            else:
+                _add_by_rows(rows, chosen[:n_rare], slot, system)
+            _copy_block(block, first_in_block, chosen, n_rare, system)
             if extra != 0:
                 _add_positives(rows, rows_of_label, extra, slot, system)
             solution = np.empty(count, dtype=np.float64)
@@ -232,16 +252,21 @@ def largest_gains(candidates, gain, support):
     return chosen[:count]
 
 
-# Only the lower triangle is set: the one that the Cholesky factorisation reads.
+# Of a label's system only the lower triangle is set: the one that the Cholesky factorisation reads. Both features of an
+# entry are in the stored block, or the rarer one is not; then its products are added up in one of two ways.
 @compiled()
-def _gather(rows, block, first_in_block, chosen, slot, system):
-    for i in range(len(chosen)):
-        feature = chosen[i]
-        if feature >= first_in_block:
-            source = block[feature - first_in_block]
-            for j in range(i, len(chosen)):
-                system[j, i] = source[chosen[j] - first_in_block]
-            continue
+def _copy_block(block, first_in_block, chosen, n_rare, system):
+    for i in range(n_rare, len(chosen)):
+        source = block[chosen[i] - first_in_block]
+        for j in range(i, len(chosen)):
+            system[j, i] = source[chosen[j] - first_in_block]
+
+
+@compiled()
+def _add_by_rows(rows, rare, slot, system):
+    """Walk on, from each occurrence of a rare feature, through what is more frequent in that row."""
+    for i in range(len(rare)):
+        feature = rare[i]
         for place in range(rows.feature_indptr[feature], rows.feature_indptr[feature + 1]):
             begin = rows.feature_positions[place]
             value = np.float64(rows.data[begin])
@@ -249,6 +274,52 @@ def _gather(rows, block, first_in_block, chosen, slot, system):
                 j = slot[rows.indices[position]]
                 if j >= 0:
                     system[j, i] += value * rows.data[position]
+
+
+@compiled()
+def _rare_entries(rows, rare, head, chain):
+    """The rare features' entries as one chain a row, beginning at ``head[row]``; −1 ends it."""
+    needed = 0
+    for feature in rare:
+        needed += rows.feature_indptr[feature + 1] - rows.feature_indptr[feature]
+    if needed > len(chain):
+        chain = np.empty(2 * needed, dtype=chain.dtype)
+    at = 0
+    for i in range(len(rare)):
+        for place in range(rows.feature_indptr[rare[i]], rows.feature_indptr[rare[i] + 1]):
+            row = rows.feature_rows[place]
+            chain[at].next = head[row]
+            chain[at].slot = i
+            chain[at].value = rows.data[rows.feature_positions[place]]
+            head[row] = at
+            at += 1
+    return chain
+
+
+@compiled()
+def _add_by_columns(rows, chosen, n_rare, head, chain, system):
+    """Look, at each occurrence of a chosen feature, which rare ones share its row: for long rows of rare features."""
+    for j in range(len(chosen)):
+        for place in range(rows.feature_indptr[chosen[j]], rows.feature_indptr[chosen[j] + 1]):
+            at = head[rows.feature_rows[place]]
+            value = np.float64(rows.data[rows.feature_positions[place]])
+            while at >= 0:
+                i = chain[at].slot
+                if i <= j:
+                    system[j, i] += value * chain[at].value
+                at = chain[at].next
+    for feature in chosen[:n_rare]:
+        for place in range(rows.feature_indptr[feature], rows.feature_indptr[feature + 1]):
+            head[rows.feature_rows[place]] = -1
+
+
+@compiled()
+def _first_at_least(rising, least):
+    """How many of the rising numbers are below ``least``."""
+    count = 0
+    while count < len(rising) and rising[count] < least:
+        count += 1
+    return count
 
 
 @compiled()

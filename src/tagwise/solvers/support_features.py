@@ -33,6 +33,8 @@ class SupportFeatures:
         Ids of the features from the rarest to the most frequent; all below is in this order.
     rows : RowsBothWays
         X.
+    walks : int array (d,)
+        w_f: stored entries at or after a feature in the rows that hold it.
     block : array (t, t)
         XᵀX of the t most frequent features; 0×0 where it is not needed.
     diagonal, column_sums : arrays (d,)
@@ -41,6 +43,7 @@ class SupportFeatures:
 
     order: np.ndarray
     rows: RowsBothWays
+    walks: np.ndarray
     block: np.ndarray
     diagonal: np.ndarray
     column_sums: np.ndarray
@@ -62,11 +65,13 @@ class SupportFeatures:
         check_integer(support, "support", minimum=1)
         features = check_features(X)
         order, rows = _by_rising_frequency(features if sp.issparse(features) else sp.csr_matrix(features))
-        kept = _features_kept(rows, support, memory_limit)
+        walks = walk_lengths(rows)
+        kept = _features_kept(walks, support, memory_limit, rows.data.dtype.itemsize)
         n_features = len(order)
         return cls(
             order=order,
             rows=rows,
+            walks=walks,
             block=gram_of_last(rows, kept if with_gram else 0, n_threads=n_threads),
             diagonal=np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features),
             column_sums=np.bincount(rows.indices, weights=rows.data, minlength=n_features),
@@ -113,13 +118,12 @@ def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
     )
 
 
-def _features_kept(rows: RowsBothWays, support: int, memory_limit: float) -> int:
+def _features_kept(walks: np.ndarray, support: int, memory_limit: float, itemsize: int) -> int:
     """t: how many of the most frequent features have their part of XᵀX stored.
 
     One thread's workspace is set aside, however many there are: stored and gathered entries are rounded differently,
     and t must not depend on the number of threads.
     """
-    walks = walk_lengths(rows)
     side = min(support, len(walks))
     left = memory_limit - (16 * side**2 + 48 * len(walks))
     if left < 0:
@@ -128,4 +132,4 @@ def _features_kept(rows: RowsBothWays, support: int, memory_limit: float) -> int
             f"{memory_limit - left:,.0f}; raise it, or lower support."
         )
     worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
-    return min(worth_it, int(np.sqrt(left / rows.data.dtype.itemsize)))
+    return min(worth_it, int(np.sqrt(left / itemsize)))

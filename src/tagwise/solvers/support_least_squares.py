@@ -26,6 +26,8 @@ from tagwise.validation import (
 
 __all__ = ["SupportRidge", "SupportSolution", "support_least_squares"]
 
+# Following a column and its rows' chains costs so many steps of a walk along a row, which is read in order.
+_COLUMN_STEP = 4
 # counts, gains, first and last label → features and values of their supports
 _Solver = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
 
@@ -88,15 +90,16 @@ class SupportRidge:
     Notes
     -----
     G is kept, dense, for the t most frequent features: those whose entries cost more to add up again than to fetch, and
-    no more of them than ``memory_limit`` allows. The entries of a rarer feature f are added up when a label chooses f,
-    in the time w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more frequent than f). So any limit will do that holds
-    the workspaces; a small one costs time only.
+    no more of them than ``memory_limit`` allows. The entries of rarer features are added up when a label chooses them,
+    in the smaller of two times: Σ w_f over these features, w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more
+    frequent than f), along the rows; or about 4 Σ (occurrences) over all its features, along the columns, which wins
+    where rows are long. So any limit will do that holds a workspace; a small one costs time only.
 
     With m = ``support``: time Σ w_f over the kept features once; per solve O(nnz(X)·k) for GU and, per label,
-    O(candidates·k + m²) + m³/3 + Σ w_f over its features that are not kept. With a mask: O(|Ω|·k), and per known pair
+    O(candidates·k + m²) + m³/3 + the smaller time above. With a mask: O(|Ω|·k), and per known pair
     the entries of its row and the square of how many of them are in the support. Memory: t² numbers of X's type,
-    16·m² + 48·d bytes a thread, two copies of X, 2·d·k + 32·n numbers of the type of U, and S twice; with a mask
-    3·|Ω| numbers in place of t².
+    16·m² + 48·d + 8·n bytes a thread and 24 for each entry of a label's rare features, two copies of X, 2·d·k + 32·n
+    numbers of the type of U, and S twice; with a mask 3·|Ω| numbers in place of t².
     """
 
     def __init__(
@@ -209,8 +212,8 @@ class _AllRows:
 
         def solve(counts: np.ndarray, gains: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             return solve_supports(
-                X.rows, X.block, X.diagonal, positives.indptr, positives.indices, gram_factors, U, V, shift,
-                X.column_sums, self.weights, reg, support, given, counts, gains, start, stop,
+                X.rows, X.walks, X.block, X.diagonal, positives.indptr, positives.indices, gram_factors, U, V, shift,
+                X.column_sums, self.weights, reg, support, given, _COLUMN_STEP, counts, gains, start, stop,
             )  # fmt: skip
 
         return solve
