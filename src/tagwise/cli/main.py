@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 VERBS = {
     "demo": "tagwise.cli.demo",
+    "reproduce": "tagwise.cli.reproduce",
 }
 
 

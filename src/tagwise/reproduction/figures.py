@@ -1,0 +1,178 @@
+"""Plots of the pages (SVG and PNG), and the slopes fitted to them; from stored results alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagwise.exceptions import TagwiseError
+from tagwise.persistence.atomic import atomic_stream
+from tagwise.reproduction.cells import needed_by
+from tagwise.reproduction.configuration import Figure, Study
+from tagwise.reproduction.papers import PaperValues
+from tagwise.reproduction.results import StudyResults
+from tagwise.reproduction.shown_metrics import SHOWN
+from tagwise.reproduction.tables import in_order
+
+__all__ = ["Line", "draw", "fitted_slope", "lines_of", "panels_of"]
+
+Line = tuple[list[Any], list[float]]
+
+
+def panels_of(figure: Figure, results: StudyResults) -> list[tuple[str, str]]:
+    """Data set and metric of each panel, of data sets that have a result."""
+    cells = [cell for cell in results.cells if needed_by(figure, cell)]
+    datasets = figure.datasets or in_order(cell.dataset for cell in cells)
+    there = {cell.dataset for cell, _ in results.done if needed_by(figure, cell)}
+    return [(dataset, metric) for dataset in datasets if dataset in there for metric in figure.metrics]
+
+
+def methods_of(figure: Figure, results: StudyResults) -> list[str]:
+    """The methods of a figure, as they are listed or met."""
+    cells = [cell for cell in results.cells if needed_by(figure, cell)]
+    return list(figure.methods or in_order(cell.method.name for cell in cells))
+
+
+def lines_of(figure: Figure, results: StudyResults, dataset: str, metric: str) -> dict[str, Line]:
+    """Method → (x, y in the paper's unit). A method without the axis holds for all of it: a level line."""
+    lines: dict[str, Line] = {}
+    cells = [c for c in results.cells if c.dataset == dataset and needed_by(figure, c)]
+    axis = in_order(cell.settings.get(figure.x) for cell in cells)
+    for method in methods_of(figure, results):
+        points = []
+        for value in axis:
+            mean = results.mean(metric, dataset, method, {**figure.where, figure.x: value})
+            if mean is not None:
+                points.append((value, SHOWN[metric].value(mean)))
+        if figure.relative_to is not None:
+            reference = results.mean(metric, dataset, method, {**figure.where, figure.x: figure.relative_to})
+            points = [(x, SHOWN[metric].value(reference) / y) for x, y in points] if reference else []
+        if points:
+            lines[method] = ([x for x, _ in points], [y for _, y in points])
+    return lines
+
+
+def fitted_slope(line: Line, limit: float | None = None) -> float | None:
+    """Slope of log y over log x (up to ``limit``) by least squares; None with fewer than two points."""
+    points = [(x, y) for x, y in zip(*line) if limit is None or float(x) <= limit]
+    x, y = [x for x, _ in points], [y for _, y in points]
+    if len(x) < 2 or min(y) <= 0:
+        return None
+    return float(np.polyfit(np.log([float(v) for v in x]), np.log(y), 1)[0])
+
+
+def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues, stem: Path) -> None:
+    """Write ``stem.svg`` and ``stem.png``; nothing where no result is there yet."""
+    panels = panels_of(figure, results)
+    if not panels:
+        return
+    special: dict[str, Callable[..., None]] = {"method": _bars, "curve": _curve}
+    pyplot = _pyplot()
+    width = min(3, len(panels))
+    height = math.ceil(len(panels) / width)
+    with pyplot.rc_context({"svg.hashsalt": "tagwise", "svg.fonttype": "none", "font.size": 9}):
+        drawing, axes = pyplot.subplots(height, width, figsize=(4.6 * width, 3.4 * height), squeeze=False)
+        for axis, (dataset, metric) in zip(axes.flat, panels):
+            special.get(figure.x, _lines)(axis, figure, results, paper, dataset, metric)
+            if figure.x not in special:
+                axis.set_xlabel(study.axis_title(figure.x))
+        for axis in list(axes.flat)[len(panels) :]:
+            axis.set_visible(False)
+        drawing.tight_layout()
+        _save(drawing, stem)
+        pyplot.close(drawing)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise TagwiseError("Plots need matplotlib; install it with: pip install 'tagwise[plots]'.") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(drawing: Any, stem: Path) -> None:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    # Without dates and versions in them, the same results make the same bytes.
+    for ending, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+        with atomic_stream(stem.parent / f"{stem.name}.{ending}") as stream:
+            drawing.savefig(stream, format=ending, dpi=100, metadata=metadata)
+
+
+def _title(axis: Any, dataset: str, metric: str, figure: Figure) -> None:
+    unit = ", percent" if SHOWN[metric].scale == 100 else ""
+    axis.set_title(dataset)
+    axis.set_ylabel(f"speed-up ({metric})" if figure.relative_to is not None else metric + unit)
+    axis.grid(alpha=0.3)
+
+
+def _printed(
+    figure: Figure, paper: PaperValues, dataset: str, method: str, settings: dict[str, Any], metric: str
+) -> float | None:
+    """The paper's value, from the first of the tables that has it."""
+    values = (paper.number(table, dataset, method, settings, metric) for table in figure.paper_tables)
+    return next((value for value in values if value is not None), None)
+
+
+def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, dataset: str, metric: str) -> None:
+    lines = lines_of(figure, results, dataset, metric)
+    places: list[Any] = in_order(x for xs, _ in lines.values() for x in xs)
+    numeric = all(isinstance(x, (int, float)) for x in places)
+    at = {x: (x if numeric else i) for i, x in enumerate(places)}
+    for method, line in lines.items():
+        slope = fitted_slope(line) if figure.slopes else None
+        label = method if slope is None else f"{method}, slope {slope:.2f}"
+        (drawn,) = axis.plot([at[x] for x in line[0]], line[1], marker="o", label=label)
+        values = ((x, _printed(figure, paper, dataset, method, {**figure.where, figure.x: x}, metric)) for x in line[0])
+        printed = [(at[x], y) for x, y in values if y is not None]
+        if printed:
+            axis.plot(*zip(*printed), "--", marker="x", color=drawn.get_color(), label=f"{method}, paper")
+    if figure.log:
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+    if lines:
+        axis.set_xticks(list(at.values()), [str(x) for x in at])
+        axis.set_xticks([], minor=True)
+        axis.legend(fontsize=7)
+    _title(axis, dataset, metric, figure)
+
+
+def _bars(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, dataset: str, metric: str) -> None:
+    names, heights, printed = [], [], []
+    for method in methods_of(figure, results):
+        mean = results.mean(metric, dataset, method, figure.where)
+        if mean is not None:
+            names.append(method)
+            heights.append(SHOWN[metric].value(mean))
+            printed.append(_printed(figure, paper, dataset, method, figure.where, metric))
+    places = np.arange(len(names))
+    axis.bar(places, heights)
+    marks = [(x, y) for x, y in zip(places, printed) if y is not None]
+    if marks:
+        axis.plot(*zip(*marks), "kx", label="paper")
+        axis.legend(fontsize=7)
+    if heights:
+        low = min(heights)
+        axis.set_ylim(bottom=max(0.0, low - 0.3 * (max(heights) - low) - 1))
+    axis.set_xticks(places, names, rotation=60, ha="right", fontsize=7)
+    _title(axis, dataset, metric, figure)
+
+
+def _curve(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, dataset: str, metric: str) -> None:
+    found = [result["curve"] for cell, result in results.done if cell.dataset == dataset and "curve" in result]
+    for curve in found:
+        axis.plot(curve["x"], curve["y"])
+    axis.set_xscale("log")
+    axis.set_yscale("symlog")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("place of the label")
+    axis.set_title(dataset)
+    axis.set_ylabel("rows with it")
+    axis.grid(alpha=0.3)

@@ -1,0 +1,157 @@
+"""Pages say what the JSON and the papers' files say, and nothing else."""
+
+import csv
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tagwise.reproduction.cells import cells_of
+from tagwise.reproduction.configuration import read_studies
+from tagwise.reproduction.folder import papers_in
+from tagwise.reproduction.pages import make_pages
+from tagwise.reproduction.results import ResultFolder
+from tagwise.reproduction.runner import plan
+from tagwise.reproduction.shown_metrics import SHOWN
+
+FAILED = {"error": "it refused"}
+FOLDER = Path(__file__).parents[2] / "reproduction"
+
+
+@pytest.fixture
+def results(studies, tmp_path):
+    """Made-up results of every cell, by number of the cell."""
+    folder = ResultFolder(tmp_path / "results")
+    for i, cell in enumerate(cells_of(studies[0])):
+        values = {"P@1": 0.6 + 0.01 * i, "P@3": 0.5, "hamming": 0.01, "AUC": 0.9}
+        circumstances = {"threads": 1, "versions": {"numpy": "1"}, "machine": {}, "seconds": {"cell": 1.0}}
+        circumstances["machine"] = {"system": "Linux", "processor": "x86_64", "cores": 2}
+        folder.write(cell, {"values": values, **circumstances})
+    return folder.root
+
+
+def bracketed(text):
+    """Values in brackets in the tables of a page."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return re.findall(r"(?:[\d.]+|–) \(([-\d.]+)\)", "\n".join(rows))
+
+
+def test_values_of_the_paper_come_from_its_file(toy, results):
+    make_pages(toy, results, ("toy",), figures=False)
+    text = (results / "toy" / "small.md").read_text()
+    with open(toy / "toy" / "paper.csv") as stream:
+        values = {row["value"] for row in csv.DictReader(stream)}
+    assert set(bracketed(text)) == values
+
+
+def test_a_table_shows_means_and_marks_what_is_worse(toy, results):
+    make_pages(toy, results, ("toy",), figures=False)
+    text = (results / "toy" / "small.md").read_text()
+    # Cells in order: LEML 2% seeds 0 and 1, LEML 4% seeds 0 and 1, KNN.
+    assert "| debtags-sample | 2% | 60.50 ± 0.71 (12.34) | 64.00 (55.55) |" in text
+    assert "| debtags-sample | 4% | 62.50 ± 0.71 (98.76) ↓ | 64.00 |" in text
+    assert "| dataset | k/L | LEML | KNN |" in text
+    assert "2 of 3 cells are within one point" in text
+    assert "| LEML | 50.00 ± 0.00 | 0.0100 ± 0.0000 (0.5000) |" in text
+    assert "It is a toy." in text
+
+
+def test_the_summary_counts_and_links(toy, results):
+    make_pages(toy, results, ("toy",), figures=False)
+    text = (results / "summary.md").read_text()
+    assert "[two methods](toy/small.md) | 5 of 5 |" in text
+    assert "| | table 1: precision | | 3 | 2 | debtags-sample, 4%, LEML, P@1: 36.26 |" in text
+    assert "| | table 2: others | | 1 | 1 |" in text
+    assert "A toy falls short of nothing." in text
+
+
+def test_what_is_not_run_yet_is_a_dash(toy, studies, results):
+    for cell in cells_of(studies[0]):
+        if cell.method.name == "KNN":
+            ResultFolder(results).path(cell).unlink()
+    make_pages(toy, results, ("toy",), figures=False)
+    text = (results / "toy" / "small.md").read_text()
+    assert "| – (55.55) |" in text
+    assert "4 of 5 cells are done" in text
+    for cell in cells_of(studies[0]):
+        if cell.settings:
+            ResultFolder(results).path(cell).unlink()
+    ResultFolder(results).write(cells_of(studies[0])[0], FAILED)
+    assert [page.name for page in make_pages(toy, results, ("toy",))] == ["summary.md"]
+
+
+def test_a_figure_without_results_is_not_linked(toy, results):
+    path = toy / "toy" / "small.toml"
+    path.write_text(path.read_text().replace('x = "share"', 'x = "share"\ndatasets = ["scene"]'))
+    make_pages(toy, results, ("toy",))
+    text = (results / "toy" / "small.md").read_text()
+    assert "Not run yet." in text
+    assert ".png" not in text
+    assert not list(results.rglob("*.png"))
+
+
+def test_figures_are_the_same_bytes_again(toy, results):
+    make_pages(toy, results, ("toy",))
+    names = ("small-figure-1.svg", "small-figure-1.png")
+    first = [(results / "toy" / name).read_bytes() for name in names]
+    make_pages(toy, results, ("toy",))
+    assert [(results / "toy" / name).read_bytes() for name in names] == first
+    drawing = first[0].decode()
+    assert "LEML, paper" in drawing
+    assert "k/L" in drawing
+
+
+def test_no_results_make_a_summary_only(toy, tmp_path):
+    assert [page.name for page in make_pages(toy, tmp_path / "none", ("toy",))] == ["summary.md"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "paper", "expected"),
+    [
+        ("P@1", 0.59, 60.0, True),
+        ("P@1", 0.5899, 60.0, False),
+        ("P@1", 0.99, 60.0, True),
+        ("AUC", 0.89, 0.90, True),
+        ("AUC", 0.88, 0.90, False),
+        ("hamming", 0.0132, 0.0122, True),
+        ("hamming", 0.0133, 0.0122, False),
+        ("hamming", 0.0001, 0.0122, True),
+    ],
+)
+def test_within_one_point_or_better(metric, ours, paper, expected):
+    assert SHOWN[metric].reproduces(ours, paper) is expected
+
+
+def test_committed_pages_are_what_the_committed_results_make(tmp_path):
+    """Text to the byte; plots differ with the version of matplotlib, so that only their being there is checked."""
+    committed = FOLDER / "results"
+    if not committed.is_dir():
+        committed = tmp_path / "nothing"
+        committed.mkdir()
+    copy = tmp_path / "results"
+    shutil.copytree(committed, copy, ignore=lambda folder, names: [n for n in names if not _is_result(folder, n)])
+    written = make_pages(FOLDER, copy, papers_in(FOLDER), figures=False)
+    expected = {path.relative_to(committed): path.read_bytes() for path in committed.rglob("*.md")}
+    if not expected:
+        assert [page.name for page in written] == ["summary.md"]
+        return
+    assert {page.relative_to(copy): page.read_bytes() for page in written} == expected
+    for page, text in expected.items():
+        for link in re.findall(r"\]\(([^)]+\.(?:png|svg))\)", text.decode()):
+            assert (committed / page.parent / link).exists(), f"{page} shows {link}"
+
+
+def _is_result(folder, name):
+    return os.path.isdir(os.path.join(folder, name)) or name.endswith(".json")
+
+
+def test_every_stored_result_answers_a_cell():
+    """A result whose configuration has gone or changed would never be shown: it must not linger."""
+    results = ResultFolder(FOLDER / "results")
+    expected = set()
+    for paper in papers_in(FOLDER):
+        for study in read_studies(FOLDER, paper):
+            expected |= {results.path(cell) for cell in plan(cells_of(study)) if results.read(cell) is not None}
+    assert set((FOLDER / "results").rglob("*.json")) == expected
