@@ -33,7 +33,7 @@ def test_all_labels_known_is_one_ridge_regression():
 
 
 def test_the_rounds_would_converge_to_that_regression():
-    """One known label of another row makes the mask partial, and the rounds run; nearly everything is known."""
+    """One unknown label of a further, empty row makes the mask partial, so that the rounds run; all else is known."""
     X, Y = data()
     X = sp.csr_matrix(sp.vstack([X, sp.csr_matrix((1, D))]))
     Y = sp.csr_matrix(sp.vstack([Y, sp.csr_matrix((1, L))]))

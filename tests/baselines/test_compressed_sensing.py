@@ -107,7 +107,7 @@ def test_forged_folders_are_refused(tmp_path, change):
     CompressedSensing(n_measurements=4).fit(*data()).save(tmp_path / "model")
     record = read_model(tmp_path / "model")
     write_model(tmp_path / "model", replace(record, tensors={**record.tensors, **change}))
-    with pytest.raises(ModelFormatError, match="arrays"):
+    with pytest.raises(ModelFormatError, match=r"arrays of shapes|feature_factors_|measurement_intercept_"):
         load(tmp_path / "model")
 
 
@@ -124,4 +124,4 @@ def test_a_forged_sparsity_is_refused(tmp_path):
 def test_real_data(data_folder, name, published, recovery):
     real = load_dataset(name)
     model = CompressedSensing(recovery=recovery).fit(real.X_train, real.Y_train)
-    assert precision_at_k(real.Y_test[:1000], model.predict_topk(real.X_test[:1000], 1)[0], 1) > published - 0.01
+    assert precision_at_k(real.Y_test, model.predict_topk(real.X_test, 1)[0], 1) > published - 0.01

@@ -76,8 +76,21 @@ def test_many_features_or_labels_take_the_subspace(monkeypatch):
 
 
 def test_a_closed_form_that_does_not_fit_names_the_memory():
-    with pytest.raises(InvalidInputError, match=r"would need .* GiB .* memory_limit"):
-        CPLST(reg=0, rank=3, memory_limit=1000).fit(*data())
+    for settings in ({"reg": 0}, {"solver": "closed_form"}):
+        with pytest.raises(
+            InvalidInputError,
+            match=r"memory of 8.\d\de-06 GiB for 80 rows, 15 features and 12 labels, above memory_limit "
+            r'\(9.31e-07 GiB\); use solver="subspace"',
+        ):
+            CPLST(rank=3, memory_limit=1000, **settings).fit(*data())
+
+
+def test_auto_takes_the_subspace_where_the_closed_form_does_not_fit(monkeypatch):
+    monkeypatch.setattr(cplst, "reduced_rank_ridge", None)
+    X, Y = data()
+    found = CPLST(rank=3, memory_limit=1000).fit(X, Y)
+    expected = CPLST(rank=3, solver="subspace").fit(X, Y)
+    np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
 
 
 def test_too_large_a_rank_is_clipped_with_a_warning():

@@ -127,3 +127,12 @@ def test_bibtex(data_folder):
     X, Y, X_test, Y_test = load_dataset("bibtex")
     model = FastXML(n_trees=10, n_jobs=-1).fit(X, Y)
     assert ranking_report(Y_test, model.predict_topk(X_test, 5))["P@1"] >= 0.57
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "floor"), [("bibtex", 0.624), ("delicious", 0.67)])
+def test_published_figures_with_the_default_settings(data_folder, name, floor):
+    """Published: 63.4 on bibtex, 69.6 on delicious, where ours falls short of it by 2 points."""
+    X, Y, X_test, Y_test = load_dataset(name)
+    model = FastXML(n_jobs=-1).fit(X, Y)
+    assert ranking_report(Y_test, model.predict_topk(X_test, 5))["P@1"] >= floor

@@ -128,3 +128,29 @@ def test_published_precision(data_folder, name, published):
     data = load_dataset(name)
     labels, _ = KNN().fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
     assert precision_at_k(data.Y_test, labels, 1) > published - 0.01
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_half_of_the_votes_is_on_for_every_even_number_of_neighbours(dtype):
+    """Sums of 1/k miss ½ by rounding for some k, 14 and 22 among them."""
+    for k in range(2, 202, 2):
+        Y = np.zeros((k, 3))
+        Y[: k // 2, 0] = 1
+        Y[: k // 2 - 1, 1] = 1
+        Y[: k // 2 + 1, 2] = 1
+        for power in (0, 4):
+            model = KNN(n_neighbors=k, similarity_power=power).fit(np.ones((k, 1), dtype=dtype), Y)
+            scores = model.decision_function(np.ones((1, 1), dtype=dtype))[0]
+            assert scores[0] == 0
+            assert scores[1] < 0 < scores[2]
+
+
+def test_blocks_of_rows_stay_small_however_few_labels_there_are(problem):
+    """One label would allow a million rows a block, and the votes of each take far more than one score."""
+    X, Y, _ = problem
+    model = KNN(n_neighbors=3).fit(X, Y[:, :1])
+    sizes = [stop - start for start, stop in model._row_blocks(np.empty((20_000, 8)))]
+    assert sum(sizes) == 20_000
+    assert max(sizes) <= 4096
+    many = np.tile(X, (50, 1))
+    np.testing.assert_array_equal(model.decision_function(many), np.tile(model.decision_function(X), (50, 1)))

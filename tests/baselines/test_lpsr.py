@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise import BinaryRelevance
-from tagwise.baselines import LPSR, WSABIE
+from tagwise import BinaryRelevance, load
+from tagwise.baselines import LPSR, WSABIE, lpsr
 from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.baselines.partition_labels import choose_labels, relaxed_precision
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import ranking_report
+from tagwise.solvers.spherical_k_means import spherical_k_means
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +154,41 @@ def test_published_figures(data_folder, name, floor):
     X, Y, X_test, Y_test = load_dataset(name)
     model = LPSR(n_jobs=-1).fit(X, Y)
     assert ranking_report(Y_test, model.predict_topk(X_test, 5))["P@1"] >= floor
+
+
+def test_a_stop_after_the_base_scorer_leaves_one_part_of_the_most_frequent_labels(topics, tmp_path):
+    X, Y = topics
+    seen = []
+
+    def stop(iteration, info):
+        seen.append(info["stage"])
+        return True
+
+    model = LPSR(n_partitions=8, labels_per_partition=5).fit(X, Y, callback=stop)
+    assert seen == ["base"]
+    counts = np.asarray(Y.sum(axis=0)).ravel()
+    np.testing.assert_array_equal(model.partition_labels_.indices, np.sort(np.argsort(-counts, kind="stable")[:5]))
+    scorer = BinaryRelevance().fit(X, Y)
+    scores, listed = model.decision_function(X), model.partition_labels_.indices
+    np.testing.assert_allclose(scores[:, listed], scorer.decision_function(X)[:, listed], atol=1e-9)
+    assert model.objective_[0] == pytest.approx(scorer.objective_[-1])
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(X), scores)
+    whole = LPSR(n_partitions=8).fit(X, Y)
+    assert [info["stage"] for info in whole.history_] == ["base", "partitions"]
+
+
+def test_rows_that_the_base_scorer_ranks_well_pull_the_centres(topics, monkeypatch):
+    X, Y = topics
+    given = {}
+
+    def watched(rows, n_clusters, **options):
+        given.update(options, rows=rows)
+        return spherical_k_means(rows, n_clusters, **options)
+
+    monkeypatch.setattr(lpsr, "spherical_k_means", watched)
+    for normalize in (True, False):
+        LPSR(n_partitions=4, normalize=normalize).fit(3 * X, Y)
+        lengths = np.sqrt(np.asarray(given["rows"].multiply(given["rows"]).sum(axis=1)).ravel())
+        np.testing.assert_allclose(lengths[lengths > 0], 1)
+        assert len(np.unique(given["weights"])) > 2

@@ -1,5 +1,7 @@
 """MDDM: its projection solves the published eigenproblem, and votes are ML-kNN's on projected rows."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -7,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise import load
 from tagwise.baselines import MDDM, MLKNN, mddm
-from tagwise.baselines.mddm import dependence_projection
+from tagwise.baselines.mddm import dependence_projection, projection_memory
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.metrics import precision_at_k
@@ -67,7 +69,7 @@ def test_how_many_directions_are_kept(problem):
 
 def test_what_does_not_fit_into_memory_is_refused_before_any_work(problem):
     X, Y = problem
-    needed = 8 * (9 * 4 + 3 * 16)
+    needed = projection_memory(X, 4)
     MDDM(memory_limit=needed).fit(X, Y)
     with pytest.raises(InvalidInputError, match=r"memory of .* GiB .* 9 features × 4 labels"):
         MDDM(memory_limit=needed - 1).fit(X, Y)
@@ -123,3 +125,41 @@ def test_bibtex(data_folder):
     data = load_dataset("bibtex")
     labels, _ = MDDM().fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
     assert precision_at_k(data.Y_test, labels, 1) > 0.60
+
+
+@pytest.mark.parametrize("shape", [(900, 300, 400), (300, 900, 50), (500, 60, 500)], ids=str)
+@pytest.mark.parametrize("form", [np.asarray, lambda X: sp.csr_matrix(X * (X > 0.9))], ids=["dense", "sparse"])
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_the_memory_that_is_asked_for_is_the_peak(shape, form, correlation):
+    n, d, n_labels = shape
+    rng = np.random.default_rng(0)
+    X, Y = form(rng.random((n, d))), sp.csr_matrix((rng.random((n, n_labels)) < 0.05).astype(float))
+    dependence_projection(X[:20], Y[:20, :5], correlation)  # compiles
+    tracemalloc.start()
+    P, _ = dependence_projection(X, Y, correlation, how_many=lambda values: 7)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert P.shape == (d, 7)
+    assert 0.2 * projection_memory(X, n_labels) < peak < projection_memory(X, n_labels)
+
+
+def test_directions_are_chosen_before_they_are_made(problem):
+    X, Y = problem
+    whole, values = dependence_projection(X, sp.csr_matrix(Y), 0.5)
+    first, largest = dependence_projection(X, sp.csr_matrix(Y), 0.5, how_many=lambda found: len(found) - 2)
+    np.testing.assert_allclose(first, whole[:, :2])
+    np.testing.assert_allclose(largest, values[:2])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_repeated_float32_rows_have_one_place(form):
+    """BLAS in float32 projects a row alone and in company to different places, and ties between copies are lost."""
+    rng = np.random.default_rng(0)
+    copy_of = rng.permutation(np.repeat(np.arange(40), 20))
+    rows = (rng.random((40, 100)) * (rng.random((40, 100)) < 0.7)).astype(np.float32)[copy_of]
+    Y = (rng.random((800, 20)) < 0.2 + 0.4 * (rows[:, :20] > 0.4)).astype(np.float32)
+    model = MDDM(n_neighbors=7).fit(form(rows), Y)
+    assert len(np.unique(model.rows_, axis=0)) == 40
+    together = model.decision_function(form(rows))
+    alone = np.concatenate([model.decision_function(form(rows[row : row + 1])) for row in range(0, 800, 8)])
+    np.testing.assert_array_equal(alone, together[::8])

@@ -85,3 +85,10 @@ def test_published_figures(data_folder, name, floor):
     X, Y, X_test, Y_test = load_dataset(name)
     model = WSABIE(n_jobs=-1, max_iter=30 if name == "bibtex" else 10).fit(X, Y)
     assert ranking_report(Y_test, model.predict_topk(X_test, 5))["P@1"] >= floor
+
+
+@pytest.mark.slow
+def test_delicious_with_the_default_settings(data_folder):
+    """Published: 64.1."""
+    X, Y, X_test, Y_test = load_dataset("delicious")
+    assert ranking_report(Y_test, WSABIE(n_jobs=-1).fit(X, Y).predict_topk(X_test, 5))["P@1"] >= 0.65

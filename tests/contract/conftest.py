@@ -25,7 +25,7 @@ from tagwise.baselines import (
 from tagwise.exceptions import ConvergenceWarning
 
 # What the tests change in any model, though not every model has it.
-OPTIONAL = {"rank", "random_state", "max_iter"}
+OPTIONAL = {"rank", "random_state", "max_iter", "n_neighbors"}
 
 
 def short(model_class, **defaults):
@@ -42,8 +42,8 @@ def short(model_class, **defaults):
 
 
 MODELS = {
-    "MSE": short(MSE, subspace_rank=2, max_iter=4, memory_limit=2**21),
-    "MSE-svd": short(MSE, subspace_rank=2, max_iter=4, decomposition="svd", memory_limit=2**21),
+    "MSE": short(MSE, subspace_rank=2, max_iter=4, memory_limit=2**24),
+    "MSE-svd": short(MSE, subspace_rank=2, max_iter=4, decomposition="svd", memory_limit=2**24),
     "LEML": short(LEML, rank=3, max_iter=4),
     "LEML-logistic": short(LEML, rank=3, max_iter=4, loss="logistic", reg=0.1),
     "LEML-squared_hinge": short(LEML, rank=3, max_iter=4, loss="squared_hinge", reg=0.1),

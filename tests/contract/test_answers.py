@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tagwise.baselines.listed_score_model import ListedScoreModel
+
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
 
@@ -65,6 +67,26 @@ def test_a_row_is_scored_the_same_alone_and_in_company(make, problem):
     together = model.decision_function(X)
     alone = np.concatenate([model.decision_function(X[row : row + 1]) for row in range(N_ROWS)])
     np.testing.assert_allclose(alone, together, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_repeated_float32_rows_are_scored_the_same_alone_and_in_company(make, form):
+    """40 rows 20 times: ties everywhere, which votes, leaves and parts must break in one way, whatever the block."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(np.repeat(np.arange(40), 20))
+    rows = (rng.random((40, 100)) * (rng.random((40, 100)) < 0.7)).astype(np.float32)[order]
+    Y = (rng.random((800, 20)) < 0.2 + 0.4 * (rows[:, :20] > 0.4)).astype(np.float32)
+    X = form(rows)
+    model = make(n_neighbors=7, rank=10).fit(X, Y)
+    together = model.decision_function(X)
+    some = range(0, 800, 8)
+    alone = np.concatenate([model.decision_function(X[row : row + 1]) for row in some])
+    if isinstance(model, ListedScoreModel):
+        np.testing.assert_array_equal(alone, together[some])
+        first = np.unique(order, return_index=True)[1]
+        np.testing.assert_array_equal(together, together[first][order])
+    else:
+        np.testing.assert_allclose(alone, together[some], atol=1e-5)
 
 
 def test_it_learns(make, problem):

@@ -34,10 +34,11 @@ def test_against_the_reference(seed, n_rows, n_features, squared, constant):
     short = np.maximum(0, 1 - margins)
     value = 0.5 * w @ w + (0.5 * (b / constant) ** 2 if constant else 0) + cost @ (short**2 if squared else short)
     assert found.converged.all()
-    # The optimum is unique in w and b; hinge approaches it along flat directions of the dual, hence by value.
+    # The twin's passes end before it is at the optimum: its value may be above ours, which has converged, not below.
+    assert found.value[0] <= value * (1 + 1e-6) + 1e-9
     assert found.value[0] == pytest.approx(value, rel=1e-4, abs=1e-6)
-    np.testing.assert_allclose(found.coefficients[0], w, atol=0.03)
-    np.testing.assert_allclose(found.intercept[0], b, atol=0.03)
+    np.testing.assert_allclose(found.coefficients[0], w, atol=2e-3)
+    np.testing.assert_allclose(found.intercept[0], b, atol=2e-3)
 
 
 def test_streams_differ_by_seed_and_number_and_nothing_else():

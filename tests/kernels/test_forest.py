@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.forest import find_leaves, mean_leaves
-from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
+from tagwise.kernels.ndcg_tree import _labels_of, build_tree, ideal_gains
 from tagwise.kernels.shortlist import shortlist_scores
 
 
@@ -133,3 +133,13 @@ def test_shortlist_scores(dtype):
     np.testing.assert_allclose(found, (X @ coefficients)[rows, shortlist.indices], rtol=1e-5, atol=1e-6)
     with pytest.raises(InvalidInputError, match="for a shortlist of shape"):
         shortlist_scores(shortlist, X, coefficients[:, :-1])
+
+
+def test_labels_of_a_node_rise_whatever_the_order_of_its_rows():
+    """Rankings break ties by the place in this list, so that it must not depend on which rows come first."""
+    Y = sp.csr_matrix(np.array([[0, 0, 1, 1, 0], [1, 0, 0, 0, 0], [0, 1, 1, 0, 0]]))
+    for rows in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        slot = np.full(5, -1)
+        names = _labels_of((Y.indptr, Y.indices), np.array(rows), slot)
+        np.testing.assert_array_equal(names, [0, 1, 2, 3])
+        np.testing.assert_array_equal(slot, [0, 1, 2, 3, -1])

@@ -129,6 +129,31 @@ def test_gram_and_rows_times_over_block_borders(rows, dtype):
     np.testing.assert_allclose(kernels.rows_times(tall, small), reference.rows_times(tall, small), atol=scale)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("width", [0, 1, 4, 7, 300])
+def test_times_and_times_in_order(form, dtype, width):
+    rng = np.random.default_rng(width)
+    rows = (rng.standard_normal((150, width)) * (rng.random((150, width)) < 0.5)).astype(dtype)
+    matrix = rng.standard_normal((width, 9)).astype(dtype)
+    expected = reference.rows_times(rows, matrix)
+    plain = kernels.times(form(rows), matrix, n_threads=2)
+    assert plain.dtype == dtype
+    np.testing.assert_allclose(plain, expected, atol=TOLERANCE[dtype] * max(1, width) ** 0.5)
+    ordered = kernels.times_in_order(form(rows), matrix, n_threads=2)
+    assert ordered.dtype == np.float64
+    np.testing.assert_allclose(ordered, expected, atol=1e-12)
+    for row in range(0, 150, 7):
+        np.testing.assert_array_equal(kernels.times_in_order(form(rows[row : row + 1]), matrix)[0], ordered[row])
+    twice = kernels.times_in_order(form(rows), np.column_stack([matrix, matrix]))
+    np.testing.assert_array_equal(twice[:, :9], twice[:, 9:])
+
+
+def test_times_in_order_names_shapes_that_do_not_fit():
+    with pytest.raises(InvalidInputError, match=r"rows of shape \(2, 3\) cannot be multiplied .* \(4, 5\)"):
+        kernels.times_in_order(np.ones((2, 3)), np.ones((4, 5)))
+
+
 @st.composite
 def factors(draw):
     """Small whole numbers, so that products are exact and ties are common."""

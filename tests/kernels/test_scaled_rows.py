@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix added to a dense block."""
+"""Rows of a matrix added to a dense block."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,10 @@ def test_it_adds_what_dense_arithmetic_adds(dtype, n_threads):
     rows = rng.integers(0, 50, 700)
     scale, target = rng.standard_normal(700), rng.standard_normal((700, 20)).astype(dtype)
     expected = target + scale[:, None] * matrix.toarray()[rows]
+    from_dense = target.copy()
     add_scaled_rows(target, matrix, rows, scale, n_threads=n_threads)
+    add_scaled_rows(from_dense, matrix.toarray(), rows, scale, n_threads=n_threads)
+    np.testing.assert_array_equal(from_dense, target)
     assert target.dtype == dtype
     np.testing.assert_allclose(target, expected, atol=1e-5 if dtype == np.float32 else 1e-12)
 

@@ -1,5 +1,6 @@
 """MSE: planted subspaces, the rows and labels that have little to offer, explanations, folders, and real data."""
 
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError, NotFittedError
 from tagwise.kernels.reference_group_lasso import accelerated_group_lasso
 from tagwise.metrics import example_accuracy, example_f1
+from tagwise.models.mse_subspaces import outlier_count
 from tagwise.persistence import read_model, write_model
 
 
@@ -96,12 +98,95 @@ def test_a_row_without_features_uses_no_subspace():
     np.testing.assert_array_equal(model.decision_function(np.zeros((1, 40))), np.full((1, 5), -model.threshold))
 
 
-def test_ranks_as_a_number_a_share_and_an_array():
-    X, Y, _ = planted(100)
-    counts = Y.sum(axis=0)
-    for rank, expected in ((3, [3] * 5), (0.1, np.ceil(0.1 * counts)), ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])):
-        model = MSE(subspace_rank=rank, tol=0.5).fit(X, Y)
-        np.testing.assert_array_equal(np.diff(model.subspace_starts_), expected)
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    # 0.07 · 100 is a little above 7 in floating point, and 0.07 · 101 is more than 7.
+    [(3, [3, 3, 3]), (10**30, [60, 60, 7]), (0.07, [7, 8, 1]), (0.15, [15, 16, 2]), ([1, 2, 3], [1, 2, 3])],
+)
+def test_ranks_as_a_number_a_share_and_an_array(rank, expected):
+    X = np.random.default_rng(0).standard_normal((208, 60))
+    Y = np.repeat(np.eye(3, dtype=int), [100, 101, 7], axis=0)
+    model = MSE(subspace_rank=rank, tol=0.5).fit(X, Y)
+    np.testing.assert_array_equal(np.diff(model.subspace_starts_), expected)
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.29, 29), (0.57, 57), (0.009, 0), (1.0, 100), (0, 0)])
+def test_the_number_of_outliers_is_a_share_rounded_down(fraction, expected):
+    assert outlier_count(fraction, 100) == expected
+
+
+def test_a_small_direction_survives_in_float32_whatever_other_labels_and_features_there_are():
+    """Its strength is 10⁻⁴ of the first: far above rounding, below 2,000 · eps."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((140, 2000), dtype=np.float32)
+    X[:20, 0], X[:20, 1] = 1, np.tile([1e-4, -1e-4], 10)
+    X[20:, 2:] = rng.standard_normal((120, 1998))
+    Y = np.zeros((140, 41), dtype=int)
+    Y[:20, 0], Y[20:, 1:] = 1, np.repeat(np.eye(40, dtype=int), 3, axis=0)
+    alone = MSE(subspace_rank=3, tol=0.5).fit(X[:20], Y[:20, :1])
+    among = MSE(subspace_rank=3, tol=0.5).fit(X, Y)
+    for model in (alone, among):
+        # Two real directions; the third that was asked for is rounding.
+        assert model.subspace_starts_[1] == 2
+        np.testing.assert_allclose(np.abs(model.subspaces_[:2, :2]), np.eye(2), atol=1e-3)
+        np.testing.assert_allclose(model.strengths_[:2], [1, 1e-4], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("decomposition", ["svd", "brp"])
+def test_labels_of_one_subspace_have_one_score(dtype, decomposition):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 30)).astype(dtype)
+    Y = np.zeros((40, 5), dtype=int)
+    Y[:6, 1], Y[:6, 3], Y[6:20, 2], Y[20:, 4] = 1, 1, 1, 1
+    model = MSE(subspace_rank=6, reg=0.1, threshold=0.2, decomposition=decomposition).fit(X, Y)
+    scores = model.decision_function(X)
+    np.testing.assert_array_equal(scores[:, 1], scores[:, 3])
+    assert model.predict(X[:6])[:, [1, 3]].all()
+    assert (scores[:, 0] == -1e30).all()
+    if decomposition == "svd":
+        # The others are where they would be without the second of the two; "brp" has drawn other matrices for them.
+        alone = MSE(subspace_rank=6, reg=0.1, threshold=0.2, decomposition="svd").fit(X, Y[:, [0, 1, 2, 4]])
+        np.testing.assert_allclose(scores[:, [1, 2, 4]], alone.decision_function(X)[:, 1:], atol=1e-3)
+    norms = model._sparse_one_norms(X).toarray()
+    np.testing.assert_allclose(norms[:, [1, 2, 3, 4]] - 0.2, scores[:, [1, 2, 3, 4]], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("rows", "features", "labels", "share", "parameters"),
+    [
+        (3000, 300, 5, 0.3, {"outlier_fraction": 0.0, "subspace_rank": 5}),
+        (3000, 300, 5, 0.3, {"outlier_fraction": 0.5, "subspace_rank": 5}),
+        (600, 2000, 5, 0.8, {"decomposition": "svd", "subspace_rank": 5}),
+        (4000, 60, 30, 0.5, {"subspace_rank": 20}),
+        (500, 1500, 100, 0.1, {"subspace_rank": 10}),
+    ],
+)
+def test_a_fit_stays_within_the_memory_that_is_counted(form, rows, features, labels, share, parameters):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((rows, features)) * (1 if form == "dense" else rng.random((rows, features)) < 0.02)
+    X = X if form == "dense" else sp.csr_matrix(X)
+    Y = sp.csr_matrix((rng.random((rows, labels)) < share).astype(np.float32))
+    model = MSE(**parameters, max_iter=2, tol=0.9).fit(X[:99], Y[:99])  # compiles before memory is measured
+    tracemalloc.start()
+    model.fit(X, Y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with pytest.raises(InvalidInputError, match="memory of"):
+        model.set_params(memory_limit=peak).fit(X, Y)
+    model.set_params(memory_limit=3 * peak + 2**21).fit(X, Y)
+
+
+def test_a_limit_that_a_folder_could_not_keep_is_named_before_saving(tmp_path):
+    X, Y, _ = planted(40)
+    model = MSE(subspace_rank=2, tol=0.1).fit(X, Y).set_params(memory_limit=10.0)
+    with pytest.raises(InvalidInputError, match=r"^MSE needs memory of .* \(10 bytes\); a folder with this limit"):
+        model.save(tmp_path / "model")
+    model.set_params(memory_limit=float("inf")).save(tmp_path / "model")
+    assert load(tmp_path / "model").memory_limit == float("inf")
+    model.fit(X, Y)
 
 
 def test_outliers_are_kept_out_of_the_subspaces():
@@ -167,6 +252,11 @@ def test_explanations_by_name(tmp_path):
         model.explain(0, ["a", "b"])
     with pytest.raises(InvalidTypeError, match="feature_names must be a list"):
         model.explain(0, "names")
+    for names in (set(range(40)), dict.fromkeys(range(40)), np.zeros((40, 2)), [[i] for i in range(40)]):
+        with pytest.raises(InvalidTypeError, match="feature_names must be a list"):
+            model.explain(0, names)
+    with pytest.raises(InvalidInputError, match="label is 'a' but this model has no label names"):
+        MSE(subspace_rank=1, tol=0.1).fit(X, Y).explain("a")
     with pytest.raises(NotFittedError):
         MSE().explain(0)
 
@@ -189,7 +279,12 @@ def test_explanations_by_name(tmp_path):
         ({"tol": -1}, InvalidInputError, "tol must be finite"),
         ({"gap_tol": 0}, InvalidInputError, "gap_tol must be finite"),
         ({"memory_limit": 0}, InvalidInputError, "memory_limit"),
-        ({"memory_limit": 1000}, InvalidInputError, r"memory of [\d.]+ GiB for 25 directions"),
+        ({"memory_limit": 1000}, InvalidInputError, r"memory of [\d.]+ MiB for 25 directions .* \(1,000 bytes\)"),
+        ({"memory_limit": float("nan")}, InvalidInputError, "memory_limit"),
+        ({"memory_limit": "inf"}, InvalidTypeError, "memory_limit"),
+        ({"subspace_rank": [[1], [1, 2]]}, InvalidTypeError, "list of whole numbers"),
+        ({"threshold": 1.1e6}, InvalidInputError, "threshold must be finite above 0 and at most 1e"),
+        ({"threshold": 1e16, "normalize": False}, InvalidInputError, "threshold must be finite above 0 and at most"),
         ({"random_state": -1}, InvalidInputError, "random_state must be at least 0"),
         ({"random_state": "x"}, InvalidTypeError, "random_state must be None"),
     ],
@@ -276,10 +371,21 @@ def test_yahoo(data_folder, name, f1, accuracy):
 
 
 def test_yahoo_business(data_folder):
-    """The paper's 0.78 and 0.78 cannot both be: F1 equals accuracy only in rows that are all right or all wrong.
+    """The paper has 0.78 for both figures; 0.76, which was to be reached, is missed in both.
 
-    Then precision and recall were 0.78 too, where it has 0.84 and 0.82. Its accuracy less 2 points is not reached here.
+    0.78 and 0.78 cannot both be: F1 equals accuracy only where all rows are wholly right or wholly wrong, and then
+    precision and recall were 0.78 too, where it has 0.84 and 0.82. The most frequent label alone has the F1 and the
+    accuracy that are computed first, and the figures here must be above them. Cross-validation on training rows chose
+    this rank and λ among many.
     """
-    f1, accuracy = selected("yahoo-business", {"subspace_rank": [0.05], "reg": [0.2, 0.3]})
-    assert f1 >= 0.74
-    assert accuracy >= 0.67
+    _, Y, _, Y_test = load_dataset("yahoo-business")
+    constant = np.zeros(Y_test.shape)
+    constant[:, np.bincount(Y.indices).argmax()] = 1
+    assert (example_f1(Y_test, constant), example_accuracy(Y_test, constant)) == pytest.approx(
+        (0.7332, 0.6797), abs=1e-4
+    )
+    f1, accuracy = selected(
+        "yahoo-business", {"subspace_rank": [0.1], "reg": [0.3], "tol": [1e-2, 1e-3], "max_iter": [100]}
+    )
+    assert f1 >= 0.755
+    assert accuracy >= 0.69

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tagwise import MSE
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
-from tagwise.models.mse_selection import best_threshold
+from tagwise.models.mse_selection import _by_fit, best_threshold
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 GRID = {"subspace_rank": [1, 2], "reg": [0.1, 0.3]}
@@ -69,6 +69,36 @@ def test_fits_are_shared_between_values_of_reg(problem, monkeypatch):
     monkeypatch.setattr(MSE, "fit", lambda self, *args, **more: fits.append(self) or fit(self, *args, **more))
     MSE.select(*problem, {"subspace_rank": [1, 2], "reg": [0.1, 0.2, 0.3]}, n_folds=2)
     assert len(fits) == 2 * 2 + 1
+
+
+def test_long_arrays_of_ranks_that_differ_in_the_middle_do_not_share_a_fit():
+    """The text of an array of more than 1,000 numbers leaves out the middle."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 8)), np.zeros((30, 1001), dtype=int)
+    Y[:, 500], Y[:15, 499], Y[15:, 501] = 1, 1, 1
+    one, other = np.ones(1001, dtype=int), np.ones(1001, dtype=int)
+    other[499:502] = 4
+    tried = MSE.select(X, Y, {"subspace_rank": [one, other], "reg": [0.1]}, tol=0.5).selection_
+    alone = MSE.select(X, Y, {"subspace_rank": [other], "reg": [0.1]}, tol=0.5).selection_[0]
+    of_other = next(entry for entry in tried if entry["subspace_rank"][500] == 4)
+    assert (of_other["f1"], of_other["threshold"]) == (alone["f1"], alone["threshold"])
+    groups = [
+        {"subspace_rank": one},
+        {"subspace_rank": one.copy()},
+        {"subspace_rank": one.astype(np.int32)},
+        {"subspace_rank": list(one)},
+        {"subspace_rank": other},
+    ]
+    assert [members for _, members in _by_fit(groups)] == [[0, 1], [2], [3], [4]]
+
+
+def test_of_equal_f1_the_highest_threshold_is_taken_whatever_the_rounding():
+    """F1 is 2/3 with the three highest scores, and again with the six highest: but not as sums of changes."""
+    Y = sp.csr_matrix(np.array([[0, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]], dtype=np.float32))
+    scores = sp.csr_matrix(np.array([[2.0, 5, 11, 7], [0, 8, 12, 6], [0, 9, 10, 3]]))
+    threshold, f1 = best_threshold(Y, scores)
+    assert f1 == pytest.approx(2 / 3)
+    assert threshold == 9.5
 
 
 def test_scores_of_a_row_come_from_models_that_have_not_seen_it():

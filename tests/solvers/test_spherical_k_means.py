@@ -66,3 +66,28 @@ def test_sparse_and_dense_rows_and_threads_agree(groups):
     np.testing.assert_array_equal(dense.assignment, sparse.assignment)
     np.testing.assert_allclose(dense.centres, sparse.centres)
     np.testing.assert_array_equal(threaded.centres, sparse.centres)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_weights_pull_the_centres_and_nothing_else(groups, form):
+    rows = groups[0]
+    weights = np.random.default_rng(1).uniform(0.1, 5, len(rows))
+    found = spherical_k_means(form(rows), 4, rng=np.random.default_rng(1), max_iter=100, weights=weights)
+    nearest, cosines = nearest_centre(rows, found.centres)
+    np.testing.assert_array_equal(nearest, found.assignment)
+    np.testing.assert_allclose(cosines.mean(), found.mean_cosine)
+    for cluster in range(4):
+        members = found.assignment == cluster
+        mean = weights[members] @ rows[members]
+        np.testing.assert_allclose(found.centres[cluster], mean / np.linalg.norm(mean))
+    ones = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=3, weights=np.ones(len(rows)))
+    plain = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=3)
+    np.testing.assert_array_equal(ones.centres, plain.centres)
+
+
+def test_an_empty_cluster_restarts_at_the_row_that_fits_worst_whatever_its_weight():
+    rows = np.array([[1.0, 0], [1, 0], [1, 0], [0.6, 0.8]])
+    weights = np.array([1e-3, 1, 1, 1e3])
+    for seed in range(8):
+        found = spherical_k_means(rows, 2, rng=np.random.default_rng(seed), max_iter=20, weights=weights)
+        assert found.assignment[3] not in found.assignment[:3]

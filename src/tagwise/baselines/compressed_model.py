@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, rows_times
+from tagwise.kernels import times_in_order
 from tagwise.models.base import MultiLabelModel
 from tagwise.models.factor_model import unit_rows
+from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import thread_count
 
 __all__ = ["CompressedModel"]
@@ -44,23 +45,19 @@ class CompressedModel(MultiLabelModel):
         threads = thread_count(self.n_jobs)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         W = self.feature_factors_
-        if isinstance(rows, np.ndarray):
-            measurements = rows_times(rows.astype(W.dtype, copy=False), W, n_threads=threads)
-        else:
-            measurements = csr_times_dense(rows, W, n_threads=threads)
-        scores = self._decode(measurements.astype(np.float64) + self.measurement_intercept_)
+        # Decoding picks labels: what rounds differently in other company might pick others.
+        measurements = times_in_order(rows, W, n_threads=threads)
+        scores = self._decode(measurements + self.measurement_intercept_)
         scores += self.base_score_
         return scores.astype(W.dtype, copy=False)
 
     def _check_restored(self) -> None:
         arrays = [getattr(self, name) for name in self._saved_arrays]
-        W = self.feature_factors_
-        size = W.shape[1] if W.ndim == 2 else -1
+        require_dense(2, feature_factors_=self.feature_factors_, label_codes_=self.label_codes_)
+        require_dense(1, measurement_intercept_=self.measurement_intercept_, base_score_=self.base_score_)
+        size = self.feature_factors_.shape[1]
         expected = [(self.n_features_in_, size), (size,), (self.n_labels_, size), (self.n_labels_,)]
         found = [array.shape for array in arrays]
         if found != expected or size < 1:
             raise ValueError(f"arrays of shapes {found} where {expected} are expected")
-        if any(array.dtype != W.dtype or array.dtype.kind != "f" for array in arrays):
-            raise ValueError("arrays must share one floating type")
-        if not all(np.isfinite(array).all() for array in arrays):
-            raise ValueError("arrays hold NaN or infinity")
+        require_finite_floats(**dict(zip(self._saved_arrays, arrays)))

@@ -16,12 +16,12 @@ from tagwise.baselines.label_directions import (
     transposed_times_centred,
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
-from tagwise.exceptions import ConvergenceWarning
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.reduced_rank import reduced_rank_ridge
+from tagwise.solvers.reduced_rank import closed_form_memory, reduced_rank_ridge
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["CPLST"]
@@ -55,15 +55,16 @@ class CPLST(FactorModel):
         ``"closed_form"``: exactly, by the eigenvectors of the smaller Gram matrix of X
         (:func:`tagwise.solvers.reduced_rank.reduced_rank_ridge`). ``"subspace"``: by subspace iteration from the
         principal directions, each round one ridge regression onto k + 10 directions; with at most 6(k + 10) labels one
-        regression of all labels, which is exact. ``"auto"``: the closed form where λ = 0, or min(n, d) ≤ 4,000 and L ≤
-        4,000; else subspace.
+        regression of all labels, which is exact. ``"auto"``: the closed form where λ = 0, or where min(n, d) ≤ 4,000,
+        L ≤ 4,000 and its matrices fit into ``memory_limit``; else subspace.
     max_iter : int
         Rounds of subspace iteration at the most.
     tol : float
         The subspace has converged when a round lowers the objective by at most ``tol`` times what the model explains of
         the labels' variance so far.
     memory_limit : float
-        Bytes that the dense matrices of the closed form may take; a problem that needs more is refused.
+        Bytes that the dense matrices of the closed form may take. ``"auto"`` falls back to the subspace; where λ = 0
+        or the closed form is asked for, a problem that needs more is refused.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -85,7 +86,9 @@ class CPLST(FactorModel):
     Notes
     -----
     Closed form: time O(m³ + mL·min(m, L)), memory O(m² + mL), m = min(n, d). Subspace: a round costs a ridge regression
-    with k + 10 targets (:mod:`tagwise.baselines.linear_map`) and O(nnz(Y)k + (n + L)k²); memory O((n + d + L)k).
+    with K = k + 10 targets (:mod:`tagwise.baselines.linear_map`) and O(nnz(Y)K + (n + L)K²); memory some arrays of (n +
+    d + L)·K numbers, and 16·min(n, d)² bytes where that side is at most 4,000. With at most 6K labels all are regressed
+    at once, so that K is L there.
 
     Deviations: the publication derives the method for λ = 0 (the pseudo-inverse of X) and then puts a ridge regression
     into it as here; the subspace iteration is not in it. Labels are 0/1 where it has ±1, which changes nothing but the
@@ -143,7 +146,7 @@ class CPLST(FactorModel):
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        if self._is_closed_form(X, n_labels):
+        if self._is_closed_form(X.shape, n_labels):
             progress.total = 1
             W, H, b, objective = reduced_rank_ridge(
                 rows, Y, rank, self.reg, fit_intercept=True, memory_limit=self.memory_limit
@@ -154,10 +157,18 @@ class CPLST(FactorModel):
         self.feature_factors_, self.label_factors_ = W.astype(X.dtype), H.astype(X.dtype)
         self.intercept_ = (b - 0.5).astype(X.dtype)
 
-    def _is_closed_form(self, X: sp.csr_matrix | np.ndarray, n_labels: int) -> bool:
-        if self.solver != "auto":
-            return self.solver == "closed_form"
-        return self.reg == 0 or max(min(X.shape), n_labels) <= LARGEST_DIRECT
+    def _is_closed_form(self, shape: tuple[int, int], n_labels: int) -> bool:
+        """Whether to solve directly; raises where that alone is possible and does not fit."""
+        needed = closed_form_memory(*shape, n_labels)
+        if self.solver == "auto" and self.reg > 0:
+            return max(min(shape), n_labels) <= LARGEST_DIRECT and needed <= self.memory_limit
+        if self.solver != "subspace" and needed > self.memory_limit:
+            raise InvalidInputError(
+                f"CPLST's closed form needs memory of {needed / 2**30:.3g} GiB for {shape[0]:,} rows, {shape[1]:,} "
+                f"features and {n_labels:,} labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); use "
+                'solver="subspace" with reg above 0, or raise memory_limit.'
+            )
+        return self.solver != "subspace"
 
     def _subspace(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int

@@ -7,14 +7,20 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.neighbour_labels import NeighbourModel, SearchableRows, check_label_rows, sum_neighbour_labels
+from tagwise.baselines.listed_score_model import ListedScoreModel
+from tagwise.baselines.neighbour_labels import (
+    OFF,
+    SearchableRows,
+    centre_votes,
+    check_label_rows,
+    sum_neighbour_labels,
+)
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_finite_floats
 from tagwise.parallel import thread_count
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["KNN", "StoredRows", "vote_weights"]
-
-_OFF = -0.5
 
 
 def vote_weights(cosines: np.ndarray, power: float) -> np.ndarray:
@@ -25,7 +31,7 @@ def vote_weights(cosines: np.ndarray, power: float) -> np.ndarray:
     return np.where(totals > 0, weights / np.where(totals > 0, totals, 1), equal)
 
 
-class StoredRows(NeighbourModel):
+class StoredRows(ListedScoreModel):
     """Keeps the training rows and their labels: ``rows_`` (inverted index d×n, or array n×d) and ``labels_``."""
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_")
@@ -47,13 +53,12 @@ class StoredRows(NeighbourModel):
 
     def _check_restored(self) -> None:
         rows = self.rows_
-        if rows.ndim != 2 or rows.dtype.kind != "f":
-            raise ValueError("rows_ must be a matrix of floating numbers")
+        if rows.ndim != 2:
+            raise ValueError(f"rows_ must be a matrix; found {rows.ndim} dimensions")
         width, n_rows = rows.shape[::-1] if isinstance(rows, np.ndarray) else rows.shape
         if width != self._width() or n_rows < 1:
             raise ValueError(f"rows_ of shape {rows.shape} where rows of {self._width()} numbers are expected")
-        if not np.isfinite(rows if isinstance(rows, np.ndarray) else rows.data).all():
-            raise ValueError("rows_ holds NaN or infinity")
+        require_finite_floats(rows_=rows)
         check_label_rows(self.labels_, n_rows, self.n_labels_)
 
 
@@ -65,8 +70,8 @@ class KNN(StoredRows):
     .. math:: s_j(x) = \frac{\sum_{i\in N(x)} w_i\,Y_{ij}}{\sum_{i\in N(x)} w_i} - \tfrac12, \qquad
               w_i = \max(0, \cos(x, x_i))^p .
 
-    A label is on when at least half of the votes are for it. Where no neighbour has a positive weight, all votes count
-    the same. Rows of equal distance are taken in the order of their ids.
+    A label is on when at least half of the votes are for it (shares within 1e-12 of ½ are half). Where no neighbour has
+    a positive weight, all votes count the same. Rows of equal distance are taken in the order of their ids.
 
     Parameters
     ----------
@@ -138,9 +143,8 @@ class KNN(StoredRows):
         threads, search = thread_count(self.n_jobs), self._search()
         k = min(self.n_neighbors, search.n_rows)
         ids, cosines = search.nearest(self._prepared(X), k, n_threads=threads)
-        listed = sum_neighbour_labels(ids, vote_weights(cosines, self.similarity_power), self.labels_, threads)
-        listed.data += _OFF
-        return listed
+        weights = vote_weights(cosines, self.similarity_power)
+        return centre_votes(sum_neighbour_labels(ids, weights, self.labels_, threads))
 
     def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, _OFF, dtype=self.rows_.dtype)
+        return np.full(self.n_labels_, OFF, dtype=self.rows_.dtype)

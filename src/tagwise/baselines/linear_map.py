@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.kernels import csr_times_dense, rows_times, two_way
+from tagwise.kernels import times, two_way
 from tagwise.parallel import even_chunks
 from tagwise.solvers.cg import conjugate_gradient
 from tagwise.solvers.inner import per_column
@@ -86,12 +86,7 @@ class LinearMap:
 
     def predict(self, mapped: MappedTargets) -> np.ndarray:
         """XW + 1cᵀ (n×k) of the rows that the map was made with."""
-        if isinstance(self._rows, np.ndarray):
-            product = rows_times(
-                self._rows.astype(np.float64, copy=False), mapped.coefficients, n_threads=self._threads
-            )
-        else:
-            product = csr_times_dense(self._rows, mapped.coefficients, n_threads=self._threads)
+        product = times(self._rows, mapped.coefficients, n_threads=self._threads)
         product += mapped.intercept
         return product
 

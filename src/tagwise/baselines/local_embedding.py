@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, rows_times
+from tagwise.kernels import times_in_order
 from tagwise.kernels.neighbours import inverted_index, nearest_sparse_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.solvers.admm import SparseFitRidge
 from tagwise.solvers.singular_value_projection import SVPResult, singular_value_projection
 
-__all__ = ["LocalEmbedding", "learn_embedding", "near_label_products", "times"]
+__all__ = ["LocalEmbedding", "learn_embedding", "near_label_products", "placed_rows"]
 
 # Beyond these the regression goes by conjugate gradients: in ADMM a factorisation for 5,600 rows or features, for one
 # ridge regression for 2,000.
@@ -31,7 +31,7 @@ class LocalEmbedding:
     members : int array (m,)
         Its rows.
     embedding : array (m, r)
-        XV of these rows, scaled to unit length.
+        XV of these rows, scaled to unit length (:func:`placed_rows`); r is the rank asked for, or m if that is less.
     features : int array (f,)
         The features that the rows have.
     regressors : array (f, r)
@@ -79,13 +79,12 @@ def learn_embedding(
     method = "auto" if sparsity > 0 else "cholesky" if side <= _LARGEST_FACTOR else "cg"
     problem = SparseFitRidge(own, reg, sparsity, method=method, memory_limit=_FACTOR_BYTES, n_threads=n_threads)
     solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
-    V = np.zeros((len(features), rank))
-    V[:, : Z.shape[1]] = solved.solution
+    V = solved.solution.astype(rows.dtype)
     return LocalEmbedding(
         members=members,
-        embedding=np.asarray(unit_rows(times(own, V, n_threads=n_threads)), dtype=rows.dtype),
+        embedding=placed_rows(own, V, n_threads=n_threads),
         features=features,
-        regressors=V.astype(rows.dtype),
+        regressors=V,
         projection=projection,
         regressed=solved.status == "converged",
     )
@@ -108,11 +107,13 @@ def near_label_products(Y: sp.csr_matrix, k: int, *, n_threads: int = 1) -> sp.c
     return both
 
 
-def times(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
-    """``rows @ matrix`` for either form of rows, in the type of ``matrix``."""
-    if isinstance(rows, np.ndarray):
-        return rows_times(np.ascontiguousarray(rows, dtype=matrix.dtype), matrix, n_threads=n_threads)
-    return csr_times_dense(rows, matrix, n_threads=n_threads)
+def placed_rows(rows: sp.csr_matrix | np.ndarray, regressors: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """XV of rows (m, f), scaled to unit length, in the type of V (f, r).
+
+    Made in float64 and in a fixed order, then rounded once: equal rows have one place, at fit and at prediction.
+    """
+    placed = unit_rows(times_in_order(rows, regressors, n_threads=n_threads), n_threads=n_threads)
+    return np.asarray(placed, dtype=regressors.dtype)
 
 
 def _features_of(rows: sp.csr_matrix | np.ndarray) -> np.ndarray:

@@ -8,14 +8,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.label_pairs import listed_pairs
-from tagwise.baselines.neighbour_labels import NeighbourModel
+from tagwise.baselines.listed_score_model import ListedScoreModel
 from tagwise.baselines.partition_labels import choose_labels
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_times_dense, sampled_product
 from tagwise.kernels.shortlist import shortlist_scores
 from tagwise.models.binary_relevance import BinaryRelevance
-from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means
@@ -34,7 +35,7 @@ _KMEANS_ROUNDS = 30
 _LEAST_WEIGHT = 0.1
 
 
-class LPSR(NeighbourModel):
+class LPSR(ListedScoreModel):
     r"""Label partitioning for sublinear ranking: a base scorer that is asked for a few labels of each row only.
 
     The feature space is cut into P parts around centres c_p. Each part has a set of at most C labels; a row is scored
@@ -73,11 +74,14 @@ class LPSR(NeighbourModel):
     intercept_ : array (L,)
         Of the base scorer; with it either ``coef_`` (d, L), or ``feature_factors_`` (d, k) and ``label_factors_``
         (L, k).
-    objective_ : array (1,)
-        The mean relaxed precision that the chosen labels miss, over the training rows.
+    objective_, history_ : array (2,), list of dict
+        After the base scorer its own last objective; after the partitions the mean relaxed precision that the chosen
+        labels miss, over the training rows. ``stage`` in the history says which: "base" or "partitions".
 
     Notes
     -----
+    A callback that stops the fit after the base scorer leaves a model of one part, with the most frequent C labels.
+
     Steps: fit the base scorer; rank the labels of the training rows by it; cluster the rows by weighted spherical
     k-means, each row with its precision under the base scorer as weight; choose the labels of each part. A label that
     is in no visited part has the score −10³⁰. Beside the base scorer, training costs O(nnz(X)·P) a round of k-means
@@ -152,12 +156,25 @@ class LPSR(NeighbourModel):
         rng = random_generator(self.random_state)
         scorer = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
         self._keep_base(scorer)
+        if progress.step(float(scorer.objective_[-1]), stage="base"):
+            self._keep_one_part(X, Y)
+            return
         ranked, relevant = self._rank(scorer, X, Y)
         rows = self._prepared(X)
         assignment = self._partition(rows, self._row_weights(relevant, Y), rng)
         value = self._assign(ranked, relevant, assignment, Y.shape[1], X.dtype)
         n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
-        progress.step(1 - value / n_labelled)
+        progress.step(1 - value / n_labelled, stage="partitions")
+
+    def _iterations(self) -> int:
+        return 2
+
+    def _keep_one_part(self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix) -> None:
+        counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
+        self.centres_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
+        ones = np.ones(len(names), dtype=X.dtype)
+        self.partition_labels_ = sp.csr_matrix((ones, np.sort(names), [0, len(names)]), shape=(1, Y.shape[1]))
 
     def _base_scorer(self, seed: int) -> BinaryRelevance | WSABIE:
         shared: dict[str, Any] = {"normalize": self.normalize, "n_jobs": self.n_jobs}
@@ -195,14 +212,14 @@ class LPSR(NeighbourModel):
 
     def _partition(self, rows: sp.csr_matrix | np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Set the centres; returns the part of each row."""
-        # Scaled rows have the same nearest centres, and pull them with their weights.
-        weighted = sp.csr_matrix(sp.diags(weights.astype(rows.dtype)) @ canonical_csr(rows))
+        threads = thread_count(self.n_jobs)
         clusters = spherical_k_means(
-            weighted,
+            canonical_csr(rows if self.normalize else unit_rows(rows, n_threads=threads)),
             min(self.n_partitions, rows.shape[0]),
             rng=rng,
             max_iter=_KMEANS_ROUNDS,
-            n_threads=thread_count(self.n_jobs),
+            weights=weights,
+            n_threads=threads,
         )
         self.centres_ = clusters.centres.astype(rows.dtype)
         return clusters.assignment
@@ -261,18 +278,21 @@ class LPSR(NeighbourModel):
 
     def _check_restored(self) -> None:
         d, n_labels = self.n_features_in_, self.n_labels_
+        require_sparse(partition_labels_=self.partition_labels_)
+        require_dense(1, intercept_=self.intercept_)
+        matrices = {name: getattr(self, name) for name in ("centres_", *self._base_arrays()[:-1])}
+        require_dense(2, **matrices)
         expected = {"centres_": (len(self.centres_), d), "intercept_": (n_labels,)}
         if self.base == "wsabie":
-            width = self.feature_factors_.shape[-1]
+            width = max(1, self.feature_factors_.shape[1])
             expected |= {"feature_factors_": (d, width), "label_factors_": (n_labels, width)}
         else:
             expected["coef_"] = (d, n_labels)
         for name, shape in expected.items():
             array = getattr(self, name)
-            if array.shape != shape or array.dtype != self.intercept_.dtype or array.dtype.kind != "f":
-                raise ValueError(f"{name} of shape {array.shape} and type {array.dtype} where {shape} is expected")
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} holds NaN or infinity")
+            if array.shape != shape:
+                raise ValueError(f"{name} of shape {array.shape} where {shape} is expected")
+        require_finite_floats(intercept_=self.intercept_, **matrices)
         if not len(self.centres_) or self.partition_labels_.shape != (len(self.centres_), n_labels):
             raise ValueError(f"partition_labels_ of shape {self.partition_labels_.shape}")
         if not (self.partition_labels_.data == 1).all():

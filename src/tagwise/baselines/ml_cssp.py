@@ -12,6 +12,7 @@ from tagwise.baselines.label_directions import label_rates, principal_label_dire
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_dense
 from tagwise.parallel import single_threaded_blas, thread_count
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_integer, check_real
@@ -130,6 +131,7 @@ class MLCSSP(FactorModel):
     def _check_restored(self) -> None:
         super()._check_restored()
         chosen = self.selected_labels_
+        require_dense(1, selected_labels_=chosen)
         if chosen.dtype.kind != "i" or chosen.shape != self.feature_factors_.shape[1:]:
             raise ValueError(f"selected_labels_ must hold {self.feature_factors_.shape[1]} whole numbers")
         if chosen.min() < 0 or chosen.max() >= self.n_labels_ or (np.diff(chosen) <= 0).any():

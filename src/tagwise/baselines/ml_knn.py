@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from tagwise.baselines.knn import StoredRows
 from tagwise.baselines.neighbour_labels import SearchableRows, sum_neighbour_labels
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.validation import check_integer, check_real
 
@@ -189,8 +190,8 @@ class MLKNN(StoredRows):
 
     def _check_restored(self) -> None:
         super()._check_restored()
+        require_dense(2, log_odds_=self.log_odds_)
         shape = self.log_odds_.shape
-        if len(shape) != 2 or shape[0] != self.n_labels_ or not 1 <= shape[1] <= self.labels_.shape[0]:
+        if shape[0] != self.n_labels_ or not 1 <= shape[1] <= self.labels_.shape[0]:
             raise ValueError(f"log_odds_ of shape {shape} for {self.n_labels_} labels and {self.labels_.shape[0]} rows")
-        if self.log_odds_.dtype != self.rows_.dtype or not np.isfinite(self.log_odds_).all():
-            raise ValueError("log_odds_ must be finite numbers of the type of rows_")
+        require_finite_floats(rows_=self.rows_, log_odds_=self.log_odds_)

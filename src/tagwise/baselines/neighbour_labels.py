@@ -1,25 +1,22 @@
-"""What methods that vote by neighbours share: the votes, stored sparse, and the answers made of them.
-
-A row's scores are listed for the labels that some neighbour has; every other label has a base score of its own. So a
-prediction takes memory for the neighbours' labels, and an n×L array never exists.
-"""
+"""What methods that vote by neighbours share: the search for them, and their votes, stored sparse."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
 from tagwise.kernels.neighbours import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.factor_model import unit_rows
-from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.parallel import even_chunks, run_chunks
 
-__all__ = ["NeighbourModel", "SearchableRows", "check_label_rows", "sum_neighbour_labels"]
+__all__ = ["OFF", "SearchableRows", "centre_votes", "check_label_rows", "sum_neighbour_labels"]
+
+OFF = -0.5
+"""The score of a label that no neighbour has: a share of 0, less ½."""
+# Shares this near to ½ are ½: sums of weights whose total is 1 round to either side of it.
+_EVEN = 1e-12
 
 # Rows whose votes are held at a time: with a few hundred votes a row some megabytes a thread.
 _BLOCK_ROWS = 1024
@@ -42,6 +39,13 @@ def sum_neighbour_labels(ids: np.ndarray, weights: np.ndarray, labels: sp.csr_ma
     return sp.csr_matrix(parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr"))
 
 
+def centre_votes(shares: sp.csr_matrix) -> sp.csr_matrix:
+    """Scores from shares of votes, in place: less ½, and exactly 0, which is on, for a share within 1e-12 of ½."""
+    shares.data += OFF
+    shares.data[np.abs(shares.data) <= _EVEN] = 0
+    return shares
+
+
 def check_label_rows(labels: Any, n_rows: int, n_labels: int) -> None:
     """Raise ValueError unless these are the 0/1 labels (CSR, n×L) of the rows of a loaded model."""
     if not sp.issparse(labels) or labels.shape != (n_rows, n_labels):
@@ -62,8 +66,8 @@ class SearchableRows:
 
     Notes
     -----
-    Dense float32 rows are compared in float64, for which a copy is made in each search: differences of squares would
-    lose the digits that tell near rows apart.
+    Rows are compared in float64, for which dense ones are copied in each search: differences of squares would lose the
+    digits that tell near rows apart. Equal rows are equally near, and a query has the same neighbours in any company.
     """
 
     def __init__(self, stored: sp.csr_matrix | np.ndarray, *, by_cosine: bool) -> None:
@@ -98,13 +102,11 @@ class SearchableRows:
             shape = (queries.shape[0], self.n_rows)
             hidden = sp.csr_matrix((np.ones(len(own)), own, np.arange(len(own) + 1)), shape=shape)
         if isinstance(self.stored, np.ndarray):
-            dense = queries if isinstance(queries, np.ndarray) else queries.toarray()
-            asked: sp.csr_matrix | np.ndarray = dense.astype(np.float64, copy=False)
+            asked: sp.csr_matrix | np.ndarray = queries if isinstance(queries, np.ndarray) else queries.toarray()
             self._require_finite_products(asked)
             ids, measures = nearest_dense_rows(
-                asked, self.stored.astype(np.float64, copy=False), k, half_squares=self.half_squares, exclude=hidden,
-                n_threads=n_threads,
-            )  # fmt: skip
+                asked, self.stored, k, half_squares=self.half_squares, exclude=hidden, n_threads=n_threads
+            )
         else:
             asked = sp.csr_matrix(queries)
             self._require_finite_products(asked)
@@ -130,36 +132,3 @@ class SearchableRows:
         theirs = np.sqrt(2 * self.half_squares)[ids]
         inner = measures + self.half_squares[ids]
         return inner / np.where(theirs > 0, theirs, 1) / np.where(own > 0, own, 1)[:, None]
-
-
-class NeighbourModel(MultiLabelModel):
-    """Scores that are listed for the labels of a row's neighbours, and one base score for all rows elsewhere."""
-
-    normalize: bool
-
-    @abstractmethod
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-        """The scores of the labels that a neighbour has, CSR (m, L), stored zeros included."""
-
-    @abstractmethod
-    def _base_scores(self) -> np.ndarray:
-        """The score (L,) of each label where no neighbour has it; its type is that of all scores."""
-
-    def _prepared(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix | np.ndarray:
-        return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
-
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        base = self._base_scores()
-        return scores_of_listed(self._listed_scores(X).astype(base.dtype, copy=False), base)
-
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        threads, base = thread_count(self.n_jobs), self._base_scores()
-        parts = []
-        for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS * 4):
-            hidden = None if exclude is None else exclude[start:stop]
-            listed = self._listed_scores(X[start:stop])
-            parts.append(top_k_of_listed(listed, base, k, exclude=hidden, n_threads=threads))
-        labels, scores = (np.concatenate(part) for part in zip(*parts))
-        return labels, scores

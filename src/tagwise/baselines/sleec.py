@@ -9,12 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.knn import vote_weights
-from tagwise.baselines.local_embedding import LocalEmbedding, learn_embedding, times
-from tagwise.baselines.neighbour_labels import NeighbourModel, check_label_rows, sum_neighbour_labels
+from tagwise.baselines.listed_score_model import ListedScoreModel
+from tagwise.baselines.local_embedding import LocalEmbedding, learn_embedding, placed_rows
+from tagwise.baselines.neighbour_labels import OFF, centre_votes, check_label_rows, sum_neighbour_labels
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.kernels.neighbours import nearest_dense_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
 from tagwise.parallel import run_chunks, thread_count
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
@@ -22,12 +24,11 @@ from tagwise.validation import check_integer, check_real
 
 __all__ = ["SLEEC"]
 
-_OFF = -0.5
 _ROWS_A_CLUSTER = 4000
 _K_MEANS_ROUNDS = 20
 
 
-class SLEEC(NeighbourModel):
+class SLEEC(ListedScoreModel):
     r"""Votes of the neighbours in local embeddings of the label vectors, in which near ones are kept near.
 
     Rows are clustered; each cluster learns an embedding of its label vectors, and a linear map from features to it.
@@ -43,7 +44,8 @@ class SLEEC(NeighbourModel):
 
     by ADMM (for μ = 0 ridge regression). The training rows' embeddings are XV. A new row goes to the nearest centre,
     and its score for a label is the share of its k nearest rows there, by cosine of the embeddings, that have the
-    label, weighted by cosine^p, less ½. Several learners with random clusterings are averaged.
+    label, weighted by cosine^p, less ½ (a share within 1e-12 of ½ is ½, and on). Several learners with random
+    clusterings are averaged.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ class SLEEC(NeighbourModel):
     n_clusters : int or None
         Per learner; as many as rows where there are fewer. None: one for every 4,000 rows or part of them.
     rank : int
-        r. A cluster of fewer rows uses as many.
+        r. A cluster of fewer rows uses as many; the model keeps no more than its largest cluster has rows.
     label_neighbors : int
         k̄, the row itself included.
     n_neighbors : int
@@ -97,10 +99,12 @@ class SLEEC(NeighbourModel):
     Notes
     -----
     Defaults were chosen on a fifth of the training rows, held out, of bibtex and delicious. A callback that stops the
-    fit leaves a model of the learners made so far. For a cluster of m rows: O(m²) to find Ω by inverted index, O(m·r·(k̄
-    + r)) a step of the projection, and the regression (:class:`tagwise.solvers.admm.SparseFitRidge`). Memory O(m·(k̄ +
-    r)) a cluster under way and 512 MiB at most for its factorisation; the model takes learners·(n + features of all
-    clusters)·r numbers. n×L is never allocated.
+    fit leaves a model of the learners made so far. For a cluster of m rows: O(m²) to find Ω by inverted index,
+    O(m·r·(k̄ + r)) a step of the projection, and the regression (:class:`tagwise.solvers.admm.SparseFitRidge`). Memory
+    a cluster under way, of which there are as many as threads: some copies of the at most 2m·k̄ pairs of Ω (16 bytes
+    each), about ten arrays of m×r in float64, and the regression's factor: 32 MiB at most, with μ > 0 512 MiB. The
+    clustering takes O((n + d)·clusters); the model takes learners·(n + features of all clusters)·r numbers; a
+    prediction 16·learners·k bytes a row of a block of at most 4,096 rows. n×L is never allocated.
 
     Deviations: clusters are found by spherical k-means; label vectors have unit length in ⟨y_i, y_j⟩, so that rows with
     many labels do not dominate; Ω is symmetric; steps of the projection adapt their length, and its eigenvectors come
@@ -254,10 +258,11 @@ class SLEEC(NeighbourModel):
     ) -> None:
         self.centres_ = centres.astype(dtype)
         self.members_ = np.concatenate([cluster.members for cluster in clusters])
-        self.embedding_ = np.concatenate([cluster.embedding for cluster in clusters])
+        rank = max(cluster.regressors.shape[1] for cluster in clusters)
+        self.embedding_ = np.concatenate([_widened(cluster.embedding, rank) for cluster in clusters])
         self.member_pointer_ = np.cumsum([0] + [len(cluster.members) for cluster in clusters])
         self.features_ = np.concatenate([cluster.features for cluster in clusters])
-        self.regressors_ = np.concatenate([cluster.regressors for cluster in clusters])
+        self.regressors_ = np.concatenate([_widened(cluster.regressors, rank) for cluster in clusters])
         self.feature_pointer_ = np.cumsum([0] + [len(cluster.features) for cluster in clusters])
         self.labels_ = Y
 
@@ -269,7 +274,8 @@ class SLEEC(NeighbourModel):
         rows = directions if self.normalize else X
         n_learners = len(self.members_) // self.labels_.shape[0]
         per_learner = len(self.centres_) // n_learners
-        ids = np.zeros((rows.shape[0], n_learners, self.n_neighbors), dtype=np.int64)
+        most = min(self.n_neighbors, int(np.diff(self.member_pointer_).max()))
+        ids = np.zeros((rows.shape[0], n_learners, most), dtype=np.int64)
         weights = np.zeros(ids.shape)
         for learner in range(n_learners):
             first = learner * per_learner
@@ -281,11 +287,9 @@ class SLEEC(NeighbourModel):
                 count = found.shape[1]
                 ids[asking, learner, :count] = found
                 weights[asking, learner, :count] = vote_weights(cosines, self.similarity_power) / n_learners
-        flat = (rows.shape[0], n_learners * self.n_neighbors)
+        flat = (rows.shape[0], n_learners * most)
         # Unfilled places vote for row 0 with weight 0: its labels score as if nobody had them, which is the truth.
-        listed = sum_neighbour_labels(ids.reshape(flat), weights.reshape(flat), self.labels_, threads)
-        listed.data += _OFF
-        return listed
+        return centre_votes(sum_neighbour_labels(ids.reshape(flat), weights.reshape(flat), self.labels_, threads))
 
     def _neighbours(
         self, rows: sp.csr_matrix | np.ndarray, cluster: int, n_threads: int
@@ -294,17 +298,21 @@ class SLEEC(NeighbourModel):
         of_features = slice(*self.feature_pointer_[cluster : cluster + 2])
         of_members = slice(*self.member_pointer_[cluster : cluster + 2])
         own = rows[:, self.features_[of_features]]
-        placed = unit_rows(times(own, self.regressors_[of_features], n_threads=n_threads))
+        placed = placed_rows(own, self.regressors_[of_features], n_threads=n_threads)
         embedding = self.embedding_[of_members]
         ids, cosines = nearest_dense_rows(placed, embedding, min(self.n_neighbors, len(embedding)), n_threads=n_threads)
         return self.members_[of_members][ids], cosines
 
     def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, _OFF, dtype=self.embedding_.dtype)
+        return np.full(self.n_labels_, OFF, dtype=self.embedding_.dtype)
 
     # ------------------------------------------------------------------ folders
 
     def _check_restored(self) -> None:
+        require_sparse(labels_=self.labels_)
+        require_dense(2, centres_=self.centres_, embedding_=self.embedding_, regressors_=self.regressors_)
+        require_dense(1, members_=self.members_, member_pointer_=self.member_pointer_)
+        require_dense(1, features_=self.features_, feature_pointer_=self.feature_pointer_)
         n_rows, n_clusters = self.labels_.shape[0], len(self.centres_)
         check_label_rows(self.labels_, n_rows, self.n_labels_)
         if self.centres_.shape != (n_clusters, self.n_features_in_) or n_clusters < 1 or n_rows < 1:
@@ -315,20 +323,21 @@ class SLEEC(NeighbourModel):
         _check_parts(
             "features_", self.features_, self.feature_pointer_, self.regressors_, self.n_features_in_, n_clusters
         )
-        floats = (self.centres_, self.embedding_, self.regressors_)
-        if self.embedding_.shape[1] != self.regressors_.shape[1]:
-            raise ValueError("embedding_ and regressors_ differ in rank")
-        if any(array.dtype != floats[0].dtype or array.dtype.kind != "f" for array in floats):
-            raise ValueError("centres_, embedding_ and regressors_ must share one floating type")
-        if not all(np.isfinite(array).all() for array in floats):
-            raise ValueError("centres_, embedding_ or regressors_ hold NaN or infinity")
+        if not self.embedding_.shape[1] == self.regressors_.shape[1] >= 1:
+            raise ValueError("embedding_ and regressors_ must have one rank of at least 1")
+        require_finite_floats(centres_=self.centres_, embedding_=self.embedding_, regressors_=self.regressors_)
+
+
+def _widened(matrix: np.ndarray, width: int) -> np.ndarray:
+    """With columns of zeros up to this width: clusters of few rows have a smaller rank."""
+    return np.pad(matrix, ((0, 0), (0, width - matrix.shape[1])))
 
 
 def _check_parts(
     name: str, ids: np.ndarray, pointer: np.ndarray, values: np.ndarray, limit: int, n_clusters: int
 ) -> None:
-    if any(array.dtype.kind != "i" or array.ndim != 1 for array in (ids, pointer)) or values.ndim != 2:
-        raise ValueError(f"{name} and its pointer must be lists of whole numbers, beside a matrix")
+    if any(array.dtype.kind != "i" for array in (ids, pointer)):
+        raise ValueError(f"{name} and its pointer must be lists of whole numbers")
     if len(ids) == 0 or len(ids) != len(values) or ids.min() < 0 or ids.max() >= limit:
         raise ValueError(f"{name} must name {len(values)} things below {limit}")
     ends = (pointer[0], pointer[-1]) if len(pointer) == n_clusters + 1 else (-1, -1)

@@ -7,7 +7,7 @@ compare with. Importing this package imports numba; compiled code is cached on d
 
 from tagwise.kernels.dense import gram, rows_times
 from tagwise.kernels.pairs import pair_curvature_product, solve_row_systems
-from tagwise.kernels.products import csr_times_dense, unit_rows
+from tagwise.kernels.products import csr_times_dense, times, times_in_order, unit_rows
 from tagwise.kernels.sampled import sampled_product
 from tagwise.kernels.sampled_sparse import sampled_sparse_product
 from tagwise.kernels.sparse_scores import scores_of_factors_and_sparse, top_k_of_factors_and_sparse
@@ -26,6 +26,8 @@ __all__ = [
     "sampled_sparse_product",
     "scores_of_factors_and_sparse",
     "solve_row_systems",
+    "times",
+    "times_in_order",
     "top_k_of_factors",
     "top_k_of_factors_and_sparse",
     "top_k_of_scores",

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.top_k import _check_exclude, _nothing_found
+from tagwise.kernels.top_k import check_exclude, nothing_found
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import shape_text
 
@@ -56,8 +56,8 @@ def top_k_of_listed(
     Time O(L log L) once, then O(l·k) for a row of l listed and excluded columns. Memory O(n·k) and L numbers a thread.
     """
     _check_base(listed, base)
-    _check_exclude(exclude, listed.shape)
-    labels, scores = _nothing_found(listed.shape[0], k, base.dtype)
+    check_exclude(exclude, listed.shape)
+    labels, scores = nothing_found(listed.shape[0], k, base.dtype)
     by_base = np.argsort(-base, kind="stable")
     values = listed.data.astype(base.dtype, copy=False)
     hidden = exclude if exclude is not None else sp.csr_matrix(listed.shape)

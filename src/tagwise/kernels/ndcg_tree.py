@@ -129,7 +129,7 @@ def _grown(values, room):
 
 @compiled()
 def _labels_of(labels, part, slot):
-    """The labels of the rows in ``part``; ``slot`` gets the place of each in the list and must be cleared after use."""
+    """The labels of the rows in ``part``, rising; ``slot`` gets the place of each and must be cleared after use."""
     indptr, indices = labels
     total = 0
     for row in part:
@@ -142,12 +142,16 @@ def _labels_of(labels, part, slot):
                 slot[indices[position]] = count
                 names[count] = indices[position]
                 count += 1
-    return names[:count]
+    # Whatever the order of the rows, equal scores then fall to the lower label.
+    names = np.sort(names[:count])
+    for place in range(count):
+        slot[names[place]] = place
+    return names
 
 
 @compiled()
 def _discounts(scores, discounts):
-    """1 / log₂(1 + rank) of each label in the order of its score; 0 for labels that nobody has."""
+    """1 / log₂(1 + rank) of each label in the order of its score, ties to the first; 0 for labels that nobody has."""
     discounts[:] = 0
     ranking = np.argsort(-scores, kind="mergesort")
     for place in range(len(ranking)):
@@ -284,9 +288,6 @@ def _make_leaf(labels, gains, part, slot, leaf_labels, leaf_names, leaf_shares, 
             found += discounts[slot[indices[position]]]
         missed += 1 - found * gains[row] if gains[row] > 0 else 0.0
     slot[names] = -1
-    # By name first, so that equal counts are kept, and labels stored, in the order of their ids.
-    by_name = np.argsort(names)
-    names, counts = names[by_name], counts[by_name]
     kept = np.sort(np.argsort(-counts, kind="mergesort")[:leaf_labels])
     end = begin + len(kept)
     leaf_names[begin:end] = names[kept]

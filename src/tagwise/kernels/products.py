@@ -7,12 +7,15 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
-from tagwise.parallel import run_chunks, work_chunks
+from tagwise.kernels.dense import rows_times
+from tagwise.parallel import even_chunks, run_chunks, work_chunks
 
-__all__ = ["csr_times_dense", "unit_rows"]
+__all__ = ["csr_times_dense", "times", "times_in_order", "unit_rows"]
 
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
+# Dense rows multiplied in order by a thread at a time.
+_ROWS = 64
 
 
 def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
@@ -36,6 +39,61 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
 
     run_chunks(rows, work_chunks(indptr), n_threads)
     return out
+
+
+def times(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """``rows @ matrix`` (n×d by d×k) for either form of rows, in the type of ``matrix``.
+
+    Dense rows are multiplied by BLAS, whose rounding depends on how many rows there are; where rows that are equal must
+    have equal products in any company, use :func:`times_in_order`.
+    """
+    if isinstance(rows, np.ndarray):
+        return rows_times(np.ascontiguousarray(rows, dtype=matrix.dtype), matrix, n_threads=n_threads)
+    return csr_times_dense(rows, matrix, n_threads=n_threads)
+
+
+def times_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """``rows @ matrix`` (n×d by d×k) in float64, a row's terms added in the order of its columns.
+
+    A row has the same bits alone and in company, and equal columns of ``matrix`` give equal columns. Time O(n·d·k),
+    several times that of BLAS for dense rows; memory a copy of ``matrix`` and the result.
+    """
+    matrix = np.ascontiguousarray(matrix, dtype=np.float64)
+    if not isinstance(rows, np.ndarray):
+        return csr_times_dense(rows, matrix, n_threads=n_threads)
+    if rows.ndim != 2 or matrix.ndim != 2 or rows.shape[1] != len(matrix):
+        raise InvalidInputError(f"rows of shape {rows.shape} cannot be multiplied by a matrix of shape {matrix.shape}.")
+    rows = np.ascontiguousarray(rows)
+    out = np.empty((len(rows), matrix.shape[1]))
+
+    def block(start: int, stop: int) -> None:
+        dense_in_order(rows[start:stop], matrix, out[start:stop])
+
+    run_chunks(block, even_chunks(len(rows), _ROWS), n_threads)
+    return out
+
+
+# Not even contraction is allowed: a product must not depend on the place of its column in a vector register.
+@compiled()
+def dense_in_order(rows, matrix, out):
+    """``out`` = ``rows`` @ ``matrix``, each entry summed in the order of the columns of ``rows``; C-ordered arrays."""
+    n_columns, width = matrix.shape
+    for row in range(len(rows)):
+        target, values = out[row], rows[row]
+        target[:] = 0
+        column = 0
+        while column + 3 < n_columns:
+            a, b, c, d = matrix[column], matrix[column + 1], matrix[column + 2], matrix[column + 3]
+            va, vb = np.float64(values[column]), np.float64(values[column + 1])
+            vc, vd = np.float64(values[column + 2]), np.float64(values[column + 3])
+            for place in range(width):
+                target[place] = (((target[place] + va * a[place]) + vb * b[place]) + vc * c[place]) + vd * d[place]
+            column += 4
+        while column < n_columns:
+            a, va = matrix[column], np.float64(values[column])
+            for place in range(width):
+                target[place] += va * a[place]
+            column += 1
 
 
 @compiled(fastmath={"contract"})

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.top_k import _check_exclude, _hide, _merge, _nothing_found
+from tagwise.kernels.top_k import _hide, _merge, check_exclude, nothing_found
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["scores_of_factors_and_sparse", "top_k_of_factors_and_sparse"]
@@ -68,9 +68,9 @@ def top_k_of_factors_and_sparse(
     """
     n_rows, n_labels = len(left), len(right)
     sparse = _check_parts(left, right, rows, sparse)
-    _check_exclude(exclude, (n_rows, n_labels))
+    check_exclude(exclude, (n_rows, n_labels))
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    labels, scores = _nothing_found(n_rows, k, left.dtype)
+    labels, scores = nothing_found(n_rows, k, left.dtype)
     shift = _check_intercept(intercept, n_labels, left.dtype)
 
     def block(start: int, stop: int) -> None:

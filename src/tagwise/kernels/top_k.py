@@ -13,7 +13,7 @@ from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["top_k_of_factors", "top_k_of_scores"]
+__all__ = ["check_exclude", "nothing_found", "top_k_of_factors", "top_k_of_scores"]
 
 # 256 rows × 1024 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
 _TILE_ROWS = 256
@@ -57,9 +57,9 @@ def top_k_of_factors(
     Time O(n·L·r), memory O(n·k) and one tile of about a megabyte per thread.
     """
     n_rows, n_labels = len(left), len(right)
-    _check_exclude(exclude, (n_rows, n_labels))
+    check_exclude(exclude, (n_rows, n_labels))
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    labels, scores = _nothing_found(n_rows, k, left.dtype)
+    labels, scores = nothing_found(n_rows, k, left.dtype)
     if intercept is not None:
         intercept = intercept.astype(left.dtype, copy=False)
 
@@ -87,8 +87,8 @@ def top_k_of_scores(
 
     Time O(n·L). The block itself is left as it is.
     """
-    _check_exclude(exclude, block.shape)
-    labels, scores = _nothing_found(len(block), k, block.dtype)
+    check_exclude(exclude, block.shape)
+    labels, scores = nothing_found(len(block), k, block.dtype)
     if exclude is not None:
         block = block.copy()
         _hide(block, exclude.indptr, exclude.indices, 0, 0)
@@ -96,13 +96,15 @@ def top_k_of_scores(
     return labels, scores
 
 
-def _nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Labels (n, k) of -1 and scores (n, k) of -inf, which a merge begins with."""
     if k < 1:
         raise InvalidInputError(f"k must be at least 1; found {k}.")
     return np.full((n_rows, k), -1, dtype=np.int64), np.full((n_rows, k), -np.inf, dtype=dtype)
 
 
-def _check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None:
+def check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None:
+    """Raise InvalidInputError unless the pairs to exclude, if any, have the shape of the scores."""
     if exclude is not None and exclude.shape != shape:
         raise InvalidInputError(f"exclude has shape {exclude.shape} where the scores have {shape}.")
 

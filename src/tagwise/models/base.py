@@ -144,7 +144,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         if mask is not None and not self._learns_from_mask:
             raise InvalidInputError(
                 f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
-                "does not list counts as off; or use LEML, REML or BinaryRelevance, which learn from the known labels."
+                "does not list counts as off; or use LEML, REML, BinaryRelevance or BayesianCS, which take masks."
             )
         self._output_format = _format_of(Y)
         self.n_labels_ = labels.shape[1]
@@ -242,7 +242,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._check_all_parameters()
         try:
             self._check_restored()
-        except ValueError as error:
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise InvalidInputError(f"the fitted attributes do not fit together, nothing was saved: {error}") from None
         names = self.label_names_ if label_names is None else _checked_names(label_names, self.n_labels_)
         kind, dtype = self._output_format

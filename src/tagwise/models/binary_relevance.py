@@ -11,12 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
-from tagwise.kernels import csr_times_dense, rows_times, top_k_of_scores
+from tagwise.kernels import times, top_k_of_scores
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
@@ -338,10 +339,7 @@ class BinaryRelevance(MultiLabelModel):
 
     def _scores(self, X: sp.csr_matrix | np.ndarray, n_threads: int) -> np.ndarray:
         rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
-        if isinstance(rows, np.ndarray):
-            scores = rows_times(rows.astype(self.coef_.dtype, copy=False), self.coef_, n_threads=n_threads)
-        else:
-            scores = csr_times_dense(rows, self.coef_, n_threads=n_threads)
+        scores = times(rows, self.coef_, n_threads=n_threads)
         scores += self.intercept_
         return scores
 
@@ -357,15 +355,14 @@ class BinaryRelevance(MultiLabelModel):
         return np.concatenate(labels), np.concatenate(scores)
 
     def _check_restored(self) -> None:
+        require_dense(2, coef_=self.coef_)
+        require_dense(1, intercept_=self.intercept_)
         expected = ((self.n_features_in_, self.n_labels_), (self.n_labels_,))
         if (self.coef_.shape, self.intercept_.shape) != expected:
             raise ValueError(
                 f"arrays of shapes {self.coef_.shape}, {self.intercept_.shape} where {expected} are expected"
             )
-        if self.coef_.dtype != self.intercept_.dtype or self.coef_.dtype.kind != "f":
-            raise ValueError("coefficients and intercepts must share one floating type")
-        if not (np.isfinite(self.coef_).all() and np.isfinite(self.intercept_).all()):
-            raise ValueError("coefficients hold NaN or infinity")
+        require_finite_floats(coef_=self.coef_, intercept_=self.intercept_)
 
 
 def _gigabytes(n_bytes: float) -> str:

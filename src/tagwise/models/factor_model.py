@@ -10,8 +10,9 @@ import scipy.sparse as sp
 
 from tagwise import kernels
 from tagwise.exceptions import TagwiseWarning
-from tagwise.kernels import csr_times_dense, rows_times, top_k_of_factors
+from tagwise.kernels import times, top_k_of_factors
 from tagwise.models.base import MultiLabelModel
+from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import thread_count
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
@@ -53,22 +54,19 @@ class FactorModel(MultiLabelModel):
     def _check_factors(self, n_rows: int) -> None:
         """Raise ValueError unless W (``n_rows``×k), H (L×k) and b (L) fit together."""
         W, H, b = self.feature_factors_, self.label_factors_, self.intercept_
-        rank = W.shape[1] if W.ndim == 2 else -1
+        require_dense(2, feature_factors_=W, label_factors_=H)
+        require_dense(1, intercept_=b)
+        rank = W.shape[1]
         expected = ((n_rows, rank), (self.n_labels_, rank), (self.n_labels_,))
-        if (W.shape, H.shape, b.shape) != expected:
+        if (W.shape, H.shape, b.shape) != expected or rank < 1:
             raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
-        if any(array.dtype != W.dtype or array.dtype.kind != "f" for array in (W, H, b)):
-            raise ValueError("factors must share one floating type")
-        if not all(np.isfinite(array).all() for array in (W, H, b)):
-            raise ValueError("factors hold NaN or infinity")
+        require_finite_floats(feature_factors_=W, label_factors_=H, intercept_=b)
 
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
         threads = thread_count(self.n_jobs)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        if sp.issparse(rows):
-            return csr_times_dense(rows, self.feature_factors_, n_threads=threads)
-        return rows_times(rows.astype(self.feature_factors_.dtype), self.feature_factors_, n_threads=threads)
+        return times(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)

@@ -63,7 +63,7 @@ def load(path: str | PathLike[str]) -> Any:
     model_class: type[MultiLabelModel] = getattr(import_module(home), record.class_name)
     try:
         return _restore(model_class, record)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise ModelFormatError(f"{path}: the content does not fit {record.class_name}: {error}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +13,21 @@ import scipy.sparse as sp
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.base import OVERFLOW, MultiLabelModel
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
-from tagwise.models.mse_subspaces import Direction, canonical_subspaces, check_subspaces, describe, resolve_ranks
+from tagwise.models.mse_memory import check_dictionary_memory, check_fit_memory
+from tagwise.models.mse_subspaces import (
+    Direction,
+    canonical_subspaces,
+    check_subspaces,
+    describe,
+    outlier_count,
+    prediction_dictionary,
+    resolve_ranks,
+)
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.randomness import check_random_state
-from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
-from tagwise.solvers.subspace_decomposition import decompose_into_subspaces, largest_block, usable_ranks
+from tagwise.solvers.group_lasso import group_one_norms
+from tagwise.solvers.subspace_decomposition import decompose_into_subspaces, usable_ranks
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["MSE", "Direction"]
@@ -50,21 +60,25 @@ class MSE(MultiLabelModel):
         λ > 0. It is compared with correlations of a row with subspaces, so with unit rows it should be below 1. Used at
         prediction only: changing it needs no new fit.
     threshold : float
-        δ > 0. Used at prediction only. :meth:`select` finds the δ of highest F1 on held-out rows.
+        δ > 0, at most 10⁶ (10¹⁵ without ``normalize``). Used at prediction only. :meth:`select` finds the δ of highest
+        F1 on held-out rows.
     decomposition : {"brp", "svd"}
         How L^j is found: by bilateral random projections or by exact truncated singular value decompositions, which
         take longer and come closer to the optimum.
     max_iter : int
         Rounds over all labels at the most.
     tol : float
-        Training has converged when a round lowers the objective by at most this share of it.
+        Training has converged when a round lowers the objective by at most this share of it. The default of 1e-2 stops
+        while the objective still falls slowly: for a decomposition near its limit use 1e-4 and a larger ``max_iter``.
     gap_tol : float
         A row's representation is solved to a duality gap of ``gap_tol`` · ½‖x‖².
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     memory_limit : float
-        Bytes for what grows with the square of the subspaces' total dimension R (the Gram matrix at prediction), with
-        R·p, and with the rows of the most frequent label times p. What would take more is refused before any work.
+        Bytes that a fit may take at its peak, without X and Y as they were given: scaled rows, L and S in their
+        factored form, the rows of the most expensive label as a dense block, and the Gram matrix of all R directions.
+        A fit that could need more is refused before any work, as is loading a folder whose dictionary would.
+        ``float("inf")`` is no limit.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -89,7 +103,7 @@ class MSE(MultiLabelModel):
     Training: :func:`tagwise.solvers.subspace_decomposition.decompose_into_subspaces`, where time and memory are given.
     Prediction: :func:`tagwise.solvers.group_lasso.group_one_norms`: block coordinate descent with working sets and safe
     screening, O(nnz(x)·R) for the correlations of a row and O(R) for each coefficient that it uses. R = Σ r_j; memory
-    8R² + 8Rp bytes beside the model.
+    8R² + 8Rp bytes beside the model, and up to 4 products of 8R² for each thread while it is prepared.
 
     Deviations from the paper: the bases are the singular vectors of L^j where the paper takes any QR factor, since the
     1-norm of coefficients depends on the basis: in this way it depends on nothing but L^j. In "brp" only the first
@@ -100,7 +114,8 @@ class MSE(MultiLabelModel):
     is never predicted. A label of fewer rows than ``subspace_rank`` gets the dimension of their span. A row without
     labels goes into S as far as K allows and influences nothing else. A row without features has the score −δ for
     every label that has a subspace. Labels that a row does not use have the score −δ exactly, and :meth:`predict_topk`
-    gives such ties in the order of their ids: do not ask for many more labels than rows use.
+    gives such ties in the order of their ids: do not ask for many more labels than rows use. Labels with one and the
+    same subspace (their rows may be the same) are one group at prediction and have the same score.
 
     The default rank, λ and δ did well on held-out training rows of three Yahoo sets; they are no substitute for
     :meth:`select`. There is no notion of unknown labels.
@@ -171,9 +186,10 @@ class MSE(MultiLabelModel):
             Training rows and labels, as for :meth:`fit`.
         grid : dict of lists, or list of such dicts, optional
             Parameters to try, as in scikit-learn's ``ParameterGrid``; by default ranks 1, 3, 6 and shares 0.05 and
-            0.1 with λ of 0.1, 0.2, 0.3 and 0.45, by both decompositions: the paper's ranges, and ranks that grow with
-            a label's rows. Without a ``threshold`` in it (or in ``parameters``), the δ of
-            highest F1 is found exactly.
+            0.1 with λ of 0.1, 0.2, 0.3 and 0.45, by both decompositions. The paper chose among 4 points with ranks of
+            1 to 6, λ of 0.2 to 0.45, K of 10⁻⁶ to 10⁻³ and δ of 10⁻⁴ to 10⁻²; λ = 0.1 and shares go beyond that, and
+            K stays at its default. Without a ``threshold`` in it (or in ``parameters``), the δ of highest F1 is found
+            exactly, in no fixed range.
         n_folds : int
             Every row is scored once by a model that has not seen it.
         random_state : int, Generator, RandomState or None
@@ -206,21 +222,19 @@ class MSE(MultiLabelModel):
         resolve_ranks(self.subspace_rank, None)
         check_real(self.outlier_fraction, "outlier_fraction", minimum=0, maximum=1)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_real(self.threshold, "threshold", minimum=0, open_minimum=True)
+        # No coefficient of a unit row gets anywhere near; beyond it δ would swallow the digits of the scores.
+        check_real(self.threshold, "threshold", minimum=0, maximum=1e6 if self.normalize else 1e15, open_minimum=True)
         check_choice(self.decomposition, "decomposition", ("brp", "svd"))
         check_integer(self.max_iter, "max_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_real(self.gap_tol, "gap_tol", minimum=1e-13)
-        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        if not (isinstance(self.memory_limit, float) and self.memory_limit == np.inf):
+            check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
 
-    def _check_memory(self, needed: float, what: str) -> None:
-        if needed > self.memory_limit:
-            raise InvalidInputError(
-                f"MSE needs memory of {_size(needed)} for {what}, above memory_limit "
-                f"({_size(self.memory_limit)}); lower subspace_rank, leave out rare labels, raise memory_limit, or use "
-                "LEML or BinaryRelevance, which are made for many labels."
-            )
+    def _check_dictionary_memory(self, advice: str) -> None:
+        size, n_features = self.subspaces_.shape
+        check_dictionary_memory(size, n_features, self.memory_limit, advice, n_threads=thread_count(self.n_jobs))
 
     # ------------------------------------------------------------------ fit
 
@@ -229,22 +243,29 @@ class MSE(MultiLabelModel):
     ) -> None:
         threads = thread_count(self.n_jobs)
         ranks = resolve_ranks(self.subspace_rank, Y)
-        size, n_features = float(usable_ranks(Y, ranks, X.shape[1]).sum()), X.shape[1]
-        block = X.dtype.itemsize * float(largest_block(Y, n_features))
-        self._check_memory(
-            8 * size**2 + 8 * size * n_features + 3 * block,
-            f"{size:,.0f} directions of {n_features:,} features and the rows of the most frequent label",
+        n_features = X.shape[1]
+        n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * n_features)
+        check_fit_memory(
+            X,
+            Y,
+            usable_ranks(Y, ranks, n_features),
+            n_outliers,
+            self.memory_limit,
+            decomposition=self.decomposition,
+            normalize=self.normalize,
+            n_threads=threads,
         )
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        values = rows.reshape(-1) if isinstance(rows, np.ndarray) else rows.data
         with np.errstate(over="ignore"):
-            squared = np.square(rows.data if sp.issparse(rows) else rows).sum()
+            squared = np.einsum("i,i->", values, values)
         if not np.isfinite(squared):
             raise InvalidInputError(OVERFLOW)
         found = decompose_into_subspaces(
             rows,
             Y,
             ranks,
-            int(self.outlier_fraction * X.shape[0] * n_features),
+            n_outliers,
             decomposition=self.decomposition,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -260,12 +281,14 @@ class MSE(MultiLabelModel):
                 stacklevel=4,
             )
         self.subspaces_, self.strengths_, self.subspace_starts_ = canonical_subspaces(found, Y)
-        self._dictionary = self._build_dictionary()
+        del found
+        self._build_dictionary()
 
-    def _build_dictionary(self) -> GroupDictionary:
+    def _build_dictionary(self) -> None:
         """What prediction needs, of the labels that have a subspace."""
-        starts = np.unique(self.subspace_starts_)
-        return GroupDictionary.build(self.subspaces_, starts, n_threads=thread_count(self.n_jobs))
+        self._dictionary, self._group_of = prediction_dictionary(
+            self.subspaces_, self.subspace_starts_, n_threads=thread_count(self.n_jobs)
+        )
 
     # ------------------------------------------------------------------ predict
 
@@ -287,7 +310,7 @@ class MSE(MultiLabelModel):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        return found.norms
+        return found.norms[:, self._group_of]
 
     def _sparse_one_norms(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
         """The same for all labels, block by block; only what is above 0 is stored."""
@@ -326,7 +349,12 @@ class MSE(MultiLabelModel):
 
     def _label_id(self, label: int | str) -> int:
         if isinstance(label, str):
-            names = self.label_names_ or []
+            names = self.label_names_
+            if names is None:
+                raise InvalidInputError(
+                    f"label is {label!r} but this model has no label names; give the label's id, or save the model "
+                    "with label_names and load it."
+                )
             if label not in names:
                 raise InvalidInputError(f"label {label!r} is not among the {len(names):,} label names of this model.")
             return names.index(label)
@@ -337,13 +365,18 @@ class MSE(MultiLabelModel):
 
     # ------------------------------------------------------------------ folders
 
+    def save(self, path: str | PathLike[str], *, label_names: list[str] | None = None, overwrite: bool = True) -> None:
+        """Write the fitted model as a folder; see :meth:`tagwise.models.base.MultiLabelModel.save`."""
+        self._require_fitted()
+        self._check_all_parameters()
+        self._check_dictionary_memory("a folder with this limit could not be loaded: raise memory_limit before saving")
+        super().save(path, label_names=label_names, overwrite=overwrite)
+
     def _check_restored(self) -> None:
         C = self.subspaces_
         check_subspaces(C, self.strengths_, self.subspace_starts_, self.n_features_in_, self.n_labels_)
-        self._check_memory(8.0 * len(C) ** 2 + 8.0 * C.size, f"{len(C):,} directions")
         if not hasattr(self, "_dictionary"):
-            self._dictionary = self._build_dictionary()
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 2**30:,.2f} GiB"
+            self._check_dictionary_memory(
+                "load it where the folder's memory_limit can be raised, or fit fewer directions"
+            )
+            self._build_dictionary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ DEFAULT_GRID = {
 }
 # Parameters that are used at prediction only, so that one fit serves all of their values.
 _OF_PREDICTION = ("reg", "threshold", "gap_tol")
+_EQUAL_F1 = 1e-12
 
 
 def select_parameters(
@@ -58,7 +59,8 @@ def select_parameters(
             else:
                 f1 = example_f1(labels, found, threshold=threshold)
             tried[i] = {**points[i], "threshold": threshold, "f1": f1}
-    return sorted(tried, key=lambda entry: -entry["f1"])
+    # Python's sort keeps the order of equal ones; sums in another order differ in the last digits.
+    return sorted(tried, key=lambda entry: -round(entry["f1"], 12))
 
 
 def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
@@ -75,7 +77,8 @@ def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, floa
     -----
     Exact: F1 changes only where δ passes a score. Labels enter in the order of falling scores; the change that each
     makes to its row's F1 is known from its place in the row, and a running sum of the changes is the F1 at every cut.
-    δ is the middle between the best cut's last score and the next one below. Time O(nnz log nnz).
+    Of cuts with equal F1 the highest is taken; δ is the middle between the cut's last score and the next one below.
+    Time O(nnz log nnz).
     """
     n_rows = Y.shape[0]
     if scores.nnz == 0:
@@ -96,7 +99,8 @@ def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, floa
     mean = (nothing.sum() + np.cumsum((f1 - before)[falling])) / n_rows
     # Equal scores enter together: only the last of them is a cut.
     cuts = np.flatnonzero(np.concatenate([values[1:] < values[:-1], [True]]))
-    best = cuts[np.argmax(mean[cuts])]
+    # The first of equal ones is the highest δ; a running sum leaves them different in the last digits.
+    best = cuts[np.argmax(mean[cuts] >= mean[cuts].max() - _EQUAL_F1)]
     below = values[best + 1] if best + 1 < len(values) else 0.0
     threshold = (values[best] + below) / 2
     return float(threshold if threshold > below else values[best]), float(mean[best])
@@ -124,11 +128,21 @@ def _points(grid: Any, fixed: dict[str, Any], model_class: type[MSE], random_sta
 
 def _by_fit(points: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
     """The points in groups that share a fit, in the order of their first members."""
-    groups: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    groups: dict[Any, tuple[dict[str, Any], list[int]]] = {}
     for i, point in enumerate(points):
         shared = {name: value for name, value in point.items() if name not in _OF_PREDICTION}
-        groups.setdefault(repr(sorted(shared.items())), (shared, []))[1].append(i)
+        key = tuple((name, _identity(shared[name])) for name in sorted(shared))
+        groups.setdefault(key, (shared, []))[1].append(i)
     return list(groups.values())
+
+
+def _identity(value: Any) -> Hashable:
+    """Equal for values that mean the same parameter, and for no others: the text of a long array is abbreviated."""
+    if isinstance(value, np.ndarray):
+        return "array", value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, tuple(_identity(entry) for entry in value)
+    return repr(value)
 
 
 def _held_out_scores(

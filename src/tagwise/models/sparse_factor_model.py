@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.kernels import csr_times_dense, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.restored_arrays import require_finite_floats, require_sparse
 from tagwise.parallel import thread_count
 
 __all__ = ["SparseFactorModel"]
@@ -28,12 +29,10 @@ class SparseFactorModel(FactorModel):
     def _check_restored(self) -> None:
         super()._check_restored()
         S = self.sparse_weights_
-        if not sp.issparse(S) or S.shape != (self.n_features_in_, self.n_labels_):
+        require_sparse(sparse_weights_=S)
+        if S.shape != (self.n_features_in_, self.n_labels_):
             raise ValueError(f"sparse weights must be CSR of shape {(self.n_features_in_, self.n_labels_)}")
-        if S.dtype != self.feature_factors_.dtype:
-            raise ValueError("sparse weights and factors must share one floating type")
-        if not np.isfinite(S.data).all():
-            raise ValueError("sparse weights hold NaN or infinity")
+        require_finite_floats(feature_factors_=self.feature_factors_, sparse_weights_=S)
 
     def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """The rows as they were at fit (n×d, CSR), and XW (n×k)."""

@@ -10,7 +10,14 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.ridge import gram_of_rows
 
-__all__ = ["reduced_rank_ridge"]
+__all__ = ["closed_form_memory", "reduced_rank_ridge"]
+
+
+def closed_form_memory(n_rows: int, n_features: int, n_labels: int) -> int:
+    """Bytes that :func:`reduced_rank_ridge` needs for its dense matrices."""
+    side = min(n_rows, n_features)
+    # The Gram matrix, its eigenvectors and LAPACK's copy; XᵀY and M; the smaller Gram matrix of M.
+    return int(8 * (3 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2))
 
 
 def reduced_rank_ridge(
@@ -51,13 +58,13 @@ def reduced_rank_ridge(
     some thousands at the most.
     """
     n_rows, n_features = X.shape
-    side, n_labels = min(n_rows, n_features), Y.shape[1]
-    # The Gram matrix, its eigenvectors and LAPACK's copy; XᵀY and M; the smaller Gram matrix of M.
-    needed = 8 * (3 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2)
+    n_labels = Y.shape[1]
+    needed = closed_form_memory(n_rows, n_features, n_labels)
     if needed > memory_limit:
         raise InvalidInputError(
-            f'solver="closed_form" would need {needed / 2**30:.1f} GiB for {n_rows:,} rows, {n_features:,} features '
-            f"and {n_labels:,} labels, above memory_limit ({memory_limit / 2**30:.1f} GiB); use the alternating solver."
+            f'solver="closed_form" would need memory of {needed / 2**30:.3g} GiB for {n_rows:,} rows, {n_features:,} '
+            f"features and {n_labels:,} labels, above memory_limit ({memory_limit / 2**30:.3g} GiB); use the "
+            "alternating solver."
         )
     X, Y = X.astype(np.float64), Y.astype(np.float64)
     mean_x = np.asarray(X.mean(axis=0)).ravel() * fit_intercept

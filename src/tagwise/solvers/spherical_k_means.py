@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, rows_times
-from tagwise.parallel import single_threaded_blas
+from tagwise.kernels import times_in_order
 
 __all__ = ["Clusters", "nearest_centre", "spherical_k_means"]
 
@@ -23,9 +22,15 @@ class Clusters:
 
 
 def spherical_k_means(
-    rows: sp.csr_matrix | np.ndarray, n_clusters: int, *, rng: np.random.Generator, max_iter: int, n_threads: int = 1
+    rows: sp.csr_matrix | np.ndarray,
+    n_clusters: int,
+    *,
+    rng: np.random.Generator,
+    max_iter: int,
+    weights: np.ndarray | None = None,
+    n_threads: int = 1,
 ) -> Clusters:
-    r"""Maximise Σ_i x_i·c_{a(i)} over assignments a and centres c of unit length, by Lloyd's rounds.
+    r"""Maximise Σ_i w_i x_i·c_{a(i)} over assignments a and centres c of unit length, by Lloyd's rounds.
 
     Begins with distinct random rows for centres. A cluster that loses all its rows restarts at the row that fits its
     own centre worst. Ends when no row moves, or after ``max_iter`` rounds.
@@ -38,6 +43,9 @@ def spherical_k_means(
         At most n.
     rng : Generator
     max_iter : int
+    weights : array (n,), optional
+        w_i > 0, how much a row counts in its centre; 1 by default. They neither move rows between centres nor choose
+        the row that an empty cluster restarts at.
     n_threads : int
 
     Notes
@@ -49,13 +57,14 @@ def spherical_k_means(
     centres = _dense(rows[chosen])
     assignment = np.full(n_rows, -1, dtype=np.int64)
     cosines = np.zeros(n_rows)
+    pull = np.ones(n_rows) if weights is None else weights
     for _ in range(max_iter):
         moved, cosines = nearest_centre(rows, centres, n_threads=n_threads)
         _fill_empty(moved, cosines, n_clusters)
         if (moved == assignment).all():
             break
         assignment = moved
-        members = sp.csr_matrix((np.ones(n_rows), (assignment, np.arange(n_rows))), shape=(n_clusters, n_rows))
+        members = sp.csr_matrix((pull, (assignment, np.arange(n_rows))), shape=(n_clusters, n_rows))
         sums = _dense(members @ rows)
         lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))
         centres = sums / np.where(lengths > 0, lengths, 1)[:, None]
@@ -66,11 +75,8 @@ def nearest_centre(
     rows: sp.csr_matrix | np.ndarray, centres: np.ndarray, *, n_threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """The centre with the largest inner product of each row (the lower id on ties), and that product."""
-    if isinstance(rows, np.ndarray):
-        with single_threaded_blas():
-            cosines = rows_times(rows.astype(np.float64, copy=False), centres.T, n_threads=n_threads)
-    else:
-        cosines = csr_times_dense(rows, np.ascontiguousarray(centres.T), n_threads=n_threads)
+    # In a fixed order of sums: of equal centres the first wins, for a row alone as in company.
+    cosines = times_in_order(rows, centres.T, n_threads=n_threads)
     nearest = np.argmax(cosines, axis=1)
     return nearest, cosines[np.arange(len(nearest)), nearest]
 

@@ -19,7 +19,7 @@ from tagwise.solvers.low_rank_plus_sparse import largest_residuals
 from tagwise.solvers.random_projection import project_bilaterally
 from tagwise.validation import check_choice, check_features, check_integer, check_labels, check_real
 
-__all__ = ["SubspaceDecomposition", "decompose_into_subspaces", "largest_block", "usable_ranks"]
+__all__ = ["SubspaceDecomposition", "decompose_into_subspaces", "usable_ranks"]
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,6 @@ def usable_ranks(Y: sp.csr_matrix, ranks: np.ndarray, n_features: int) -> np.nda
     """The rank of each label's part (L): what is asked for, but no more than its rows and the features allow."""
     rows_of_label = np.bincount(Y.indices, minlength=Y.shape[1])
     return np.minimum(np.minimum(ranks, rows_of_label), n_features).astype(np.int64)
-
-
-def largest_block(Y: sp.csr_matrix, n_features: int) -> int:
-    """Numbers in the largest dense matrix of a decomposition: the rows of the most frequent label."""
-    return int(np.bincount(Y.indices, minlength=Y.shape[1]).max(initial=0)) * n_features
 
 
 def decompose_into_subspaces(
@@ -117,8 +112,10 @@ def decompose_into_subspaces(
     although the paper's own, which draws a new Gaussian matrix every time, may rise: a projection that starts from
     the last subspace keeps at least the energy that this one had.
 
-    Neither Σ L^j nor the residual is ever stored whole. Memory: Σ|Ω_j|r_j + R·p + K numbers, one dense |Ω_j|×p for
-    the label under way, and a block of residuals. Time a round: "brp" O(Σ_j |Ω_j|·p·r_j), "svd" beside that
+    Neither Σ L^j nor the residual is ever stored whole, and X is used in the form it has, dense or sparse. Memory: a
+    few times Σ|Ω_j|r_j + K numbers, R·p, one dense |Ω_j|×p for the label under way (two with "svd", and Gram matrices
+    of m below), and a block of residuals; :func:`tagwise.solvers.subspace_memory.decomposition_memory` counts it in
+    bytes. Time a round: "brp" O(Σ_j |Ω_j|·p·r_j), "svd" beside that
     O(|Ω_j|·p·m + m³) with m = min(|Ω_j|, p); ZV costs (labels of a row)·r·p for each of its labels; S takes O(n·p).
     """
     X = check_features(X)
@@ -132,7 +129,8 @@ def decompose_into_subspaces(
     check_real(tol, "tol", minimum=0)
     parts = _Parts(X, Y, usable_ranks(Y, ranks, X.shape[1]), n_threads)
     rng = random_generator(random_state) if decomposition == "brp" else None
-    rounding = np.finfo(parts.X.dtype).eps * float(np.sum(np.square(parts.X.data, dtype=np.float64)))
+    values = X.reshape(-1) if isinstance(X, np.ndarray) else X.data
+    rounding = np.finfo(X.dtype).eps * float(np.einsum("i,i->", values, values, dtype=np.float64))
     history: list[float] = []
     status: Literal["converged", "max_iter", "stopped"] = "max_iter"
     for _ in range(max_iter):
@@ -155,15 +153,15 @@ class _Parts:
     """The state of the alternation: Z, V and S, and how far each row has left the start."""
 
     def __init__(self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, ranks: np.ndarray, n_threads: int) -> None:
-        # One form for all: the products below round the same way whether X came dense or sparse.
-        self.X = sp.csr_matrix(X)
+        self.X = X
         self.ranks, self.n_threads = ranks, n_threads
         self.starts = np.concatenate([[0], np.cumsum(ranks)]).astype(np.int64)
         n_rows, n_features = X.shape
         widths = ranks[Y.indices]
         # Where in Z.data the coefficients of each stored pair (row, label) begin.
         self.places = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
-        columns = np.arange(self.places[-1]) - np.repeat(self.places[:-1] - self.starts[Y.indices], widths)
+        columns = np.arange(self.places[-1])
+        columns -= np.repeat(self.places[:-1] - self.starts[Y.indices], widths)
         self.Z = sp.csr_matrix(
             (np.zeros(len(columns), dtype=X.dtype), columns, self.places[Y.indptr]),
             shape=(n_rows, int(self.starts[-1])),

@@ -12,6 +12,8 @@ __all__ = ["decomposition_memory", "dictionary_memory"]
 
 # Indices of sparse matrices and places of entries; 32 bits would do for small ones.
 _INDEX = 8
+# Borders of groups, curvatures, and what else is small.
+_REST = 2**20
 
 
 def decomposition_memory(
@@ -58,12 +60,12 @@ def decomposition_memory(
     largest = float((rows_of_label * ranks).max(initial=0))
     canonical = coefficients * (number + _INDEX) + 2 * size * n_features * number + 4 * 8 * largest
     label = _label_memory(rows_of_label, ranks, coefficients, n_features, number, decomposition, n_threads)
-    return stays + max(numbering, canonical, label, _search_memory(n_rows, n_features, outliers, number))
+    return _REST + stays + max(numbering, canonical, label, _search_memory(n_rows, n_features, outliers, number))
 
 
 def dictionary_memory(size: float, n_features: int, *, n_threads: int = 1) -> float:
     """Bytes of the dictionary that prediction uses, for R = ``size`` directions: C and CCᵀ, and products under way."""
-    return 8 * size * n_features + 8 * size**2 * (1 + float(_products_under_way(n_features, n_threads)))
+    return _REST + 8 * size * n_features + 8 * size**2 * (1 + float(_products_under_way(n_features, n_threads)))
 
 
 def _label_memory(
@@ -99,10 +101,11 @@ def _search_memory(n_rows: int, n_features: int, outliers: float, number: int) -
     block = float(min(n_rows * n_features, max(BLOCK_RESIDUALS, n_features)))
     needed = 2 * block * number
     if outliers:
-        entry = number + _INDEX
-        # The block's candidates; those kept, waiting and joined; absolute values, and a copy to find their border.
-        needed += block * (number + 2 * _INDEX + 1) + (4 * outliers + 2 * block) * entry
-        needed += (2 * outliers + block) * (2 * number + 2)
+        # As many as are kept may wait until both are joined; together they are no more than all entries.
+        joined = min(2 * outliers + block, float(n_rows * n_features))
+        # The block's candidates; pieces, whole and result; absolute values, and a copy to find their border; indices.
+        needed += block * (number + 2 * _INDEX + 1) + (2 * joined + outliers) * (number + _INDEX)
+        needed += joined * (2 * number + 2) + 2 * outliers * _INDEX
     return needed
 
 
