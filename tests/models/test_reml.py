@@ -370,7 +370,7 @@ def test_a_folder_with_a_sparse_part_that_does_not_fit_is_not_written(tmp_path):
     ):
         broken = REML(rank=2).fit(X, Y)
         broken.sparse_weights_ = sp.csr_matrix(wrong)
-        with pytest.raises(InvalidInputError, match="sparse weights"):
+        with pytest.raises(InvalidInputError, match=r"sparse.weights"):
             broken.save(tmp_path / "model")
 
 

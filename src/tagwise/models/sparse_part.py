@@ -28,7 +28,7 @@ _QUICK_SIDE = 2000
 # ADMM within a round: the next round changes its problem, so that a few digits are enough.
 _TOL, _MOST_STEPS = 1e-3, 50
 # Numbers of a dense S that are looked at together when it is pruned.
-_PRUNED_AT_ONCE = 1 << 22
+_PRUNED_AT_ONCE = 1 << 18
 
 # Of a block of labels: the objective at an S, and ADMM from a split and a dual.
 _Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]

@@ -10,8 +10,8 @@ from tagwise.parallel import even_chunks
 
 __all__ = ["LinearScores"]
 
-# Scores of a block of labels, where S is dense and its product with X has to be made to be read: 32 MB of float32.
-_BLOCK_SCORES = 1 << 23
+# Scores of a block of labels, where S is dense and its product with X has to be made to be read: 4 MB of float32.
+_BLOCK_SCORES = 1 << 20
 
 
 class LinearScores:
