@@ -1,10 +1,13 @@
 """Every method that the papers compare against, on one data set: accuracy, seconds, memory, size of the model.
 
-    TAGWISE_DATA=... python benchmarks/baselines.py [--dataset bibtex]… [--only KNN]… [--threads 2] [--table-only]
+    TAGWISE_DATA=... python benchmarks/baselines.py [--dataset bibtex]… [--only KNN]… [--threads 2] [--fresh]
+    python benchmarks/baselines.py --pages-only
 
-Each cell is a process of its own, with default parameters but for those named in ``SETTINGS``. "published" is the P@1
-that the literature reports on the same split. Without arguments: bibtex, delicious, debtags, and those methods on
-yso-finna-en-min4 that are made for so many labels. Writes results/baselines.json, and results/baselines.md from it.
+Each cell is a process of its own, with default parameters but for those named in ``SETTINGS``. Without arguments:
+bibtex, delicious, debtags, and yso-finna-en-min4 without the methods that would take hours there. Every cell is written
+to results/baselines.json as soon as it is done. A run that was stopped goes on where it ended: a cell that has a result
+with the same parameters (defaults included) and threads is not run again, unless ``--fresh`` says so. Writes
+results/baselines.md and the table of docs/baselines.md (see baselines_page.py) after every cell.
 """
 
 from __future__ import annotations
@@ -17,42 +20,20 @@ import time
 import warnings
 from pathlib import Path
 
+from baselines_page import DATASETS, METHODS, RESULTS, full_page, write_pages
 from machine import description
 from memory import PeakMemory, run_cell
 
-RESULTS = Path(__file__).parent / "results"
-# Published P@1 (in percent) of each method on the official splits.
-PUBLISHED = {
-    "bibtex": {
-        "BinaryRelevance": 62.6,
-        "CPLST": 62.4,
-        "CompressedSensing": 58.9,
-        "MLCSSP": 45.0,
-        "WSABIE": 54.8,
-        "KNN": 57.0,
-        "LPSR": 62.1,
-        "SLEEC": 65.1,
-        "FastXML": 63.4,
-        "LEML": 62.5,
-    },
-    "delicious": {
-        "CPLST": 65.3,
-        "CompressedSensing": 61.4,
-        "MLCSSP": 63.0,
-        "WSABIE": 64.1,
-        "KNN": 65.0,
-        "LPSR": 65.0,
-        "SLEEC": 67.6,
-        "FastXML": 69.6,
-    },
+# Left out of yso-finna-en-min4: their work grows with rows or features times labels, which would take hours there.
+TOO_SLOW = {
+    "yso-finna-en-min4": (
+        "BinaryRelevance",
+        "MLCSSP",
+        "CompressedSensing",
+        "BayesianCS",
+        "CPLST",
+    )
 }
-METHODS = (
-    "BinaryRelevance", "PLST", "CPLST", "CompressedSensing", "BayesianCS", "WSABIE", "MLCSSP", "KNN", "MLKNN", "MDDM",
-    "SLEEC", "FastXML", "LPSR", "LEML", "REML",
-)  # fmt: skip
-# yso-finna-en-min4 is for those only that are made for very many labels.
-VERY_MANY = ("PLST", "SLEEC", "FastXML", "WSABIE", "LPSR", "LEML", "REML")
-DATASETS = ("bibtex", "delicious", "debtags", "yso-finna-en-min4")
 # What differs from the defaults, and why: ranks for label sets of these sizes; fewer learners and trees where one takes
 # minutes; a base scorer whose weights fit into memory, and parts for tens of thousands of labels.
 SETTINGS = {
@@ -62,23 +43,39 @@ SETTINGS = {
     ("yso-finna-en-min4", "FastXML"): {"n_trees": 50},
     ("yso-finna-en-min4", "LPSR"): {"base": "wsabie", "n_partitions": 500, "labels_per_partition": 1000},
 }
-# What falls short of the published figure, and what was tried; printed below the table.
-NOTES = {
-    ("delicious", "FastXML"): "falls short of the published figure. Tried on held-out training rows, without success: "
-    "costs from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels a leaf.",
-}
-# Sizes that decide a method's accuracy, shown beside its name: the published ones differ by method and data set.
-DECIDING = {
+# Sizes that follow from the data, by the name of the parameter that they stand for.
+SIZES = {
     "PLST": lambda model: {"rank": model.feature_factors_.shape[1]},
     "CPLST": lambda model: {"rank": model.feature_factors_.shape[1]},
     "MLCSSP": lambda model: {"rank": model.feature_factors_.shape[1]},
-    "WSABIE": lambda model: {"rank": model.feature_factors_.shape[1]},
-    "CompressedSensing": lambda model: {"m": model.feature_factors_.shape[1]},
-    "BayesianCS": lambda model: {"m": model.feature_factors_.shape[1]},
-    "MDDM": lambda model: {"p": model.projection_.shape[1]},
-    "KNN": lambda model: {"k": model.n_neighbors},
-    "MLKNN": lambda model: {"k": model.n_neighbors},
+    "CompressedSensing": lambda model: {
+        "n_measurements": model.feature_factors_.shape[1],
+        "sparsity": model.sparsity_,
+    },
+    "BayesianCS": lambda model: {"n_measurements": model.feature_factors_.shape[1]},
+    "MDDM": lambda model: {"n_components": model.projection_.shape[1]},
+    "SLEEC": lambda model: {
+        "rank": model.embedding_.shape[1],
+        "n_clusters": len(model.centres_) * model.labels_.shape[0] // len(model.members_),
+    },
+    "LPSR": lambda model: {"n_partitions": len(model.centres_)},
+    "REML": lambda model: {"sparse_part": model.sparse_part_},
 }
+
+
+def model_of(cell: dict):
+    import tagwise
+    from tagwise import baselines
+
+    name = cell["model"]
+    model_class = getattr(baselines, name) if name in baselines.__all__ else getattr(tagwise, name)
+    return model_class(**cell["parameters"], n_jobs=cell["threads"])
+
+
+def with_settings(cell: dict) -> dict:
+    """The cell with all parameters of its model, so that a result of other defaults is known for one."""
+    parameters = model_of(cell).get_params(deep=False)
+    return {**cell, "settings": {k: v for k, v in parameters.items() if k not in ("n_jobs", "verbose")}}
 
 
 def measure(cell: dict) -> dict:
@@ -90,28 +87,23 @@ def measure(cell: dict) -> dict:
         try:
             figures = fitted_figures(cell)
         except InvalidInputError as refusal:
-            figures = {"error": str(refusal)}
+            figures = {"error": str(refusal), "refused": True}
     said = sorted({str(warning.message) for warning in caught if issubclass(warning.category, TagwiseWarning)})
     return {**figures, "warnings": said}
 
 
 def fitted_figures(cell: dict) -> dict:
-    import tagwise
-    from tagwise import baselines
     from tagwise.data import load_dataset
     from tagwise.exceptions import InvalidInputError
     from tagwise.metrics import inverse_propensity, ranking_report
 
-    name, threads = cell["model"], cell["threads"]
-    model_class = getattr(baselines, name) if hasattr(baselines, name) else getattr(tagwise, name)
-    model = model_class(**cell["parameters"], n_jobs=threads)
+    name, model = cell["model"], model_of(cell)
     X, Y, X_test, Y_test = tuple(load_dataset(cell["dataset"]))[:4]
     # The first 500 rows before the clock starts: they compile what has not been compiled on this machine yet. What this
     # small fit warns of or refuses says nothing about the real one.
-    small = model_class(**cell["parameters"], n_jobs=threads)
     with warnings.catch_warnings(), contextlib.suppress(InvalidInputError):
         warnings.simplefilter("ignore")
-        small.fit(X[:500], Y[:500]).predict_topk(X_test[:5], 5)
+        model_of(cell).fit(X[:500], Y[:500]).predict_topk(X_test[:5], 5)
     with PeakMemory() as memory:
         start, cpu = time.perf_counter(), time.process_time()
         model.fit(X, Y)
@@ -124,7 +116,7 @@ def fitted_figures(cell: dict) -> dict:
         size = sum(file.stat().st_size for file in (Path(folder) / "model").rglob("*") if file.is_file())
     report = ranking_report(Y_test, labels, inverse_propensity=inverse_propensity(Y))
     return {
-        "deciding": DECIDING[name](model) if name in DECIDING else {},
+        "sizes": SIZES[name](model) if name in SIZES else {},
         "fit_seconds": seconds,
         "fit_cpu_seconds": cpu,
         "predict_us_per_row": 1e6 * prediction / X_test.shape[0],
@@ -134,48 +126,26 @@ def fitted_figures(cell: dict) -> dict:
     }
 
 
-def table(report: dict) -> str:
-    lines = [
-        "# The papers' other methods",
-        "",
-        f"Generated by benchmarks/baselines.py on {report['machine']['cores']} cores, with "
-        f"{', '.join(str(count) for count in sorted({cell['threads'] for cell in report['cells']}))} threads, default "
-        "parameters unless named behind a comma, official splits, seed 0. In percent; `published` is P@1 in the "
-        "literature, the number behind it how far ours is above. In brackets: the sizes that decide the accuracy.",
+def finished(result: dict, cell: dict) -> bool:
+    """Whether a stored result answers this cell; one of a process that died does not."""
+    return all(result.get(key) == value for key, value in cell.items()) and (
+        "error" not in result or "refused" in result
+    )
+
+
+def wanted(arguments: argparse.Namespace) -> list[dict]:
+    cells = [
+        {
+            "dataset": dataset,
+            "model": name,
+            "parameters": SETTINGS.get((dataset, name), {}),
+            "threads": arguments.threads,
+        }
+        for dataset in arguments.dataset or DATASETS
+        for name in METHODS
+        if (name in arguments.only if arguments.only else name not in TOO_SLOW.get(dataset, ()))
     ]
-    for dataset in DATASETS:
-        cells = [cell for cell in report["cells"] if cell["dataset"] == dataset]
-        if not cells:
-            continue
-        lines += [
-            "",
-            f"## {dataset}",
-            "",
-            "| method | P@1 | P@3 | P@5 | PSP@5 | published | fit, s | predict, µs/row | peak GB | model MB |",
-            "|---|---|---|---|---|---|---|---|---|---|",
-        ]
-        below = []
-        for cell in cells:
-            name = cell["model"] + "".join(f", {key}={value}" for key, value in cell["parameters"].items())
-            deciding = ", ".join(f"{key} = {value}" for key, value in cell.get("deciding", {}).items())
-            name += f" ({deciding})" if deciding else ""
-            note = NOTES.get((dataset, cell["model"]))
-            remarks = [note] if note else []
-            remarks += [f"warns: {text}" for text in cell.get("warnings", [])]
-            below += [f"- {cell['model']} {remark}" for remark in remarks]
-            if "error" in cell:
-                lines.append(f"| {name} |" + " |" * 9)
-                below.append(f"- {cell['model']} gave no result: {cell['error']}")
-                continue
-            published = PUBLISHED.get(dataset, {}).get(cell["model"])
-            beside = "" if published is None else f"{published:.1f} ({100 * cell['P@1'] - published:+.1f})"
-            figures = " | ".join(f"{100 * cell[metric]:.1f}" for metric in ("P@1", "P@3", "P@5", "PSP@5"))
-            lines.append(
-                f"| {name} | {figures} | {beside} | {cell['fit_seconds']:.1f} | {cell['predict_us_per_row']:.0f} | "
-                f"{cell['peak_gb']:.2f} | {cell['model_mb']:.1f} |"
-            )
-        lines += ["", *below] if below else []
-    return "\n".join(lines) + "\n"
+    return [json.loads(json.dumps(with_settings(cell))) for cell in cells]
 
 
 def main() -> None:
@@ -183,29 +153,42 @@ def main() -> None:
     parser.add_argument("--dataset", action="append", choices=DATASETS)
     parser.add_argument("--only", action="append", choices=METHODS)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--table-only", action="store_true")
-    parser.add_argument("--cell")
+    parser.add_argument("--fresh", action="store_true", help="run cells again that have a result")
+    parser.add_argument("--pages-only", action="store_true", help="make the pages from the stored JSON")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cell:
         print(json.dumps(measure(json.loads(arguments.cell))))
         return
     path = RESULTS / "baselines.json"
     report = json.loads(path.read_text()) if path.exists() else {"cells": []}
-    report["machine"] = description()
-    for dataset in () if arguments.table_only else (arguments.dataset or DATASETS):
-        for name in METHODS if dataset != "yso-finna-en-min4" else VERY_MANY:
-            if arguments.only and name not in arguments.only:
+    if not arguments.pages_only:
+        report["machine"] = description()
+        for cell in wanted(arguments):
+            place = (cell["dataset"], cell["model"])
+            others = [c for c in report["cells"] if (c["dataset"], c["model"]) != place]
+            same = [c for c in report["cells"] if (c["dataset"], c["model"]) == place]
+            if same and finished(same[0], cell) and not arguments.fresh:
+                print(*place, "has its result", flush=True)
                 continue
-            parameters = SETTINGS.get((dataset, name), {})
-            cell = {"dataset": dataset, "model": name, "parameters": parameters, "threads": arguments.threads}
             result = run_cell(__file__, cell)
-            print({key: (round(value, 4) if isinstance(value, float) else value) for key, value in result.items()})
-            same = {(dataset, name)}
-            report["cells"] = [c for c in report["cells"] if (c["dataset"], c["model"]) not in same] + [result]
-            report["cells"].sort(key=lambda c: (DATASETS.index(c["dataset"]), METHODS.index(c["model"])))
-            path.write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "baselines.md").write_text(table(report))
-    print(table(report))
+            shown = {k: (round(v, 4) if isinstance(v, float) else v) for k, v in result.items() if k != "settings"}
+            print(shown, flush=True)
+            report["cells"] = sorted(
+                [*others, result], key=lambda c: (DATASETS.index(c["dataset"]), METHODS.index(c["model"]))
+            )
+            write_atomically(path, json.dumps(report, indent=1) + "\n")
+            write_pages(report)
+    write_pages(report)
+    print(full_page(report))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """A run that is stopped while it writes must not lose the results before."""
+    path.parent.mkdir(exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ __all__ = [
     "MSE",
     "REML",
     "BinaryRelevance",
+    "Cascade",
+    "Tagger",
     "__version__",
     "baselines",
     "data",
@@ -28,20 +30,24 @@ __all__ = [
 if TYPE_CHECKING:
     from tagwise import baselines, data, exceptions, metrics
     from tagwise.models.binary_relevance import BinaryRelevance
+    from tagwise.models.cascade import Cascade
     from tagwise.models.leml import LEML
     from tagwise.models.loading import load
     from tagwise.models.mse import MSE
     from tagwise.models.reml import REML
     from tagwise.solvers.low_rank_plus_sparse import label_frequencies, low_rank_plus_sparse
+    from tagwise.text.tagger import Tagger
 
 _HOME_OF = {
     "BinaryRelevance": "tagwise.models.binary_relevance",
+    "Cascade": "tagwise.models.cascade",
     "LEML": "tagwise.models.leml",
     "REML": "tagwise.models.reml",
     "MSE": "tagwise.models.mse",
     "label_frequencies": "tagwise.solvers.low_rank_plus_sparse",
     "load": "tagwise.models.loading",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
+    "Tagger": "tagwise.text.tagger",
 }
 _SUBPACKAGES = {"baselines", "data", "exceptions", "metrics"}
 

@@ -14,6 +14,7 @@ import sklearn.exceptions
 __all__ = [
     "ConvergenceWarning",
     "DatasetNotFoundError",
+    "ExplanationError",
     "InvalidInputError",
     "InvalidTypeError",
     "ModelFormatError",
@@ -42,6 +43,10 @@ class NotFittedError(TagwiseError, sklearn.exceptions.NotFittedError):
 
 class DatasetNotFoundError(TagwiseError, LookupError):
     """A data set name is known neither to tagwise nor to the data folders."""
+
+
+class ExplanationError(TagwiseError, ValueError):
+    """A model was asked why, but its scores are no sum of one part a feature."""
 
 
 class ModelFormatError(TagwiseError, ValueError):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from linear_labels import linear_labels
 from sklearn.linear_model import Ridge
 
 from tagwise.baselines import BayesianCS
@@ -17,10 +18,7 @@ N, D, L = 60, 9, 8
 
 
 def data(seed=0):
-    rng = np.random.default_rng(seed)
-    X = sp.random(N, D, 0.5, format="csr", random_state=seed, data_rvs=rng.standard_normal)
-    Y = sp.csr_matrix((X @ rng.standard_normal((D, L)) + 0.3 * rng.standard_normal((N, L)) > 0.8).astype(float))
-    return X, Y
+    return linear_labels(N, D, L, 0.8, seed)
 
 
 def test_all_labels_known_is_one_ridge_regression():

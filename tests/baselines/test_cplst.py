@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from linear_labels import linear_labels
 
 from tagwise import LEML
 from tagwise.baselines import CPLST, PLST, cplst
@@ -14,10 +15,7 @@ N, D, L = 80, 15, 12
 
 
 def data(seed=0):
-    rng = np.random.default_rng(seed)
-    X = sp.random(N, D, 0.5, format="csr", random_state=seed, data_rvs=rng.standard_normal)
-    Y = sp.csr_matrix((X @ rng.standard_normal((D, L)) + 0.3 * rng.standard_normal((N, L)) > 0.4).astype(float))
-    return X, Y
+    return linear_labels(N, D, L, 0.4, seed)
 
 
 @pytest.mark.parametrize("reg", [0.0, 0.7])

@@ -106,7 +106,7 @@ def test_forged_folders_are_refused(make, problem, tmp_path, changes):
 
 
 def stand_ins(tensor):
-    """Arrays of other dimensions, none or the other kind of storage in the place of a tensor."""
+    """In the place of a tensor: other dimensions, none, the other storage, another type, values out of range."""
     dense = tensor.toarray() if sp.issparse(tensor) else tensor
     others = {f"{n}-d": np.ones((2,) * n, dense.dtype) for n in (0, 1, 2, 3) if n != dense.ndim}
     others["empty"] = np.zeros((0,) * dense.ndim, dense.dtype)
@@ -115,10 +115,19 @@ def stand_ins(tensor):
     others["sparse and empty"] = sp.csr_matrix((0, 0), dtype=dense.dtype)
     others["no columns"] = sp.csr_matrix((dense.shape[0], 0)) if sp.issparse(tensor) else dense[..., :0]
     others["other storage"] = dense if sp.issparse(tensor) else sp.csr_matrix(np.atleast_2d(dense))
+    if dense.dtype.kind == "i":
+        others |= {"too large": dense + 10**6, "negative": -dense - 10**6, "floats": dense.astype(np.float64)}
+    elif dense.dtype.kind == "b":
+        others["numbers"] = dense.astype(np.float64)
+    elif sp.issparse(tensor):
+        others["not a number"] = tensor.copy()
+        others["not a number"].data[:1] = np.nan
+    else:
+        others |= {"not a number": np.full_like(dense, np.nan), "whole numbers": np.ones(dense.shape, np.int64)}
     return others
 
 
-def test_tensors_of_other_dimensions_and_storage_are_refused(make, problem, tmp_path):
+def test_stand_ins_for_tensors_are_refused(make, problem, tmp_path):
     """By load as a damaged folder, and by save before it writes one."""
     model = make().fit(*problem)
     model.save(tmp_path / "model")
@@ -137,6 +146,31 @@ def test_tensors_of_other_dimensions_and_storage_are_refused(make, problem, tmp_
                 model.save(tmp_path / "other")
         setattr(model, name, tensor)
     model.save(tmp_path / "other")
+
+
+def test_sparse_tensors_out_of_order_or_with_entries_twice_are_refused_or_answer(make, problem, tmp_path):
+    """Kernels that count on sorted and different indices must never meet others."""
+    X, Y = problem
+    make().fit(X, Y).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    for name, tensor in record.tensors.items():
+        if not sp.issparse(tensor):
+            continue
+        reverse = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in zip(tensor.indptr, tensor.indptr[1:])])
+        places = {"out of order": (reverse.astype(int), 1), "twice": (np.repeat(np.arange(tensor.nnz), 2), 2)}
+        for chosen, factor in places.values():
+            forged = sp.csr_matrix(tensor.shape, dtype=tensor.dtype)
+            forged.data, forged.indices = tensor.data[chosen], tensor.indices[chosen]
+            forged.indptr = factor * tensor.indptr
+            write_model(tmp_path / "forged", replace(record, tensors={**record.tensors, name: forged}))
+            try:
+                model = load(tmp_path / "forged")
+            except ModelFormatError:
+                continue
+            labels, scores = model.predict_topk(X, N_LABELS)
+            assert (np.sort(labels, axis=1) == np.arange(N_LABELS)).all()
+            assert np.isfinite(scores).all()
+            assert np.isfinite(model.decision_function(X)).all()
 
 
 def test_folders_of_unknown_classes_are_refused(make, problem, tmp_path):

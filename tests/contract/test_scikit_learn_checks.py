@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tagwise import LEML, MSE, REML, BinaryRelevance
+from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade
 from tagwise.baselines import (
     CPLST,
     KNN,
@@ -33,6 +33,7 @@ NOT_FOR_MULTI_LABEL = {
     [
         LEML(rank=2),
         REML(rank=2),
+        Cascade(rank=2),
         BinaryRelevance(),
         BinaryRelevance(loss="hinge"),
         FastXML(n_trees=2),

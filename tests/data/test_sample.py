@@ -7,7 +7,7 @@ import pytest
 
 import tagwise.data.sample
 from tagwise.data import load_dataset
-from tagwise.text import TfidfFeatures
+from tagwise.text import TextFeatures
 
 FOLDER = Path(tagwise.data.sample.__file__).parent
 
@@ -86,7 +86,7 @@ def test_matrices_hold_the_tags_of_the_files(sample, rows):
 
 
 def test_features_are_tfidf_of_the_training_texts(sample):
-    features = TfidfFeatures().fit(sample.texts_train)
+    features = TextFeatures().fit(sample.texts_train)
     assert sample.feature_names == features.feature_names
     assert abs(features.transform(sample.texts_test) - sample.X_test).max() == 0
     assert sample.X_train.dtype == np.float32

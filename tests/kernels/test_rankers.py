@@ -22,7 +22,7 @@ def problem(n=80, d=30, n_labels=7, dtype=np.float64):
 def test_weights_are_those_of_the_dense_solver(intercept_scale):
     X, on, off = problem()
     settings = {"intercept_scale": intercept_scale, "tol": 1e-7, "max_iter": 5000}
-    weights, intercept = train_rankers(X, on, off, cost=0.5, **settings)
+    weights, intercept, _ = train_rankers(X, on, off, cost=0.5, **settings)
     expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
     assert weights.shape == (7, 30)
     assert weights.has_sorted_indices
@@ -34,10 +34,21 @@ def test_weights_are_those_of_the_dense_solver(intercept_scale):
         assert intercept[label] == 0
 
 
+def test_the_objective_is_that_of_the_dense_solver():
+    X, on, off = problem()
+    settings = {"intercept_scale": 1.0, "tol": 1e-7, "max_iter": 5000}
+    _, _, objective = train_rankers(X, on, off, cost=0.5, **settings)
+    expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
+    trained = [0, 1, 2, 5, 6]
+    # There C is 1 and the penalty's factor 2: twice this objective.
+    np.testing.assert_allclose(2 * objective[trained], expected.value[trained], rtol=1e-6)
+    np.testing.assert_array_equal(objective[[3, 4]], 0)
+
+
 def test_pruning_drops_small_weights_and_nothing_else():
     X, on, off = problem()
-    whole, _ = train_rankers(X, on, off, cost=1.0, tol=1e-4, max_iter=200)
-    few, _ = train_rankers(X, on, off, cost=1.0, tol=1e-4, max_iter=200, prune=0.3)
+    whole, _, _ = train_rankers(X, on, off, cost=1.0, tol=1e-4, max_iter=200)
+    few, _, _ = train_rankers(X, on, off, cost=1.0, tol=1e-4, max_iter=200, prune=0.3)
     dense = whole.toarray()
     np.testing.assert_array_equal(few.toarray(), np.where(np.abs(dense) >= 0.3, dense, 0))
     assert 0 < few.nnz < whole.nnz
@@ -55,7 +66,7 @@ def test_same_bits_for_every_number_of_threads():
 
 def test_margins_are_entries_of_the_product():
     X, on, off = problem(dtype=np.float32)
-    weights, intercept = train_rankers(X, on, off, cost=1.0)
+    weights, intercept, _ = train_rankers(X, on, off, cost=1.0)
     labels = np.random.default_rng(1).integers(-1, 7, (80, 4))
     scores = X.toarray() @ weights.toarray().T + intercept
     expected = np.where(labels < 0, 0, np.take_along_axis(scores, np.maximum(labels, 0), axis=1))

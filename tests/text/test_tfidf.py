@@ -8,13 +8,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 import tagwise.text
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.text import TfidfFeatures
+from tagwise.text import TextFeatures
 
 TEXTS = ["Blue blue sky", "sky and sea", "a deep blue sea", "sea, sea, sea and sky"]
 
 
 def test_weights_follow_the_formula():
-    features = TfidfFeatures(min_df=2)
+    features = TextFeatures(min_df=2)
     X = features.fit_transform(TEXTS)
     assert features.feature_names == ["and", "blue", "sea", "sky"]
     idf = {word: 1 + math.log(5 / (1 + m)) for word, m in (("and", 2), ("blue", 2), ("sea", 3), ("sky", 3))}
@@ -24,14 +24,14 @@ def test_weights_follow_the_formula():
 
 
 def test_agrees_with_scikit_learn():
-    ours = TfidfFeatures(min_df=1).fit(TEXTS).transform(["blue sea of green", "sky"])
+    ours = TextFeatures(min_df=1).fit(TEXTS).transform(["blue sea of green", "sky"])
     theirs = TfidfVectorizer(sublinear_tf=True).fit(TEXTS).transform(["blue sea of green", "sky"])
     np.testing.assert_allclose(ours.toarray(), theirs.toarray(), rtol=1e-5)
 
 
 def test_result_is_float32_csr_with_sorted_indices():
-    features = TfidfFeatures(min_df=1).fit(TEXTS)
-    for X in (features.transform(TEXTS), TfidfFeatures(min_df=1).fit_transform(TEXTS)):
+    features = TextFeatures(min_df=1).fit(TEXTS)
+    for X in (features.transform(TEXTS), TextFeatures(min_df=1).fit_transform(TEXTS)):
         assert type(X) is sp.csr_matrix
         assert X.dtype == np.float32
         assert X.has_sorted_indices
@@ -39,28 +39,29 @@ def test_result_is_float32_csr_with_sorted_indices():
 
 
 def test_unknown_words_and_no_texts_give_empty_rows():
-    features = TfidfFeatures(min_df=1).fit(TEXTS)
+    features = TextFeatures(min_df=1).fit(TEXTS)
     assert features.transform(["zebra", ""]).nnz == 0
     assert features.transform([]).shape == (0, len(features.feature_names))
 
 
 def test_max_features_keeps_the_most_frequent_words():
-    assert TfidfFeatures(max_features=1).fit(TEXTS).feature_names == ["sea"]
+    assert TextFeatures(max_features=1).fit(TEXTS).feature_names == ["sea"]
 
 
 def test_any_sequence_of_strings_will_do():
-    expected = TfidfFeatures().fit_transform(TEXTS)
+    expected = TextFeatures().fit_transform(TEXTS)
     for texts in (tuple(TEXTS), np.array(TEXTS), iter(TEXTS)):
-        assert (TfidfFeatures().fit_transform(texts) != expected).nnz == 0
+        assert (TextFeatures().fit_transform(texts) != expected).nnz == 0
 
 
 def test_parameters_can_be_cloned():
-    assert clone(TfidfFeatures(min_df=5, max_features=7)).get_params() == {"min_df": 5, "max_features": 7}
+    parameters = {"min_df": 5, "max_features": 7, "characters": True}
+    assert clone(TextFeatures(**parameters)).get_params() == parameters
 
 
 def test_not_fitted():
     with pytest.raises(NotFittedError, match="call fit"):
-        TfidfFeatures().transform(TEXTS)
+        TextFeatures().transform(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,115 @@ def test_not_fitted():
 )
 def test_texts_must_be_strings(texts, complaint):
     with pytest.raises(InvalidTypeError, match=complaint):
-        TfidfFeatures().fit(texts)
+        TextFeatures().fit(texts)
     with pytest.raises(InvalidTypeError, match=complaint):
-        TfidfFeatures().fit(TEXTS).transform(texts)
+        TextFeatures().fit(TEXTS).transform(texts)
+
+
+# --- character n-grams
+
+
+def test_characters_are_runs_within_a_word_and_its_borders():
+    features = TextFeatures(min_df=1, characters=True).fit(["ab, ab abcd"])
+    words, grams = features.feature_names[: features.n_words_], features.feature_names[features.n_words_ :]
+    assert words == ["ab", "abcd"]
+    assert all(gram.startswith("char:") for gram in grams)
+    ends_of_words = {" ab", "ab ", " ab ", "ab,", "b, ", " ab,", "ab, ", " ab, "}
+    assert {gram.removeprefix("char:") for gram in grams} == ends_of_words | {
+        *("abc", "bcd", "cd ", " abc", "abcd", "bcd ", " abcd", "abcd ")
+    }
+    assert "".join(words).isalnum()
+
+
+def test_words_and_characters_share_one_row_of_unit_length():
+    texts = [*TEXTS, "bluest"]
+    both = TextFeatures(min_df=1, characters=True)
+    X = both.fit_transform(texts)
+    words = TextFeatures(min_df=1).fit_transform(texts)
+    grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, norm=None).fit(texts)
+    plain = TfidfVectorizer(sublinear_tf=True, norm=None).fit(texts)
+    expected = np.hstack([plain.transform(texts).toarray(), grams.transform(texts).toarray()])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(X.toarray(), expected, rtol=1e-5)
+    assert both.n_words_ == words.shape[1]
+    assert len(both.feature_names) == len(set(both.feature_names)) == X.shape[1] == len(both.idf_)
+
+
+def test_characters_know_words_that_training_never_saw():
+    texts = ["running", "runner", "swimming", "swimmer"]
+    assert TextFeatures(min_df=1).fit(texts).transform(["runs"]).nnz == 0
+    assert TextFeatures(min_df=1, characters=True).fit(texts).transform(["runs"]).nnz > 0
+
+
+def test_max_features_limits_both_kinds():
+    assert len(TextFeatures(max_features=3, characters=True).fit(TEXTS).feature_names) == 6
+
+
+def test_texts_without_repeated_characters():
+    with pytest.raises(InvalidInputError, match="no word"):
+        TextFeatures(min_df=2, characters=True).fit(["one", "two"])
+
+
+def test_lone_surrogates_are_refused_before_they_are_learnt():
+    with pytest.raises(InvalidInputError, match="lone surrogate"):
+        TextFeatures(min_df=1, characters=True).fit(["caf\udce9 au lait"])
+
+
+# --- state
+
+
+@pytest.mark.parametrize("characters", [False, True])
+@pytest.mark.parametrize("max_features", [None, 3])
+def test_restored_features_are_bit_identical(characters, max_features):
+    parameters = {"min_df": 1, "max_features": max_features, "characters": characters}
+    features = TextFeatures(**parameters)
+    X = features.fit_transform([*TEXTS, "ünïcödé — “quotes” 数据 хлеб"])
+    again = TextFeatures.restored(parameters, features.saved_arrays())
+    texts = [*TEXTS, "blue хлеб", "数据", "", "something else"]
+    one, other = features.transform(texts), again.transform(texts)
+    for part in ("data", "indices", "indptr"):
+        assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+    assert again.feature_names == features.feature_names
+    assert again.n_words_ == features.n_words_
+    assert again.idf_.tobytes() == features.idf_.tobytes()
+    assert X.shape == (5, len(features.feature_names))
+    assert all(array.dtype in (np.uint8, np.float32) for array in features.saved_arrays().values())
+
+
+def joined(*words):
+    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"words": joined("and", "blue", "blue", "sky")}, "twice"),
+        ({"words": joined("and", "", "sea", "sky")}, "empty term"),
+        ({"words": np.frombuffer(b"a\xff\nb\nc\nd", dtype=np.uint8)}, "no UTF-8"),
+        ({"words": joined("and", "blue", "sea")}, "one float32 number for each of 3"),
+        ({"words": np.zeros(4)}, "bytes"),
+        ({"words": np.zeros((2, 2), np.uint8)}, "bytes"),
+        ({"words": None}, "bytes"),
+        ({"words_idf": np.ones(4)}, "float32"),
+        ({"words_idf": np.ones((4, 1), np.float32)}, "float32"),
+        ({"words_idf": np.array([1, 2, np.nan, 1], np.float32)}, "finite"),
+        ({"words_idf": np.array([1, 2, 0, 1], np.float32)}, "above 0"),
+        ({"characters": joined("abc")}, "are expected"),
+    ],
+)
+def test_arrays_that_are_none_of_ours_are_refused(change, complaint):
+    arrays = TextFeatures().fit(TEXTS).saved_arrays()
+    with pytest.raises(ValueError, match=complaint):
+        TextFeatures.restored({}, {**arrays, **change})
+
+
+def test_missing_arrays_are_refused():
+    arrays = TextFeatures().fit(TEXTS).saved_arrays()
+    with pytest.raises(ValueError, match="are expected"):
+        TextFeatures.restored({"characters": True}, arrays)
+
+
+# --- bad input
 
 
 @pytest.mark.parametrize(
@@ -80,7 +187,7 @@ def test_texts_must_be_strings(texts, complaint):
 )
 def test_texts_without_words(texts, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
-        TfidfFeatures().fit(texts)
+        TextFeatures().fit(texts)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +197,16 @@ def test_texts_without_words(texts, complaint):
         ({"min_df": 0.5}, InvalidTypeError),
         ({"max_features": 0}, InvalidInputError),
         ({"max_features": "all"}, InvalidTypeError),
+        ({"characters": 3}, InvalidTypeError),
     ],
 )
 def test_bad_parameters(parameters, error):
     with pytest.raises(error, match=next(iter(parameters))):
-        TfidfFeatures(**parameters).fit(TEXTS)
+        TextFeatures(**parameters).fit(TEXTS)
 
 
 def test_lazy_names():
-    assert dir(tagwise.text) == ["TfidfFeatures"]
+    assert dir(tagwise.text) == ["Evaluation", "Suggestion", "Tagger", "TextFeatures", "WordShare"]
+    assert all(getattr(tagwise.text, name).__name__ == name for name in dir(tagwise.text))
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = tagwise.text.Nothing

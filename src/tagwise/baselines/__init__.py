@@ -36,27 +36,13 @@ if TYPE_CHECKING:
     from tagwise.baselines.wsabie import WSABIE
     from tagwise.models.binary_relevance import BinaryRelevance
 
-_HOME_OF = {
-    "LPSR": "tagwise.baselines.lpsr",
-    "FastXML": "tagwise.baselines.fastxml",
-    "BayesianCS": "tagwise.baselines.bayesian_cs",
-    "CompressedSensing": "tagwise.baselines.compressed_sensing",
-    "CPLST": "tagwise.baselines.cplst",
-    "MLCSSP": "tagwise.baselines.ml_cssp",
-    "PLST": "tagwise.baselines.plst",
-    "KNN": "tagwise.baselines.knn",
-    "MDDM": "tagwise.baselines.mddm",
-    "MLKNN": "tagwise.baselines.ml_knn",
-    "SLEEC": "tagwise.baselines.sleec",
-    "WSABIE": "tagwise.baselines.wsabie",
-    "BinaryRelevance": "tagwise.models.binary_relevance",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'tagwise.baselines' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    from tagwise.models.loading import MODEL_CLASSES
+
+    value = getattr(import_module(MODEL_CLASSES[name]), name)
     globals()[name] = value
     return value
 

@@ -13,7 +13,7 @@ from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_inference import SparseLabelModel
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels, per_label
@@ -158,7 +158,7 @@ class BayesianCS(CompressedModel):
         size = default_measurements(Y.shape[1]) if self.n_measurements is None else self.n_measurements
         drawn = LabelCodes.draw(labels.rates(), size, random_generator(self.random_state), X.dtype)
         codes = drawn.codes.astype(np.float64)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         mapped = LinearMap(rows, self.reg, n_threads=threads).fit(_start(labels, codes))
         if observed is None:
             progress.total = 1

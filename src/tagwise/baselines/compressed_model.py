@@ -41,12 +41,13 @@ class CompressedModel(MultiLabelModel):
     def _decode(self, measurements: np.ndarray) -> np.ndarray:
         """The recovered labels (n×L) of float64 measurements (n×m)."""
 
+    def _prepared(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix | np.ndarray:
+        return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
+
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        threads = thread_count(self.n_jobs)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
         W = self.feature_factors_
         # Decoding picks labels: what rounds differently in other company might pick others.
-        measurements = times_in_order(rows, W, n_threads=threads)
+        measurements = times_in_order(self._prepared(X), W, n_threads=thread_count(self.n_jobs))
         scores = self._decode(measurements + self.measurement_intercept_)
         scores += self.base_score_
         return scores.astype(W.dtype, copy=False)

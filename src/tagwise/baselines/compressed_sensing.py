@@ -12,7 +12,6 @@ from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_directions import label_rates
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.baselines.sparse_recovery import cosamp, orthogonal_matching_pursuit
-from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.randomness import check_random_state, random_generator
@@ -136,7 +135,7 @@ class CompressedSensing(CompressedModel):
         n_rows, n_labels = Y.shape
         size = default_measurements(n_labels) if self.n_measurements is None else self.n_measurements
         drawn = LabelCodes.draw(label_rates(Y), size, random_generator(self.random_state), X.dtype)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         compressed = np.asarray(Y.astype(np.float64) @ drawn.codes.astype(np.float64))
         mapped = LinearMap(rows, self.reg, n_threads=threads).fit(compressed)
         progress.step(mapped.value)

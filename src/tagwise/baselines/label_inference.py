@@ -135,7 +135,7 @@ def _infer(
     n_labels, size = codes.shape
     mu, precision, alpha = np.zeros(n_labels), np.ones(n_labels), np.empty(n_labels)
     free = np.empty(n_labels, dtype=np.bool_)
-    left, explained = np.empty(size), np.empty(size)  # E z − Φμ and Φμ
+    z, left, explained = np.empty(size), np.empty(size), np.empty(size)  # E z, E z − Φμ and Φμ
     weight = code_noise / (feature_noise + code_noise)  # of p in E z
     bound = 0.0
     for row in range(start, stop):
@@ -153,7 +153,8 @@ def _infer(
                 for c in range(size):
                     explained[c] += mu[j] * codes[j, c]
         for c in range(size):
-            left[c] = weight * p[c] + (1 - weight) * explained[c] - explained[c]
+            z[c] = weight * p[c] + (1 - weight) * explained[c]
+            left[c] = z[c] - explained[c]
         for sweep in range(sweeps):
             for j in range(n_labels):
                 if not free[j]:
@@ -167,16 +168,16 @@ def _infer(
                 mu[j] += step
                 for c in range(size):
                     left[c] -= step * code[c]
-                    explained[c] += step * code[c]
                 if sweep >= _FIXED_SWEEPS:
                     alpha[j] = (shape + 0.5) / (rate + 0.5 * (mu[j] ** 2 + 1 / precision[j]))
             for c in range(size):
-                left[c] = weight * p[c] + (1 - weight) * explained[c] - explained[c]
+                explained[c] = z[c] - left[c]
+                z[c] = weight * p[c] + (1 - weight) * explained[c]
+                left[c] = z[c] - explained[c]
         for c in range(size):
-            z = left[c] + explained[c]
-            bound += 0.5 * left[c] ** 2 / code_noise + 0.5 * (z - p[c]) ** 2 / feature_noise
+            bound += 0.5 * left[c] ** 2 / code_noise + 0.5 * (z[c] - p[c]) ** 2 / feature_noise
             if means.size:
-                means[row, c] = z
+                means[row, c] = z[c]
         for j in range(n_labels):
             if free[j]:
                 variance = 1 / precision[j]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.baselines.label_directions import label_rates, principal_label_directions
+from tagwise.baselines.label_space_model import LabelSpaceModel
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
+from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.models.progress import FitProgress
 from tagwise.models.restored_arrays import require_dense
 from tagwise.parallel import single_threaded_blas, thread_count
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import check_integer, check_real
+from tagwise.randomness import random_generator
 
 __all__ = ["MLCSSP"]
 
 
-class MLCSSP(FactorModel):
+class MLCSSP(LabelSpaceModel):
     r"""A few labels are learnt, and all labels are reconstructed from them.
 
     With the centred labels Y_c = Y − 1ȳᵀ and a set C of k labels, the method looks for C with a small
@@ -85,31 +85,9 @@ class MLCSSP(FactorModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "selected_labels_")
-    _learns_from_mask: ClassVar[bool] = False
+    _saved_arrays: ClassVar[tuple[str, ...]] = (*LabelSpaceModel._saved_arrays, "selected_labels_")
 
     selected_labels_: np.ndarray
-
-    def __init__(
-        self,
-        rank: int = 100,
-        reg: float = 1.0,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.reg = reg
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_integer(self.rank, "rank", minimum=1)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
 
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress

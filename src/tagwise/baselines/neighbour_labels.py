@@ -50,8 +50,8 @@ def check_label_rows(labels: Any, n_rows: int, n_labels: int) -> None:
     """Raise ValueError unless these are the 0/1 labels (CSR, n×L) of the rows of a loaded model."""
     if not sp.issparse(labels) or labels.shape != (n_rows, n_labels):
         raise ValueError(f"labels_ must be a sparse matrix of {n_rows} rows and {n_labels} labels")
-    if not (labels.data == 1).all():
-        raise ValueError("labels_ must store ones only")
+    if not (labels.data == 1).all() or not labels.has_canonical_format:
+        raise ValueError("labels_ must store ones only, each once and in the order of the labels")
 
 
 class SearchableRows:

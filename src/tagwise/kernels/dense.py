@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["gram", "rows_times"]
+__all__ = ["as_dense", "gram", "rows_times"]
 
 _ROWS = 2048
+
+
+def as_dense(product: sp.spmatrix | np.ndarray) -> np.ndarray:
+    """An array of the same type: scipy answers products of two sparse matrices sparse, all others dense."""
+    return product if isinstance(product, np.ndarray) else np.asarray(product.toarray())
 
 
 def gram(left: np.ndarray, right: np.ndarray | None = None, *, n_threads: int = 1) -> np.ndarray:

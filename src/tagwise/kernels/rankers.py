@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.dual_coordinate_descent import _descend, _gather, squared_norms
+from tagwise.kernels.dual_coordinate_descent import _descend, squared_norms
 from tagwise.kernels.random_stream import random_stream
 from tagwise.parallel import run_chunks, work_chunks
 
@@ -26,7 +26,7 @@ def train_rankers(
     max_iter: int = 20,
     seed: int = 0,
     n_threads: int = 1,
-) -> tuple[sp.csr_matrix, np.ndarray]:
+) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     r"""An L2-loss support vector machine for each label, on its own few rows.
 
     .. math:: \min_{w, b}\ \tfrac12 (\|w\|^2 + (b/B)^2) + C \sum_i \max(0, 1 - y_i(w^\top x_i + b))^2
@@ -35,7 +35,7 @@ def train_rankers(
     ----------
     X : CSR (n, d)
     positives, negatives : CSR (L, n)
-        By label, the rows that are on and off; values are factors of C.
+        By label, the rows that are on and off; the values are not looked at.
     cost : float
         C.
     intercept_scale : float
@@ -52,6 +52,8 @@ def train_rankers(
     -------
     weights : CSR (L, d) in the type of X, features in rising order
     intercept : float64 array (L,)
+    objective : float64 array (L,)
+        The dual objective reached, a lower bound of the objective above.
 
     Notes
     -----
@@ -67,21 +69,20 @@ def train_rankers(
     run_chunks(lambda a, b: squared_norms(X.indptr, X.data, norms, a, b), work_chunks(X.indptr), n_threads)
     lengths = np.diff(X.indptr)
     entries = _entries(positives, lengths) + _entries(negatives, lengths)
-    counts, intercept = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels)
-    on = (positives.indptr, positives.indices, positives.data.astype(np.float64) * cost)
-    off = (negatives.indptr, negatives.indices, negatives.data.astype(np.float64) * cost)
+    counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
+    on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
 
     def labels(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         return _train(
-            (X.indptr, X.indices, X.data), n_features, norms, on, off, float(intercept_scale), float(prune),
-            float(tol), int(max_iter), int(seed), start, stop, entries, counts, intercept,
+            (X.indptr, X.indices, X.data), n_features, norms, on, off, float(cost), float(intercept_scale),
+            float(prune), float(tol), int(max_iter), int(seed), start, stop, entries, counts, intercept, objective,
         )  # fmt: skip
 
     found = run_chunks(labels, work_chunks(np.concatenate([[0], np.cumsum(entries)])), n_threads)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     indices = np.concatenate([part for part, _ in found])
     data = np.concatenate([part for _, part in found])
-    return sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features)), intercept
+    return sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features)), intercept, objective
 
 
 def shortlist_margins(
@@ -117,8 +118,8 @@ def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
 
 @compiled()
 def _train(
-    rows, n_features, norms, positives, negatives, constant, prune, tol, max_iter, seed, start, stop, entries, counts,
-    intercepts,
+    rows, n_features, norms, positives, negatives, cost_of_a_row, constant, prune, tol, max_iter, seed, start, stop,
+    entries, counts, intercepts, objectives,
 ):  # fmt: skip
     indptr, indices, data = rows
     capacity, largest, most = 0, 0, 0
@@ -141,13 +142,20 @@ def _train(
         n_off = negatives[0][label + 1] - negatives[0][label]
         if n_on == 0 or n_off == 0:
             continue
-        count = _gather(label, 0, positives, negatives, 0.0, row_of, sign, cost)
-        dual[:count] = 0
+        row_of[:n_on] = positives[1][positives[0][label] : positives[0][label + 1]]
+        row_of[n_on : n_on + n_off] = negatives[1][negatives[0][label] : negatives[0][label + 1]]
+        count = n_on + n_off
+        sign[:n_on], sign[n_on:count] = 1.0, -1.0
+        cost[:count], dual[:count] = cost_of_a_row, 0.0
         stream = random_stream(seed, label)
         b, _, _ = _descend(
             indptr, indices, data, norms, row_of, sign, cost, dual, count, True, constant, tol, max_iter, stream, w
         )
         intercepts[label] = b
+        # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C; the squares of w are taken off below.
+        value = -0.5 * (b / constant) ** 2 if constant > 0 else 0.0
+        for place in range(count):
+            value += dual[place] - dual[place] ** 2 / (4 * cost_of_a_row)
         n_touched = 0
         for place in range(count):
             row = row_of[place]
@@ -160,6 +168,7 @@ def _train(
         ordered = touched[:n_touched]
         ordered.sort()
         for feature in ordered:
+            value -= 0.5 * w[feature] ** 2
             if w[feature] != 0 and abs(w[feature]) >= prune:
                 features[filled] = feature
                 values[filled] = w[feature]
@@ -167,6 +176,7 @@ def _train(
                 counts[label] += 1
             w[feature] = 0
             seen[feature] = False
+        objectives[label] = value
     return features[:filled].copy(), values[:filled].copy()
 
 

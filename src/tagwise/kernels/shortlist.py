@@ -1,4 +1,4 @@
-"""Sparse rows times dense coefficients, computed only for a shortlist of columns of each row."""
+"""Shortlists of labels: scores of linear maps for them alone, and which of them a matrix stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["shortlist_scores"]
+__all__ = ["pairs_listed", "shortlist_scores"]
 
 
 def shortlist_scores(
@@ -34,6 +34,31 @@ def shortlist_scores(
 
     run_chunks(part, work_chunks(shortlist.indptr), n_threads)
     return out
+
+
+def pairs_listed(labels: np.ndarray, pairs: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:
+    """Whether each label of each row's shortlist is stored in ``pairs``: bool (n, M).
+
+    ``labels`` is int (n, M), −1 for none (False); ``pairs`` CSR (n, L) with sorted indices. Time O(n·M·log L) at most.
+    """
+    if labels.shape[0] != pairs.shape[0]:
+        raise InvalidInputError(f"labels {labels.shape} and pairs {pairs.shape} must be n×M and n×L.")
+    out = np.empty(labels.shape, dtype=np.bool_)
+    run_chunks(
+        lambda start, stop: _pairs_listed(labels, pairs.indptr, pairs.indices, out, start, stop),
+        work_chunks(np.arange(len(labels) + 1) * max(1, labels.shape[1])),
+        n_threads,
+    )
+    return out
+
+
+@compiled()
+def _pairs_listed(labels, indptr, indices, out, start, stop):
+    for row in range(start, stop):
+        stored = indices[indptr[row] : indptr[row + 1]]
+        for place in range(labels.shape[1]):
+            at = np.searchsorted(stored, labels[row, place])
+            out[row, place] = at < len(stored) and stored[at] == labels[row, place]
 
 
 @compiled()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from os import PathLike
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.models.progress import Callback, FitProgress
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.validation import (
@@ -26,7 +26,10 @@ from tagwise.validation import (
     check_observed,
 )
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
+if TYPE_CHECKING:
+    from tagwise.persistence import ModelRecord
+
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "storable_parameters"]
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -51,6 +54,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """Further fitted attributes that are plain JSON values."""
     _learns_from_mask: ClassVar[bool] = True
     """Whether the method has a meaning for pairs that are unknown; if not, a mask is refused."""
+    _explained_score: ClassVar[str] = "the score"
+    """What :meth:`_label_weights` add up to, in words, where that is not the score itself."""
 
     n_jobs: int | None
     verbose: int
@@ -80,6 +85,20 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _check_restored(self) -> None:
         """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        """Weights (len(labels)×d) of a score that is linear in a row's features, as the model reads the row.
+
+        Rows are scaled to unit length first where ``normalize`` says so. See :mod:`tagwise.models.explanations`.
+        """
+        raise ExplanationError(
+            f"{type(self).__name__} has no exact explanations: its scores are no sum of one part a feature. Use LEML "
+            "without a kernel, REML, BinaryRelevance, PLST, CPLST, MLCSSP or WSABIE."
+        )
+
+    def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
+        """What is added to the weighted features of a row, for each of some labels."""
+        return np.asarray(self.intercept_[labels])
 
     def _iterations(self) -> int:
         """How many iterations a fit has at most, for the progress bar."""
@@ -236,7 +255,13 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         overwrite : bool
             False refuses to replace a model.
         """
-        from tagwise.persistence import ModelRecord, write_model
+        from tagwise.persistence import write_model
+
+        write_model(path, self._to_record(label_names), overwrite=overwrite)
+
+    def _to_record(self, label_names: list[str] | None = None) -> ModelRecord:
+        """What a folder of this model holds, checked as a whole."""
+        from tagwise.persistence import ModelRecord
 
         self._require_fitted()
         self._check_all_parameters()
@@ -255,16 +280,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        write_model(
-            path,
-            ModelRecord(
-                class_name=type(self).__name__,
-                parameters=_storable(self.get_params(deep=False)),
-                tensors={name: getattr(self, name) for name in self._fitted_arrays()},
-                values=values,
-                label_names=names,
-            ),
-            overwrite=overwrite,
+        return ModelRecord(
+            class_name=type(self).__name__,
+            parameters=storable_parameters(self.get_params(deep=False)),
+            tensors={name: getattr(self, name) for name in self._fitted_arrays()},
+            values=values,
+            label_names=names,
         )
 
     # ------------------------------------------------------------------ scikit-learn
@@ -337,7 +358,7 @@ def _checked_names(label_names: Any, n_labels: int) -> list[str]:
     return names
 
 
-def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
+def storable_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Constructor parameters as JSON values and arrays."""
     stored: dict[str, Any] = {}
     for name, value in parameters.items():

@@ -334,6 +334,9 @@ class BinaryRelevance(MultiLabelModel):
 
     # ------------------------------------------------------------------ predict
 
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        return self.coef_[:, labels].T
+
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return self._scores(X, thread_count(self.n_jobs))
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import kernels
-from tagwise.exceptions import TagwiseWarning
+from tagwise.exceptions import ExplanationError, TagwiseWarning
 from tagwise.kernels import times, top_k_of_factors
 from tagwise.models.base import MultiLabelModel
 from tagwise.models.restored_arrays import require_dense, require_finite_floats
@@ -61,6 +61,14 @@ class FactorModel(MultiLabelModel):
         if (W.shape, H.shape, b.shape) != expected or rank < 1:
             raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
         require_finite_floats(feature_factors_=W, label_factors_=H, intercept_=b)
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        if getattr(self, "kernel", None) is not None:
+            raise ExplanationError(
+                f"{type(self).__name__} with a kernel has no exact explanations: a kernel compares whole rows, and no "
+                "part of a score belongs to one feature. Use kernel=None."
+            )
+        return self.label_factors_[labels] @ self.feature_factors_.T
 
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""

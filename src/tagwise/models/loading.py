@@ -13,7 +13,10 @@ from tagwise.exceptions import ModelFormatError
 from tagwise.models.base import MultiLabelModel
 from tagwise.persistence import ModelRecord, read_model
 
-__all__ = ["MODEL_CLASSES", "load"]
+__all__ = ["MODEL_CLASSES", "TAGGER_CLASS", "load", "require_same", "restored_model"]
+
+TAGGER_CLASS = "Tagger"
+"""What the manifest of a tagger's folder names: texts to tags, with a model inside."""
 
 MODEL_CLASSES = {
     "LPSR": "tagwise.baselines.lpsr",
@@ -28,6 +31,7 @@ MODEL_CLASSES = {
     "MLKNN": "tagwise.baselines.ml_knn",
     "SLEEC": "tagwise.baselines.sleec",
     "WSABIE": "tagwise.baselines.wsabie",
+    "Cascade": "tagwise.models.cascade",
     "BinaryRelevance": "tagwise.models.binary_relevance",
     "LEML": "tagwise.models.leml",
     "REML": "tagwise.models.reml",
@@ -37,7 +41,7 @@ MODEL_CLASSES = {
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read a model that was written by its ``save``.
+    """Read a model or a tagger that was written by its ``save``.
 
     Parameters
     ----------
@@ -46,7 +50,7 @@ def load(path: str | PathLike[str]) -> Any:
 
     Returns
     -------
-    The fitted model, of the class it had; it predicts bit-identically to the saved one.
+    The fitted model, of the class it had, or the :class:`tagwise.Tagger`; it predicts bit-identically to the saved one.
 
     Raises
     ------
@@ -54,28 +58,41 @@ def load(path: str | PathLike[str]) -> Any:
         The folder is missing, incomplete, damaged or not a model of tagwise. No code from the folder is ever run.
     """
     record = read_model(path)
-    home = MODEL_CLASSES.get(record.class_name)
-    if home is None:
-        raise ModelFormatError(
-            f"{path}: the manifest names the class {record.class_name!r}, which this version of tagwise does not "
-            f"know; it knows {', '.join(sorted(MODEL_CLASSES))}."
-        )
-    model_class: type[MultiLabelModel] = getattr(import_module(home), record.class_name)
     try:
-        return _restore(model_class, record)
+        if record.class_name == TAGGER_CLASS:
+            from tagwise.text.tagger_folder import restored_tagger
+
+            return restored_tagger(record)
+        return restored_model(record)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{path}: {error}") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise ModelFormatError(f"{path}: the content does not fit {record.class_name}: {error}") from None
 
 
-def _restore(model_class: type[MultiLabelModel], record: ModelRecord) -> MultiLabelModel:
+def restored_model(record: ModelRecord) -> MultiLabelModel:
+    """The fitted model that a record describes.
+
+    Raises
+    ------
+    ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
+        The record names an unknown class, or its content is none that the class has.
+    """
+    home = MODEL_CLASSES.get(record.class_name)
+    if home is None:
+        raise ModelFormatError(
+            f"the manifest names the class {record.class_name!r}, which this version of tagwise does not "
+            f"know; it knows {', '.join(sorted(MODEL_CLASSES))}."
+        )
+    model_class: type[MultiLabelModel] = getattr(import_module(home), record.class_name)
     accepted = set(inspect.signature(model_class.__init__).parameters) - {"self"}
-    _require_same("parameters", set(record.parameters), accepted)
+    require_same("parameters", set(record.parameters), accepted)
     common = {"n_features_in_", "n_labels_", "history_", "output_format"}
-    _require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model_class._saved_values))
+    require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model_class._saved_values))
 
     model = model_class(**record.parameters)
     model._check_all_parameters()
-    _require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
+    require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
     for name, tensor in record.tensors.items():
         setattr(model, name, tensor)
     for name in model_class._saved_values:
@@ -120,7 +137,8 @@ def _count(record: ModelRecord, name: str) -> int:
     return value
 
 
-def _require_same(what: str, found: set[str], expected: set[str]) -> None:
+def require_same(what: str, found: set[str], expected: set[str]) -> None:
+    """Raise ValueError unless two sets of names are equal."""
     if found != expected:
         missing, extra = sorted(expected - found), sorted(found - expected)
         raise ValueError(f"{what} missing: {missing}, unexpected: {extra}")

@@ -76,6 +76,15 @@ class FitProgress:
             self.stopped = True
         return self.stopped
 
+    def note(self, text: str) -> None:
+        """Show what is being done between iterations; not part of the history."""
+        if not self.verbose:
+            return
+        if self._bar is not None:
+            self._bar.update(self._task, note=text)
+        elif sys.stderr is not None:
+            sys.stderr.write(f"{self.name}: {text}\n")
+
     def _show(self, info: dict[str, Any]) -> None:
         note = f"objective {info['objective']:.6g}"
         if self._bar is not None:

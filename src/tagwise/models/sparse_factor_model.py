@@ -34,6 +34,9 @@ class SparseFactorModel(FactorModel):
             raise ValueError(f"sparse weights must be CSR of shape {(self.n_features_in_, self.n_labels_)}")
         require_finite_floats(feature_factors_=self.feature_factors_, sparse_weights_=S)
 
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
+
     def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
         threads = thread_count(self.n_jobs)

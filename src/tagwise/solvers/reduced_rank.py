@@ -7,6 +7,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.dense import as_dense
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.ridge import gram_of_rows
 
@@ -73,25 +74,25 @@ def reduced_rank_ridge(
         if n_features <= n_rows:
             gram = gram_of_rows(X.T, 1)
             gram -= n_rows * mean_x[:, None] * mean_x[None, :]
-            cross = _dense(X.T @ Y) - n_rows * np.outer(mean_x, mean_y)
+            cross = as_dense(X.T @ Y) - n_rows * np.outer(mean_x, mean_y)
             values, V = _positive_eigenpairs(gram)
             root = 1 / np.sqrt(values + reg)
             M = root[:, None] * (V.T @ cross)
         else:
             # The n×n twin: with XXᵀ = UΣ²Uᵀ, V = XᵀUΣ⁻¹ is applied at the end and never stored.
-            to_mean = _dense(X @ mean_x[:, None]).ravel()
+            to_mean = as_dense(X @ mean_x[:, None]).ravel()
             gram = gram_of_rows(X, 1)
             gram -= to_mean[:, None] + to_mean[None, :] - mean_x @ mean_x
             values, U = _positive_eigenpairs(gram)
             root = 1 / np.sqrt(values + reg)
-            M = (root * np.sqrt(values))[:, None] * (_dense(Y.T @ U).T - np.outer(U.sum(axis=0), mean_y))
+            M = (root * np.sqrt(values))[:, None] * (as_dense(Y.T @ U).T - np.outer(U.sum(axis=0), mean_y))
         H = _top_right_singular_vectors(M, rank)
         inner = root[:, None] * (M @ H)
         if n_features <= n_rows:
             W = V @ inner
         else:
             weights = U @ (inner / np.sqrt(values)[:, None])
-            W = _dense(X.T @ weights) - np.outer(mean_x, weights.sum(axis=0))
+            W = as_dense(X.T @ weights) - np.outer(mean_x, weights.sum(axis=0))
         b = mean_y - H @ (W.T @ mean_x)
         return W, H, b, _objective(X, Y, W, H, b, reg)
 
@@ -100,15 +101,11 @@ def _objective(
     X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, W: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float
 ) -> float:
     """½‖Y − XWHᵀ − 1bᵀ‖² + ½λ‖W‖² without n×L: as H is orthonormal, ‖XWHᵀ‖ = ‖XW‖ and ‖WHᵀ‖ = ‖W‖."""
-    A = _dense(X @ W)
-    against_labels = float(np.sum(A * _dense(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)
+    A = as_dense(X @ W)
+    against_labels = float(np.sum(A * as_dense(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)
     squared_scores = float(np.sum(A**2)) + 2 * float(A.sum(axis=0) @ (H.T @ b)) + len(A) * float(b @ b)
     loss = 0.5 * (Y.nnz - 2 * against_labels + squared_scores)
     return loss + 0.5 * reg * float(np.sum(W**2))
-
-
-def _dense(product: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    return product if isinstance(product, np.ndarray) else np.asarray(product.todense())
 
 
 def _positive_eigenpairs(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

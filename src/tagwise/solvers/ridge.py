@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_times_dense, rows_times
+from tagwise.kernels.dense import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
 
 __all__ = ["RidgeFactor", "RidgeSolution", "gram_of_rows"]
@@ -80,7 +81,7 @@ class RidgeFactor:
         squares = np.asarray(columns.multiply(columns).sum(axis=1)).ravel()
         means = np.asarray(columns.mean(axis=1)).ravel() if self.fit_intercept else np.zeros(columns.shape[0])
         # Row j is y_jᵀX; centring the rows of X or the columns of Y comes to the same here.
-        cross = (_dense(columns @ self.X) - n_rows * means[:, None] * self.mean[None, :]).T
+        cross = (as_dense(columns @ self.X) - n_rows * means[:, None] * self.mean[None, :]).T
         with single_threaded_blas():
             if self.dual:
                 centred = columns.toarray().T - means
@@ -114,7 +115,3 @@ def _column_sums(matrix: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return matrix.sum(axis=0, dtype=np.float64)
     # scipy would add float32 values in float32, whatever type is asked for.
     return np.bincount(matrix.indices, weights=matrix.data, minlength=matrix.shape[1])
-
-
-def _dense(matrix: sp.spmatrix | np.ndarray) -> np.ndarray:
-    return np.asarray(matrix if isinstance(matrix, np.ndarray) else matrix.toarray())

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import times_in_order
+from tagwise.kernels.dense import as_dense
 
 __all__ = ["Clusters", "nearest_centre", "spherical_k_means"]
 
@@ -54,7 +55,7 @@ def spherical_k_means(
     """
     n_rows = rows.shape[0]
     chosen = rng.choice(n_rows, size=n_clusters, replace=False)
-    centres = _dense(rows[chosen])
+    centres = as_dense(rows[chosen]).astype(np.float64)
     assignment = np.full(n_rows, -1, dtype=np.int64)
     cosines = np.zeros(n_rows)
     pull = np.ones(n_rows) if weights is None else weights
@@ -65,7 +66,7 @@ def spherical_k_means(
             break
         assignment = moved
         members = sp.csr_matrix((pull, (assignment, np.arange(n_rows))), shape=(n_clusters, n_rows))
-        sums = _dense(members @ rows)
+        sums = as_dense(members @ rows).astype(np.float64, copy=False)
         lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))
         centres = sums / np.where(lengths > 0, lengths, 1)[:, None]
     return Clusters(assignment, centres, float(cosines.mean()))
@@ -90,8 +91,3 @@ def _fill_empty(assignment: np.ndarray, cosines: np.ndarray, n_clusters: int) ->
         row = next(row for row in worst_first if sizes[assignment[row]] > 1)
         sizes[assignment[row]] -= 1
         assignment[row] = cluster
-
-
-def _dense(matrix: sp.csr_matrix | np.ndarray) -> np.ndarray:
-    dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
-    return np.asarray(dense, dtype=np.float64)

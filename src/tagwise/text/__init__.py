@@ -1,16 +1,25 @@
-"""Raw text to features. Names are imported on first use: scikit-learn does the work, and loads slowly."""
+"""Raw text to features, and taggers. Names are imported on first use: scikit-learn does the work, and loads slowly."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["TfidfFeatures"]
+__all__ = ["Evaluation", "Suggestion", "Tagger", "TextFeatures", "WordShare"]
 
 if TYPE_CHECKING:
-    from tagwise.text.tfidf import TfidfFeatures
+    from tagwise.text.evaluation import Evaluation
+    from tagwise.text.suggestion import Suggestion, WordShare
+    from tagwise.text.tagger import Tagger
+    from tagwise.text.tfidf import TextFeatures
 
-_HOME_OF = {"TfidfFeatures": "tagwise.text.tfidf"}
+_HOME_OF = {
+    "Evaluation": "tagwise.text.evaluation",
+    "Suggestion": "tagwise.text.suggestion",
+    "Tagger": "tagwise.text.tagger",
+    "TextFeatures": "tagwise.text.tfidf",
+    "WordShare": "tagwise.text.suggestion",
+}
 
 
 def __getattr__(name: str) -> Any:

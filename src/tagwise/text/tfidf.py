@@ -1,22 +1,51 @@
-"""TF-IDF features of texts."""
+"""TF-IDF features of texts: words, and on request character n-grams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.preprocessing import normalize
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.validation import check_integer
+from tagwise.text.vocabulary import joined_terms, split_terms
+from tagwise.validation import check_flag, check_integer
 
-__all__ = ["TfidfFeatures"]
+__all__ = ["CHARACTERS_PREFIX", "CHARACTER_LENGTHS", "TextFeatures", "check_texts"]
+
+CHARACTERS_PREFIX = "char:"
+"""Starts the names of character n-grams. No word can look like one: words hold letters, digits and underscores."""
+
+CHARACTER_LENGTHS = (3, 5)
+"""Shortest and longest character n-gram."""
+
+_ANALYZERS = {"words": "word", "characters": "char_wb"}
 
 
-class TfidfFeatures(TransformerMixin, BaseEstimator):
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """One kind of feature: what counts its terms in a text, and their weights."""
+
+    counter: CountVectorizer
+    terms: list[str]
+    idf: np.ndarray
+
+    def weigh(self, counts: Any) -> sp.csr_matrix:
+        """(1 + ln t)·idf for every count t, rows not yet scaled."""
+        matrix = sp.csr_matrix(counts)
+        matrix.sort_indices()
+        data = np.log(matrix.data, dtype=np.float32)
+        data += np.float32(1)
+        data *= self.idf[matrix.indices]
+        return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+class TextFeatures(TransformerMixin, BaseEstimator):
     """Texts as rows of unit length that weigh each word by how often and how rarely it occurs.
 
     A word that occurs t > 0 times in a text, and in m of the n training texts, gets the weight (1 + ln t) ·
@@ -24,26 +53,42 @@ class TfidfFeatures(TransformerMixin, BaseEstimator):
     of at least two letters, digits or underscores. Words unknown at ``fit`` do not count, so a text without
     any known word is an empty row.
 
+    With ``characters``, runs of 3 to 5 characters within a word and one space on either side of it count as well, by
+    the same formula, and rows are scaled over both together. They recognise parts of words, and words that are spelt
+    in a way that training never saw.
+
     Parameters
     ----------
     min_df : int, default 2
-        Words in fewer training texts than this are left out.
+        Words and character n-grams in fewer training texts than this are left out.
     max_features : int or None, default None
-        Keep only this many words, the most frequent ones.
+        Keep only this many words, the most frequent ones, and as many character n-grams.
+    characters : bool, default False
+        Whether to count character n-grams beside words.
 
     Attributes
     ----------
     feature_names : list of str
-        The words in column order (sorted).
+        In column order: the words (sorted), then the character n-grams (sorted), each of which is written as ``char:``
+        and the n-gram with its spaces, such as ``"char: pre"`` for words that start with "pre". A word never holds
+        a colon, so the two cannot be confused.
     idf_ : array of float32, shape (features,)
         The second factor of the weight.
+    n_words_ : int
+        How many of the features are words.
+
+    Notes
+    -----
+    scikit-learn's ``CountVectorizer`` reads the texts. Memory and time are linear in the length of the texts, several
+    times as much with ``characters``.
     """
 
-    def __init__(self, *, min_df: int = 2, max_features: int | None = None) -> None:
+    def __init__(self, *, min_df: int = 2, max_features: int | None = None, characters: bool = False) -> None:
         self.min_df = min_df
         self.max_features = max_features
+        self.characters = characters
 
-    def fit(self, texts: Sequence[str], y: Any = None) -> TfidfFeatures:
+    def fit(self, texts: Iterable[str], y: Any = None) -> TextFeatures:
         """Collect the vocabulary and its weights; ``y`` is ignored.
 
         Raises
@@ -54,52 +99,123 @@ class TfidfFeatures(TransformerMixin, BaseEstimator):
         self.fit_transform(texts)
         return self
 
-    def fit_transform(self, texts: Sequence[str], y: Any = None, **fit_params: Any) -> sp.csr_matrix:
+    def fit_transform(self, texts: Iterable[str], y: Any = None, **fit_params: Any) -> sp.csr_matrix:
         """As ``fit`` and then ``transform`` of the same texts, at half the cost."""
-        min_df = check_integer(self.min_df, "min_df", minimum=1)
-        limit = None
-        if self.max_features is not None:
-            limit = check_integer(self.max_features, "max_features", minimum=1)
-        rows = _check_texts(texts)
+        min_df, limit = self._checked_parameters()
+        rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed to fit TF-IDF features.")
-        vectorizer = TfidfVectorizer(min_df=min_df, max_features=limit, sublinear_tf=True, dtype=np.float32)
-        try:
-            matrix = vectorizer.fit_transform(rows)
-        except ValueError as error:
-            raise InvalidInputError(
-                f"texts hold no word that is in at least min_df={min_df} of the {len(rows):,} texts; "
-                "give more text or lower min_df."
-            ) from error
-        self._vectorizer = vectorizer
-        self.feature_names = [str(word) for word in vectorizer.get_feature_names_out()]
-        self.idf_ = np.asarray(vectorizer.idf_, dtype=np.float32)
-        return _canonical(matrix)
+        fitted, blocks = [], []
+        for kind in self._kinds():
+            counter = _counter(kind, min_df=min_df, max_features=limit)
+            try:
+                counts = sp.csr_matrix(counter.fit_transform(rows))
+            except ValueError as error:
+                what = "word" if kind == "words" else "character n-gram"
+                raise InvalidInputError(
+                    f"texts hold no {what} that is in at least min_df={min_df} of the {len(rows):,} texts; "
+                    "give more text or lower min_df."
+                ) from error
+            terms = [str(term) for term in counter.get_feature_names_out()]
+            joined_terms(terms)  # what could not be saved is refused before anything is learnt from it
+            fitted.append(_Terms(counter, terms, _inverse_document_frequency(counts)))
+            blocks.append(fitted[-1].weigh(counts))
+        self._set_terms(fitted)
+        return _unit_rows(blocks)
 
-    def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
+    def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Features of texts, one row each, as float32 CSR; memory and time are linear in their length."""
-        if not hasattr(self, "_vectorizer"):
-            raise NotFittedError("This TfidfFeatures is not fitted yet; call fit with the training texts first.")
-        rows = _check_texts(texts)
+        if not hasattr(self, "_fitted"):
+            raise NotFittedError("This TextFeatures is not fitted yet; call fit with the training texts first.")
+        rows = check_texts(texts)
         if not rows:
-            return sp.csr_matrix(np.zeros((0, len(self.feature_names)), dtype=np.float32))
-        return _canonical(self._vectorizer.transform(rows))
+            return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
+        return _unit_rows([part.weigh(part.counter.transform(rows)) for part in self._fitted])
+
+    # ------------------------------------------------------------------ folders
+
+    def saved_arrays(self) -> dict[str, np.ndarray]:
+        """The fitted state as plain arrays, for :meth:`restored`.
+
+        ``words``, ``words_idf`` and, with characters, ``characters``, ``characters_idf``. Terms are UTF-8 text joined
+        by line feeds, in column order.
+        """
+        arrays = {}
+        for kind, part in zip(self._kinds(), self._fitted):
+            arrays[kind] = joined_terms(part.terms)
+            arrays[f"{kind}_idf"] = part.idf
+        return arrays
+
+    @classmethod
+    def restored(cls, parameters: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextFeatures:
+        """The extractor that ``parameters`` and :meth:`saved_arrays` describe; its features are bit-identical.
+
+        Raises
+        ------
+        ValueError
+            The arrays are none that :meth:`saved_arrays` gives for these parameters.
+        """
+        features = cls(**parameters)
+        features._checked_parameters()
+        expected = {name for kind in features._kinds() for name in (kind, f"{kind}_idf")}
+        if set(arrays) != expected:
+            raise ValueError(f"arrays of the features are {sorted(arrays)} where {sorted(expected)} are expected")
+        fitted = []
+        for kind in features._kinds():
+            terms, idf = split_terms(arrays[kind], kind), arrays[f"{kind}_idf"]
+            if not isinstance(idf, np.ndarray) or idf.dtype != np.float32 or idf.shape != (len(terms),):
+                raise ValueError(f"{kind}_idf must hold one float32 number for each of {len(terms):,} terms")
+            if not np.isfinite(idf).all() or (idf <= 0).any():
+                raise ValueError(f"{kind}_idf must hold finite numbers above 0")
+            fitted.append(_Terms(_counter(kind, vocabulary=terms), terms, idf))
+        features._set_terms(fitted)
+        return features
+
+    # ------------------------------------------------------------------ inside
+
+    def _kinds(self) -> tuple[str, ...]:
+        return ("words", "characters") if self.characters else ("words",)
+
+    def _checked_parameters(self) -> tuple[int, int | None]:
+        check_flag(self.characters, "characters")
+        min_df = check_integer(self.min_df, "min_df", minimum=1)
+        if self.max_features is None:
+            return min_df, None
+        return min_df, check_integer(self.max_features, "max_features", minimum=1)
+
+    def _set_terms(self, fitted: list[_Terms]) -> None:
+        self._fitted = fitted
+        self.n_words_ = len(fitted[0].terms)
+        grams = [CHARACTERS_PREFIX + gram for part in fitted[1:] for gram in part.terms]
+        self.feature_names = fitted[0].terms + grams
+        self.idf_ = np.concatenate([part.idf for part in fitted])
 
 
-def _canonical(matrix: Any) -> sp.csr_matrix:
-    csr = sp.csr_matrix(matrix, dtype=np.float32)
-    csr.sort_indices()
-    return csr
+def _counter(kind: str, **settings: Any) -> CountVectorizer:
+    lengths = CHARACTER_LENGTHS if kind == "characters" else (1, 1)
+    return CountVectorizer(analyzer=_ANALYZERS[kind], ngram_range=lengths, dtype=np.float32, **settings)
 
 
-def _check_texts(texts: Sequence[str]) -> list[str]:
+def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
+    n_texts, n_terms = counts.shape
+    texts_with = np.bincount(counts.indices, minlength=n_terms)
+    return (1 + np.log((1 + n_texts) / (1 + texts_with))).astype(np.float32)
+
+
+def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
+    matrix = blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.hstack(blocks, format="csr"))
+    return sp.csr_matrix(normalize(matrix, copy=False))
+
+
+def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:
+    """A list of strings, from any iterable of them but a string itself; ``first`` is the position of the first one."""
     if isinstance(texts, (str, bytes)):
         raise InvalidTypeError("texts must be a list of strings; found one string. Put it in a list: [text].")
     try:
         rows = list(texts)
     except TypeError:
         raise InvalidTypeError(f"texts must be a list of strings; found {type(texts).__name__}.") from None
-    for number, text in enumerate(rows):
+    for number, text in enumerate(rows, first):
         if not isinstance(text, str):
-            raise InvalidTypeError(f"texts must hold strings; found {text!r} at position {number}.")
+            raise InvalidTypeError(f"texts must hold strings; found {text!r:.60} at position {number}.")
     return rows

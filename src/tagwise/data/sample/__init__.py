@@ -12,7 +12,7 @@ from tagwise.data.dataset import Dataset
 from tagwise.data.folder import read_labelled_texts, read_texts
 from tagwise.data.formats import LabelledRows
 from tagwise.metrics import propensity_constants
-from tagwise.text.tfidf import TfidfFeatures
+from tagwise.text.tfidf import TextFeatures
 
 __all__ = ["load_sample"]
 
@@ -25,7 +25,7 @@ def load_sample() -> Dataset:
     train_texts, train = read_labelled_texts(_HERE / "train.jsonl.gz")
     test_texts, test = read_labelled_texts(_HERE / "test.jsonl.gz")
     label_names = train.label_names or []
-    features = TfidfFeatures()
+    features = TextFeatures()
     propensity_a, propensity_b = propensity_constants(_NAME)
     return Dataset(
         name=_NAME,

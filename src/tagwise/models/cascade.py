@@ -1,0 +1,338 @@
+"""Cascade: low rank plus sparse proposes a shortlist of labels, a margin ranker on the shortlist decides."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import top_k_of_factors_and_sparse, top_k_of_scores
+from tagwise.kernels.rankers import shortlist_margins
+from tagwise.kernels.shortlist import pairs_listed
+from tagwise.models.cascade_scores import Combination, behind_shortlist
+from tagwise.models.cascade_training import (
+    CascadeChoice,
+    Rankers,
+    hardest,
+    learn_rankers,
+    positives_of,
+    wrong_proposals,
+)
+from tagwise.models.cascade_tuning import choose_on_held_out_rows
+from tagwise.models.factor_model import unit_rows
+from tagwise.models.positive_weight import PositiveWeight
+from tagwise.models.progress import FitProgress
+from tagwise.models.reml import REML
+from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
+from tagwise.models.sparse_factor_model import SparseFactorModel
+from tagwise.parallel import even_chunks, thread_count
+from tagwise.randomness import random_generator
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["Cascade"]
+
+# Candidates of a block of rows, labels and scores: 50 MB.
+_BLOCK_CANDIDATES = 1 << 22
+# Of q; what held-out rows of two sets suggest, see the notes of the class.
+_USUAL_CALIBRATION = (1.35, 1.0)
+
+
+class Cascade(SparseFactorModel):
+    r"""Very many, rare labels without a label tree: a proposer that sees all pairs, a ranker for the hard ones.
+
+    1. **Propose.** :class:`~tagwise.REML` with supports: scores s(x) = xᵀ(WHᵀ + S) + b of all labels by least squares,
+       to which every negative pair contributes. The ``shortlist`` best labels of a row are its shortlist.
+    2. **Rank.** The shortlists of the training rows hold the mistakes that the proposer makes. Each label gets a linear
+       support vector machine on its positive rows and on the rows that listed it wrongly,
+
+       .. math:: \min_{w,\,\beta}\ \tfrac12(\|w\|^2 + \beta^2) + C\sum_i \max(0,\, 1 - y_i(w^\top x_i + \beta))^2 ,
+
+       by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
+       margin 2s.
+    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent for the margin m of a shortlisted label, turned into a probability
+       q by two constants (see :class:`~tagwise.models.cascade_scores.Combination`); its score is q − ½. Labels that are
+       not on the shortlist come behind, in the proposer's order, and are off.
+
+    With a mask, unknown pairs are no negatives in either stage.
+
+    Parameters
+    ----------
+    rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
+        Of the proposer, see :class:`~tagwise.REML`.
+    positive_weight : float, array (L,) or "propensity"
+        Of the proposer: how much a positive counts.
+    shortlist : int
+        M: labels a row, at fit and at prediction.
+    hard_negatives : int
+        How many of the wrong labels of a shortlist, the best-scored ones, are negatives for the rankers. With very many
+        labels all are needed; a few hundred labels do as well or better with 20, and are faster.
+    C : float
+        How much a mistake of a ranker costs.
+    slope, exponent : float
+        Of the combination. Exponent 0 leaves the decision to the ranker.
+    prune : float
+        Weights of rankers that are smaller than this are dropped.
+    validation_fraction : float
+        Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
+        ``hard_negatives``, ``C``, ``slope`` and ``exponent`` (their values here are ignored) and to fit the constants
+        of q; then all rows are learnt from. Takes about six times as long.
+    normalize : bool
+        Scale rows of X to unit length, at fit and at prediction.
+    n_jobs : int or None
+        Threads, as in joblib. The result is bit-identical for every number.
+    random_state : int, Generator, RandomState or None
+        Seeds the low rank, the order of rows in the rankers, and the rows held out.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    feature_factors_, label_factors_, intercept_, sparse_weights_
+        W (d×k), H (L×k), b (L), S (d×L, CSR) of the proposer.
+    ranker_weights_ : CSR (L, d)
+        w of each label's ranker.
+    ranker_intercept_ : array (L,)
+        β.
+    has_ranker_ : bool array (L,)
+        False where the proposer's margin stands in.
+    chosen_ : dict
+        The parameters that were used, and ``calibration``, the constants (a, b) of q.
+    validation_ : list of dict
+        With ``validation_fraction``, every setting that was tried and its nDCG@5 on the held-out rows.
+    objective_, history_, n_iter_
+        Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
+
+    Notes
+    -----
+    Time: REML's, the shortlists of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
+    features have, and a few passes over the rows of each label's problem, O(passes·M·nnz X) in all. Memory: REML's;
+    13 bytes for each of n·M shortlisted pairs while rankers are made; d numbers a thread. The model holds (d + L)·k
+    numbers and the stored weights of S and the rankers, 8 bytes each. A row is answered in O(L·k), the weights of S for
+    its features, and the weights of M rankers.
+
+    The default constants of q, 1.35 and 1, are what held-out rows of debtags and yso-finna-en-min4 suggest; fit them
+    with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter.
+    docs/cascade.md has what else was tried and on which rows the defaults were chosen.
+
+    Examples
+    --------
+    >>> from tagwise import Cascade
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = Cascade(rank=50, tol=0.5).fit(data.X_train, data.Y_train)
+    >>> labels, scores = model.predict_topk(data.X_test, k=3)
+    >>> labels.shape == (data.X_test.shape[0], 3)
+    True
+    """
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = (
+        *SparseFactorModel._saved_arrays,
+        "ranker_weights_",
+        "ranker_intercept_",
+        "has_ranker_",
+    )
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_")
+    _explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
+
+    ranker_weights_: sp.csr_matrix
+    ranker_intercept_: np.ndarray
+    has_ranker_: np.ndarray
+    chosen_: dict[str, Any]
+    validation_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        rank: int = 100,
+        support: int = 200,
+        shortlist: int = 100,
+        hard_negatives: int = 100,
+        positive_weight: PositiveWeight = 1.0,
+        C: float = 0.5,
+        slope: float = 2.0,
+        exponent: float = 0.5,
+        prune: float = 0.05,
+        validation_fraction: float = 0.0,
+        reg_low_rank: float = 1.0,
+        reg_sparse: float = 1.0,
+        max_iter: int = 5,
+        tol: float = 0.1,
+        normalize: bool = True,
+        memory_limit: float = 2**31,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.support = support
+        self.shortlist = shortlist
+        self.hard_negatives = hard_negatives
+        self.positive_weight = positive_weight
+        self.C = C
+        self.slope = slope
+        self.exponent = exponent
+        self.prune = prune
+        self.validation_fraction = validation_fraction
+        self.reg_low_rank = reg_low_rank
+        self.reg_sparse = reg_sparse
+        self.max_iter = max_iter
+        self.tol = tol
+        self.normalize = normalize
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        self._proposer()._check_parameters()
+        check_integer(self.shortlist, "shortlist", minimum=1)
+        check_integer(self.hard_negatives, "hard_negatives", minimum=1)
+        check_real(self.C, "C", minimum=0, open_minimum=True)
+        check_real(self.slope, "slope", minimum=0, open_minimum=True)
+        check_real(self.exponent, "exponent", minimum=0)
+        check_real(self.prune, "prune", minimum=0)
+        check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
+
+    def _iterations(self) -> int:
+        return self.max_iter + 1
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        threads = thread_count(self.n_jobs)
+        features = sp.csr_matrix(X)
+        choice = CascadeChoice(
+            self.positive_weight,
+            self.reg_sparse,
+            self.hard_negatives,
+            self.C,
+            Combination(self.slope, self.exponent, _USUAL_CALIBRATION),
+        )
+        self.validation_ = []
+        if self.validation_fraction > 0:
+            choice, self.validation_ = choose_on_held_out_rows(self, features, Y, observed, choice, progress.note)
+        proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        proposer.fit(features, Y, observed, callback=lambda _, info: progress.step(info["objective"]))
+        rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
+        rankers = Rankers.none(Y.shape[1], features.shape[1], features.dtype)
+        if not progress.stopped:
+            progress.note("shortlists of the training rows")
+            positives = positives_of(Y, observed)
+            wrong = wrong_proposals(proposer, features, positives, observed, self.shortlist)
+            progress.note(f"rankers of {Y.shape[1]:,} labels")
+            rankers = learn_rankers(
+                rows,
+                positives,
+                hardest(wrong, choice.hard_negatives),
+                C=choice.C,
+                prune=self.prune,
+                seed=int(random_generator(self.random_state).integers(2**31)),
+                n_threads=threads,
+            )
+            progress.step(rankers.objective)
+        self._keep(proposer, rankers, choice)
+
+    def _proposer(self, **changed: Any) -> REML:
+        """An unfitted proposer with the parameters of this model."""
+        names = ("rank", "reg_low_rank", "reg_sparse", "support", "positive_weight", "max_iter", "tol", "normalize")
+        more = ("memory_limit", "n_jobs", "random_state")
+        settings = {name: getattr(self, name) for name in names + more}
+        return REML(sparse_part="support", **(settings | changed))
+
+    def _keep(self, proposer: REML, rankers: Rankers, choice: CascadeChoice) -> None:
+        for name in (*SparseFactorModel._saved_arrays, "rank_"):
+            setattr(self, name, getattr(proposer, name))
+        self.ranker_weights_, self.ranker_intercept_ = rankers.weights, rankers.intercept
+        self.has_ranker_ = rankers.trained
+        self.chosen_ = choice.as_values()
+
+    # ------------------------------------------------------------------ predict
+
+    def _combination(self) -> Combination:
+        chosen = self.chosen_
+        return Combination(chosen["slope"], chosen["exponent"], tuple(chosen["calibration"]))
+
+    def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
+        """The products p (n, M) of shortlisted labels, by rankers and proposer."""
+        threads = thread_count(self.n_jobs)
+        margins = shortlist_margins(rows, labels, self.ranker_weights_, self.ranker_intercept_, n_threads=threads)
+        # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
+        margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
+        return self._combination().product(margins, proposed)
+
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        proposed = super()._score_rows(X)
+        rows, _ = self._rows_and_embedding(X)
+        labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
+        scores = behind_shortlist(proposed)
+        np.put_along_axis(scores, labels, self._combination().scores(self._products(rows, labels, best)), axis=1)
+        return scores
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
+        # The shortlist is the same whatever is excluded, so that no label's score depends on it.
+        width = min(max(self.shortlist, k + excluded), self.n_labels_)
+        parts = [
+            self._top_k_of_block(X[start:stop], k, width, None if exclude is None else exclude[start:stop])
+            for start, stop in even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
+        ]
+        labels, scores = (np.concatenate(part) for part in zip(*parts))
+        return labels, scores
+
+    def _top_k_of_block(
+        self, X: sp.csr_matrix | np.ndarray, k: int, width: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, embedded = self._rows_and_embedding(X)
+        threads = thread_count(self.n_jobs)
+        labels, proposed = top_k_of_factors_and_sparse(
+            embedded,
+            self.label_factors_,
+            width,
+            intercept=self.intercept_,
+            rows=rows,
+            sparse=self.sparse_weights_,
+            n_threads=threads,
+        )
+        listed = min(self.shortlist, width)
+        scores = behind_shortlist(proposed)
+        # Their order is that of the products, all above 0; probabilities are made for the answer only.
+        scores[:, :listed] = self._products(rows, labels[:, :listed], proposed[:, :listed])
+        if exclude is not None:
+            hidden = pairs_listed(labels, exclude, n_threads=threads)
+            labels[hidden], scores[hidden] = -1, -np.inf
+        found = min(k, width)
+        order = np.lexsort((labels, -scores), axis=1)[:, :found]
+        best_labels = np.full((len(labels), k), -1, dtype=labels.dtype)
+        best_scores = np.full((len(labels), k), -np.inf, dtype=scores.dtype)
+        best_labels[:, :found] = np.take_along_axis(labels, order, axis=1)
+        best_scores[:, :found] = np.take_along_axis(scores, order, axis=1)
+        ranked = best_scores > 0
+        best_scores[ranked] = self._combination().scores(best_scores[ranked])
+        return best_labels, best_scores
+
+    # ------------------------------------------------------------------ explain, restore
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        proposed = np.asarray(super()._label_weights(labels))
+        ranked = self.has_ranker_[labels]
+        return np.where(ranked[:, None], self.ranker_weights_[labels].toarray(), 2 * proposed)
+
+    def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
+        return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * self.intercept_[labels])
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        W, b, has = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_
+        require_sparse(ranker_weights_=W)
+        require_dense(1, ranker_intercept_=b, has_ranker_=has)
+        expected = (self.n_labels_, self.n_features_in_)
+        if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
+            raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
+        require_finite_floats(feature_factors_=self.feature_factors_, ranker_weights_=W, ranker_intercept_=b)
+        if has.dtype != np.bool_:
+            raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
+        CascadeChoice.check_values(self.chosen_)

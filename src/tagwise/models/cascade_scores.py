@@ -1,0 +1,55 @@
+"""One score out of two opinions: that of the proposer, who has seen all pairs, and that of a ranker of hard ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+__all__ = ["Combination", "behind_shortlist", "log_odds"]
+
+# A proposer's score below this (0/1 scale) is as good as none; a product with 0 would forget the ranker.
+_LEAST = 1e-3
+# Probabilities this close to 0 or 1 are not told apart.
+_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class Combination:
+    r"""How margins m of rankers and centred scores s of the proposer become one centred score of a label.
+
+    .. math:: p = \sigma(\text{slope}\cdot m)\,\min(1, \max(s + \tfrac12, 10^{-3}))^{\text{exponent}}, \qquad
+              q = \sigma(a\,\sigma^{-1}(p) + b)
+
+    The score is q − ½. q rises with p, so that (a, b) is for reading scores as probabilities and leaves the order of
+    labels as it is.
+    """
+
+    slope: float
+    exponent: float
+    calibration: tuple[float, float]
+
+    def product(self, margins: np.ndarray, proposed: np.ndarray) -> np.ndarray:
+        """The products p of margins and centred scores of the same shape, in the type of the scores."""
+        share = np.clip(proposed + 0.5, _LEAST, 1)
+        return np.asarray(expit(self.slope * margins) * share**self.exponent, dtype=proposed.dtype)
+
+    def scores(self, product: np.ndarray) -> np.ndarray:
+        """Centred probabilities q − ½, in [−½, ½], of products p."""
+        a, b = self.calibration
+        return np.asarray(expit(a * log_odds(product) + b) - 0.5, dtype=product.dtype)
+
+
+def log_odds(product: np.ndarray) -> np.ndarray:
+    """σ⁻¹(p) in float64: near 1, float32 has too few numbers."""
+    return np.asarray(logit(np.clip(product.astype(np.float64), _EDGE, 1 - _EDGE)))
+
+
+def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
+    """Scores of labels that no ranker has seen, from the proposer's: in its order, and below −½, all shortlisted ones.
+
+    s − 1 for s < 0, and −½ − ½/(1 + s) from there on.
+    """
+    above = -0.5 - 0.5 / (1 + np.maximum(proposed, 0))
+    return np.asarray(np.where(proposed < 0, proposed - 1, above), dtype=proposed.dtype)

@@ -1,0 +1,140 @@
+"""What a cascade learns after its proposer: which proposals were wrong, and rankers that tell them apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels.rankers import train_rankers
+from tagwise.kernels.shortlist import pairs_listed
+from tagwise.models.cascade_scores import Combination
+from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
+from tagwise.models.reml import REML
+from tagwise.parallel import even_chunks, thread_count
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["CascadeChoice", "Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
+
+# Rows whose shortlists are made together.
+_BLOCK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class CascadeChoice:
+    """What held-out rows may decide in a cascade."""
+
+    positive_weight: PositiveWeight
+    reg_sparse: float
+    hard_negatives: int
+    C: float
+    combination: Combination
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain values, as models keep them."""
+        return {
+            "positive_weight": self.positive_weight,
+            "reg_sparse": self.reg_sparse,
+            "hard_negatives": self.hard_negatives,
+            "C": self.C,
+            "slope": self.combination.slope,
+            "exponent": self.combination.exponent,
+            "calibration": list(self.combination.calibration),
+        }
+
+    @staticmethod
+    def check_values(values: Any) -> None:
+        """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
+        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "calibration")
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise ValueError(f"chosen_ must hold {', '.join(names)}")
+        check_positive_weight(values["positive_weight"])
+        check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
+        for name in ("reg_sparse", "C", "slope"):
+            check_real(values[name], name, minimum=0, open_minimum=True)
+        check_real(values["exponent"], "exponent", minimum=0)
+        calibration = values["calibration"]
+        if not isinstance(calibration, list) or len(calibration) != 2:
+            raise ValueError("calibration must hold two numbers")
+        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
+        check_real(calibration[1], "calibration")
+
+
+@dataclass(frozen=True, eq=False)
+class Rankers:
+    """Margins xᵀw_j + β_j: ``weights`` CSR (L, d), ``intercept`` (L,), and which labels are ``trained`` (L,)."""
+
+    weights: sp.csr_matrix
+    intercept: np.ndarray
+    trained: np.ndarray
+    objective: float
+
+    @staticmethod
+    def none(n_labels: int, n_features: int, dtype: Any) -> Rankers:
+        """No ranker for any label."""
+        empty = sp.csr_matrix((n_labels, n_features), dtype=dtype)
+        return Rankers(empty, np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
+
+
+def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_matrix:
+    """The pairs (n, L) that are known to be on, as CSR with sorted indices."""
+    known = Y if observed is None else sp.csr_matrix(Y.multiply(observed != 0))
+    if not known.has_sorted_indices:
+        known = known.sorted_indices()
+    return known
+
+
+def wrong_proposals(
+    proposer: REML, X: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None, shortlist: int
+) -> sp.csr_matrix:
+    """The pairs (n, L) on the shortlists of X's rows that are known to be off, as CSR of int8, best-scored ones first.
+
+    Memory: 5 bytes a pair, and a block of shortlists.
+    """
+    threads = thread_count(proposer.n_jobs)
+    width = min(shortlist, positives.shape[1])
+    found, sizes = [], [np.zeros(1, dtype=np.int64)]
+    for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
+        labels, _ = proposer.predict_topk(X[start:stop], width)
+        wrong = ~pairs_listed(labels, positives[start:stop], n_threads=threads)
+        if observed is not None:
+            wrong &= pairs_listed(labels, observed[start:stop], n_threads=threads)
+        found.append(labels[wrong].astype(np.int32))
+        sizes.append(wrong.sum(axis=1))
+    indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
+
+
+def hardest(wrong: sp.csr_matrix, many: int) -> sp.csr_matrix:
+    """The first ``many`` pairs of each row."""
+    sizes = np.diff(wrong.indptr)
+    if sizes.max(initial=0) <= many:
+        return wrong
+    keep = np.arange(wrong.nnz) - np.repeat(wrong.indptr[:-1], sizes) < many
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, many))])
+    return sp.csr_matrix((wrong.data[keep], wrong.indices[keep], indptr), shape=wrong.shape)
+
+
+def learn_rankers(
+    rows: sp.csr_matrix,
+    positives: sp.csr_matrix,
+    negatives: sp.csr_matrix,
+    *,
+    C: float,
+    prune: float,
+    seed: int,
+    n_threads: int,
+) -> Rankers:
+    """A ranker for each label that has positive and negative rows, both (n, L)."""
+    on, off = _by_label(positives), _by_label(negatives)
+    weights, intercept, objective = train_rankers(rows, on, off, cost=C, prune=prune, seed=seed, n_threads=n_threads)
+    trained = (np.diff(on.indptr) > 0) & (np.diff(off.indptr) > 0)
+    return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
+
+
+def _by_label(pairs: sp.csr_matrix) -> sp.csr_matrix:
+    """Rows and labels exchanged; the values, which nobody looks at, as small as can be."""
+    ones = np.ones(pairs.nnz, dtype=np.int8)
+    return sp.csr_matrix(sp.csr_matrix((ones, pairs.indices, pairs.indptr), shape=pairs.shape).T)

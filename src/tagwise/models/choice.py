@@ -1,0 +1,124 @@
+"""Models by name, and which one suits a problem of a given size."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models.base import MultiLabelModel
+from tagwise.models.loading import MODEL_CLASSES
+from tagwise.validation import check_flag, check_integer
+
+__all__ = ["MODEL_NAMES", "ModelChoice", "build_model", "choose_model", "model_class", "short_name"]
+
+_SPELT = {"BinaryRelevance": "binary-relevance"}
+# As float32 256 MB: what a folder may well have, and what loads in less than a second.
+_MOST_WEIGHTS = 1 << 26
+
+
+MODEL_NAMES: tuple[str, ...] = tuple(sorted(_SPELT.get(name, name.lower()) for name in MODEL_CLASSES))
+"""The names that models go by: ``"leml"``, ``"binary-relevance"``, …; case, hyphens and underscores do not matter."""
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model, with which parameters, and why.
+
+    Attributes
+    ----------
+    name : str
+        One of :data:`MODEL_NAMES`.
+    parameters : dict
+        Those that differ from the model's defaults.
+    reason : str
+        One sentence for people.
+    """
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+def model_class(name: str) -> type[MultiLabelModel]:
+    """The class of a model by its name, such as ``"leml"``, ``"Binary-Relevance"`` or ``"SLEEC"``."""
+    if not isinstance(name, str):
+        raise InvalidTypeError(f"model must be a name; found {name!r:.60}.")
+    for class_name, home in MODEL_CLASSES.items():
+        if _plain(class_name) == _plain(name):
+            found: type[MultiLabelModel] = getattr(import_module(home), class_name)
+            return found
+    raise InvalidInputError(f"model must be auto or one of {', '.join(MODEL_NAMES)}; found {name!r}.")
+
+
+def short_name(model: type) -> str:
+    """The name in :data:`MODEL_NAMES` of a class."""
+    return _SPELT.get(model.__name__, model.__name__.lower())
+
+
+def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared: Any) -> MultiLabelModel:
+    """An unfitted model by its name.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`model_class`.
+    parameters : mapping, optional
+        Constructor parameters; one that the model does not have is an error.
+    **shared
+        More of them (``n_jobs``, ``random_state``, ``verbose``), which are passed over where the model has none.
+    """
+    chosen = model_class(name)
+    accepted = set(inspect.signature(chosen.__init__).parameters) - {"self"}
+    given = dict(parameters or {})
+    unknown = sorted(set(given) - accepted)
+    if unknown:
+        raise InvalidInputError(
+            f"{chosen.__name__} has no parameter {unknown[0]!r}; it has {', '.join(sorted(accepted))}."
+        )
+    return chosen(**{**{key: value for key, value in shared.items() if key in accepted}, **given})
+
+
+def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, masked: bool) -> ModelChoice:
+    """Which model to use, by the size of the problem and by whether labels are unknown.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_labels, nnz_labels : int
+        n, d, L, and how many pairs of row and label are on.
+    masked : bool
+        Whether some pairs are unknown.
+
+    Returns
+    -------
+    ModelChoice
+
+    Notes
+    -----
+    ``benchmarks/model_choice.py`` compares the candidates on held-out training rows of bibtex, cooking-stackexchange,
+    delicious and debtags, with all labels known and with a fifth of them; docs/tagger.md has the table. With masks, and
+    with all labels known, one ridge regression a label (BinaryRelevance) ranked best wherever its d·L weights are of a
+    reasonable size, closely followed by REML, which takes any size. LEML alone is far behind where labels are many.
+    """
+    sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels, "nnz_labels": nnz_labels}
+    for name, size in sizes.items():
+        check_integer(size, name, minimum=0 if name == "nnz_labels" else 1)
+    unknown = "some of them unknown" if check_flag(masked, "masked") else "all of them known"
+    problem = f"{n_rows:,} rows, {n_features:,} features and {n_labels:,} labels ({nnz_labels / n_rows:.2g} a row), "
+    weights = f"{n_features * n_labels:,} weights, {4 * n_features * n_labels / 1e6:,.3g} MB"
+    if n_features * n_labels <= _MOST_WEIGHTS:
+        why = f"there is room for a linear model of each label ({weights}), which ranks best where it fits"
+        return ModelChoice("binary-relevance", {}, f"binary-relevance: {problem}{unknown}; {why}.")
+    many = f"a linear model of each label would be too large ({weights})"
+    if not masked:
+        why = f"{many}, so that a low rank and a few weights a label propose labels, and a ranker decides"
+        return ModelChoice("cascade", {}, f"cascade: {problem}{unknown}; {why}.")
+    why = f"{many}, so that a low rank serves all labels, with a few weights for each on top"
+    return ModelChoice("reml", {}, f"reml: {problem}{unknown}; {why}.")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")

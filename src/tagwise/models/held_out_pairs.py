@@ -1,0 +1,88 @@
+"""The best labels of held-out rows with their scores, and which of them are right: what a calibration learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.baselines.label_pairs import listed_pairs
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.validation import check_labels, check_observed
+
+__all__ = ["HeldOutPairs"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPairs:
+    """Pairs of a row and one of its M best labels: never all n×L.
+
+    Attributes
+    ----------
+    rows, labels : int64 arrays (P,)
+    scores : float64 array (P,)
+    on : bool array (P,)
+        Whether the row has the label. Pairs of which that is unknown are left out.
+    true_sizes : int64 array (n,)
+        How many labels each row is known to have, listed or not.
+    label_sizes : int64 array (L,)
+        How many rows are known to have each label, listed or not.
+    places : int
+        M.
+    """
+
+    rows: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    on: np.ndarray
+    true_sizes: np.ndarray
+    label_sizes: np.ndarray
+    places: int
+
+    @classmethod
+    def of(cls, labels: Any, scores: Any, Y: Any, observed: Any = None) -> HeldOutPairs:
+        """From ``predict_topk``'s two arrays (n, M), the true labels (n, L) and the mask of known ones, if any."""
+        truth = check_labels(Y)
+        ids, values = np.asarray(labels), np.asarray(scores)
+        _check_ranking(ids, values, truth.shape)
+        listed = (ids >= 0) & (values > LOWEST_SCORE / 2)
+        if observed is not None:
+            mask = check_observed(observed, shape=truth.shape)
+            truth = sp.csr_matrix(truth.multiply(mask))
+            truth.sort_indices()
+            listed &= listed_pairs(mask, ids)
+        rows = np.nonzero(listed)[0]
+        return cls(
+            rows=rows.astype(np.int64),
+            labels=ids[listed].astype(np.int64),
+            scores=values[listed].astype(np.float64),
+            on=listed_pairs(truth, ids)[listed],
+            true_sizes=np.diff(truth.indptr).astype(np.int64),
+            label_sizes=np.bincount(truth.indices, minlength=truth.shape[1]).astype(np.int64),
+            places=ids.shape[1],
+        )
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return len(self.label_sizes)
+
+
+def _check_ranking(labels: np.ndarray, scores: np.ndarray, shape: tuple[int, int]) -> None:
+    if labels.dtype.kind not in "iu" or scores.dtype.kind != "f":
+        raise InvalidTypeError(
+            "labels and scores must be the arrays of predict_topk, integers and floats; found entries of type "
+            f"{labels.dtype} and {scores.dtype}."
+        )
+    if labels.ndim != 2 or labels.shape != scores.shape or labels.shape[0] != shape[0]:
+        raise InvalidInputError(
+            f"labels and scores must be the arrays of predict_topk for the {shape[0]:,} rows of Y; found shapes "
+            f"{labels.shape} and {scores.shape}."
+        )
+    if labels.size and (labels.min() < -1 or labels.max() >= shape[1]):
+        raise InvalidInputError(f"labels must hold ids from 0 to {shape[1] - 1:,}, or -1 for none.")
+    if np.isnan(scores).any():
+        raise InvalidInputError("scores hold NaN.")

@@ -1,0 +1,127 @@
+"""How well a tagger does on rows with known tags."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
+from tagwise.models.base import MultiLabelModel
+from tagwise.models.calibration import DEFAULT_PLACES, Calibration
+from tagwise.parallel import even_chunks
+from tagwise.text.held_out import HeldOutRows
+from tagwise.validation import check_integer
+
+__all__ = ["Evaluation", "decided_labels", "evaluate", "known_ranking"]
+
+# Rows whose unknown pairs are written out at a time: all tags but those that were looked at.
+_BLOCK_PAIRS = 1 << 22
+_BLOCK_ROWS = 512
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What ``Tagger.evaluate`` found.
+
+    Attributes
+    ----------
+    metrics : dict of str to float
+        ``"P@1"``, …, ``"nDCG@…"``, ``"PSP@…"``, ``"PSnDCG@…"``, ``"R@…"``, ``"coverage@…"``; and, of the tags that the
+        tagger decides for, ``"micro-F1"``, ``"macro-F1"``, ``"example-F1"``. All in [0, 1]. Propensities are those of
+        the training rows, of which there must be at least 3; PSP and PSnDCG are left out otherwise.
+    rows : int
+    unseen : Counter of str
+        Tags of these rows that training never saw, and in how many rows each is. No model can suggest them; they count
+        as true tags that were missed.
+    rows_without_words : int
+        Texts without a word that training saw; their suggestions are the same for all.
+    rows_without_tags : int
+        Rows that have no tag: whatever is suggested for them is wrong.
+    """
+
+    metrics: dict[str, float]
+    rows: int
+    unseen: Counter[str]
+    rows_without_words: int
+    rows_without_tags: int
+
+
+def evaluate(
+    model: MultiLabelModel,
+    calibration: Calibration | None,
+    rows: HeldOutRows,
+    ks: Sequence[int],
+    tag_rows: np.ndarray,
+    n_training_rows: int,
+) -> Evaluation:
+    """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag."""
+    most = max(check_integer(k, "ks", minimum=1) for k in ks)
+    labels, _ = known_ranking(model, rows.X, most, rows.observed)
+    decided = _as_matrix(decided_labels(model, calibration, rows.X), model.n_labels_)
+    if rows.observed is not None:
+        decided = sp.csr_matrix(decided.multiply(rows.observed))
+    padded = sp.csr_matrix((decided.data, decided.indices, decided.indptr), shape=rows.truth.shape)
+    weights = None
+    if n_training_rows >= 3:
+        counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
+        weights = inverse_propensity(_labels_with(counts, n_training_rows))
+    metrics = {
+        **ranking_report(rows.truth, labels, ks, weights),
+        "micro-F1": float(micro_f1(rows.truth, padded)),
+        "macro-F1": float(macro_f1(rows.truth, padded)),
+        "example-F1": float(example_f1(rows.truth, padded)),
+    }
+    return Evaluation(metrics, rows.X.shape[0], rows.unseen, rows.without_words, rows.without_tags)
+
+
+def known_ranking(
+    model: MultiLabelModel, X: sp.csr_matrix, k: int, observed: sp.csr_matrix | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best labels among those that were looked at, with their scores, block by block."""
+    if observed is None:
+        return model.predict_topk(X, k)
+    labels, scores = [], []
+    for start, stop in even_chunks(X.shape[0], max(1, _BLOCK_PAIRS // observed.shape[1])):
+        part = observed[start:stop]
+        hidden = np.ones(part.shape, dtype=bool)
+        hidden[np.repeat(np.arange(stop - start), np.diff(part.indptr)), part.indices] = False
+        best, values = model.predict_topk(X[start:stop], k, exclude=sp.csr_matrix(hidden))
+        labels.append(best)
+        scores.append(values)
+    return np.concatenate(labels), np.concatenate(scores)
+
+
+def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:
+    """The labels that are on in each row, best first.
+
+    Those that reach their thresholds among the best places of a calibration; without one, all that score at least 0.
+    """
+    decided: list[np.ndarray] = []
+    for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
+        rows = X[start:stop]
+        labels, scores = model.predict_topk(rows, DEFAULT_PLACES if calibration is None else calibration.places)
+        if calibration is None:
+            while (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
+                labels, scores = model.predict_topk(rows, 2 * labels.shape[1])
+            on = (labels >= 0) & (scores >= 0)
+        else:
+            on = calibration.is_on(labels, scores)
+        decided += [labels[row, on[row]] for row in range(len(labels))]
+    return decided
+
+
+def _as_matrix(decided: list[np.ndarray], n_labels: int) -> sp.csr_matrix:
+    indptr = np.cumsum([0, *map(len, decided)])
+    indices = np.concatenate([np.empty(0, dtype=np.int64), *map(np.sort, decided)])
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(decided), n_labels))
+
+
+def _labels_with(counts: np.ndarray, n_rows: int) -> sp.csc_matrix:
+    """Any 0/1 matrix in which column j has ``counts[j]`` ones: all that propensities depend on."""
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
+    return sp.csc_matrix((np.ones(len(rows), dtype=np.float32), rows, indptr), shape=(n_rows, len(counts)))

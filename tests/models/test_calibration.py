@@ -1,0 +1,212 @@
+"""Probabilities that mean what they say, and state that survives a folder."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.isotonic import IsotonicRegression
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models import calibration
+from tagwise.models.calibration import Calibration, fit_calibration
+from tagwise.models.held_out_pairs import HeldOutPairs
+from tagwise.models.reliability import reliability_bins
+from tagwise.models.thresholds import best_thresholds
+
+
+def planted(n_rows=2000, seed=0):
+    """Two frequent labels whose scores mean different things, and eight rare ones; with the true probabilities."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 1, (n_rows, 10))
+    slope = np.array([6.0, 1.0] + [2.0] * 8)
+    shift = np.array([0.0, 0.0] + [-4.0] * 8)
+    probability = 1 / (1 + np.exp(-(slope * scores + shift)))
+    Y = sp.csr_matrix((rng.random(scores.shape) < probability).astype(float))
+    labels = np.argsort(-scores, axis=1, kind="stable")
+    return labels, np.take_along_axis(scores, labels, axis=1), Y, np.take_along_axis(probability, labels, axis=1)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    labels, scores, Y, _ = planted()
+    return fit_calibration(labels, scores, Y)
+
+
+def test_probabilities_of_frequent_labels_are_their_own(fitted):
+    labels, scores, _, true = planted(seed=1)
+    stated = fitted.probabilities(labels, scores)
+    for label in (0, 1):
+        pairs = labels == label
+        assert np.abs(stated[pairs] - true[pairs]).mean() < 0.06
+    pooled = np.interp(scores, fitted.maps.pooled_scores, fitted.maps.pooled_probabilities)
+    assert np.abs(pooled - true)[labels == 0].mean() > 0.15
+
+
+def test_probabilities_hold_on_other_rows(fitted):
+    labels, scores, Y, _ = planted(seed=2)
+    pairs = HeldOutPairs.of(labels, scores, Y)
+    bins = reliability_bins(fitted.probabilities(pairs.labels, pairs.scores), pairs.on)
+    assert bins.error < 0.02
+    assert fitted.reliability.error < 0.03
+    assert fitted.reliability.count.sum() == labels.size
+
+
+def test_a_label_never_becomes_less_likely_with_a_higher_score(fitted):
+    scores = np.linspace(-5, 5, 400)
+    for label in range(10):
+        stated = fitted.probabilities(np.full(400, label), scores)
+        assert (np.diff(stated) >= 0).all()
+        assert stated[0] >= 0
+        assert stated[-1] <= 1
+
+
+def test_labels_with_few_positives_use_the_pooled_map(monkeypatch):
+    labels, scores, Y, _ = planted(200)
+    monkeypatch.setattr(calibration, "_OWN_MAP_POSITIVES", 10**9)
+    found = fit_calibration(labels, scores, Y)
+    assert not len(found.maps.own_labels)
+    on = HeldOutPairs.of(labels, scores, Y).on
+    expected = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores.ravel(), on)
+    np.testing.assert_allclose(found.probabilities(labels, scores).ravel(), expected.predict(scores.ravel()))
+
+
+def test_own_maps_are_blended_by_how_much_is_behind_them(fitted):
+    labels, scores, Y, _ = planted()
+    maps = fitted.maps
+    mine = labels == 1
+    on = HeldOutPairs.of(labels, scores, Y).on.reshape(labels.shape)[mine]
+    own = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores[mine], on).predict(scores[mine])
+    pooled = np.interp(scores[mine], maps.pooled_scores, maps.pooled_probabilities)
+    weight = on.sum() / (on.sum() + calibration._SHRINKAGE)
+    found = fitted.probabilities(labels, scores)[mine]
+    np.testing.assert_allclose(found, weight * own + (1 - weight) * pooled, atol=1e-12)
+
+
+def test_places_without_a_label_have_no_probability(fitted):
+    labels, scores = np.array([[0, -1]]), np.array([[1.0, -np.inf]])
+    assert fitted.probabilities(labels, scores)[0, 1] == 0
+    np.testing.assert_array_equal(fitted.is_on(labels, scores)[:, 1], [False])
+
+
+def test_thresholds_are_those_of_the_target():
+    labels, scores, Y, _ = planted(300)
+    pairs = HeldOutPairs.of(labels, scores, Y)
+    for target in ("micro", "macro", "example"):
+        found = fit_calibration(labels, scores, Y, target=target, min_positives=3)
+        np.testing.assert_array_equal(found.thresholds, best_thresholds(pairs, target, 3))
+        assert (found.target, found.places, found.rows) == (target, 10, 300)
+        np.testing.assert_array_equal(found.is_on(labels, scores), scores >= found.thresholds[labels])
+
+
+def test_unknown_pairs_take_no_part():
+    labels, scores, Y, _ = planted(300)
+    rng = np.random.default_rng(3)
+    mask = rng.random(Y.shape) < 0.6
+    lies = sp.csr_matrix(np.where(mask, Y.toarray(), rng.integers(0, 2, Y.shape)))
+    honest = fit_calibration(labels, scores, Y, observed=mask)
+    lied = fit_calibration(labels, scores, lies, observed=mask)
+    for name, array in honest.saved_arrays().items():
+        np.testing.assert_array_equal(array, lied.saved_arrays()[name])
+    assert honest.reliability.count.sum() == mask.sum()
+
+
+def test_labels_of_which_nothing_is_known_take_no_part():
+    labels, scores, Y, _ = planted(300)
+    scores = np.where(labels == 9, -1e30, scores)
+    found = fit_calibration(labels, scores, Y)
+    assert found.maps.pooled_scores.min() > -10
+    assert found.reliability.count.sum() == 300 * 9
+
+
+def test_state_comes_back(fitted):
+    again = Calibration.restored(fitted.saved_values(), fitted.saved_arrays(), 10)
+    labels, scores, _, _ = planted(seed=4)
+    np.testing.assert_array_equal(again.probabilities(labels, scores), fitted.probabilities(labels, scores))
+    np.testing.assert_array_equal(again.is_on(labels, scores), fitted.is_on(labels, scores))
+    assert again.saved_values() == fitted.saved_values()
+
+
+def test_a_single_row_has_no_other_half():
+    found = fit_calibration(np.array([[0, 1]]), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
+    assert found.reliability.count.sum() == 0
+    assert np.isnan(found.reliability.error)
+    Calibration.restored(found.saved_values(), found.saved_arrays(), 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "arrays", "words"),
+    [
+        ({"target": "best"}, {}, "target"),
+        ({"places": 0}, {}, "places"),
+        ({"rows": "many"}, {}, "rows"),
+        ({"more": 1}, {}, "target, places and rows"),
+        ({}, {"thresholds": np.ones(3)}, "10 numbers"),
+        ({}, {"thresholds": np.full(10, np.nan)}, "10 numbers"),
+        ({}, {"thresholds": np.ones(10, np.float32)}, "float64"),
+        ({}, {"thresholds": np.ones((10, 1))}, "list"),
+        ({}, {"thresholds": sp.csr_matrix(np.ones((1, 10)))}, "list"),
+        ({}, {"surprise": np.ones(3)}, "are expected"),
+        ({}, {"own_labels": np.arange(3)}, "own_starts"),
+        ({}, {"own_labels": np.array([0, 10])}, "below 10"),
+        ({}, {"own_labels": np.array([1, 0])}, "rising"),
+        ({}, {"own_weights": np.array([0.5, 1.5])}, "shares? a label"),
+        ({}, {"own_starts": np.array([0, 0, 2])}, "own_starts|knot"),
+        ({}, {"pooled_scores": np.empty(0), "pooled_probabilities": np.empty(0)}, "needs a knot"),
+        ({}, {"pooled_scores": np.array([0.0, np.inf])}, "finite"),
+        ({}, {"pooled_scores": np.array([1.0, 0.0]), "pooled_probabilities": np.array([0.0, 1.0])}, "must rise"),
+        ({}, {"pooled_scores": np.array([0.0, 1.0]), "pooled_probabilities": np.array([1.0, 0.0])}, "must rise"),
+        ({}, {"pooled_scores": np.array([0.0, 1.0]), "pooled_probabilities": np.array([0.0, 2.0])}, "between 0 and 1"),
+        ({}, {"reliability_count": np.array([1])}, "as many"),
+        ({}, {"reliability_observed": np.full(10, 2.0)}, "between 0 and 1"),
+    ],
+)
+def test_forged_state_is_refused(values, arrays, words):
+    labels, scores, Y, _ = planted()
+    found = fit_calibration(labels[:, :2] * 0 + [0, 1], scores[:, :2], Y)
+    assert len(found.maps.own_labels) == 2
+    with pytest.raises((ValueError, TypeError), match=words):
+        Calibration.restored({**found.saved_values(), **values}, {**found.saved_arrays(), **arrays}, 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"target": "f1"}, InvalidInputError, "target must be one of"),
+        ({"min_positives": 0}, InvalidInputError, "min_positives"),
+        ({"labels": np.zeros((4, 2))}, InvalidTypeError, "float64"),
+        ({"scores": np.zeros((4, 2), int)}, InvalidTypeError, "int64"),
+        ({"scores": np.zeros((4, 1))}, InvalidInputError, "shapes"),
+        ({"labels": np.zeros((3, 2), int), "scores": np.zeros((3, 2))}, InvalidInputError, "4 rows of Y"),
+        ({"labels": np.full((4, 2), 3)}, InvalidInputError, "from 0 to 2"),
+        ({"scores": np.full((4, 2), np.nan)}, InvalidInputError, "NaN"),
+        ({"labels": np.full((4, 2), -1)}, InvalidInputError, "list no label"),
+        ({"Y": np.zeros((4, 3))}, InvalidInputError, "nothing to calibrate by"),
+        ({"observed": np.ones((4, 2))}, InvalidInputError, "observed has shape"),
+    ],
+)
+def test_bad_input(change, error, words):
+    given = {"labels": np.tile([0, 1], (4, 1)), "scores": np.ones((4, 2)), "Y": np.eye(4, 3)}
+    with pytest.raises(error, match=words):
+        fit_calibration(**{**given, **change})
+
+
+# --- reliability
+
+
+def test_bins_hold_means_and_shares():
+    bins = reliability_bins([0.0, 0.04, 0.1, 0.55, 1.0, 1.0], [0, 1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(bins.count, [2, 1, 0, 0, 0, 1, 0, 0, 0, 2])
+    np.testing.assert_allclose(bins.predicted[[0, 1, 5, 9]], [0.02, 0.1, 0.55, 1.0])
+    np.testing.assert_allclose(bins.observed[[0, 1, 5, 9]], [0.5, 0, 1, 0.5])
+    assert np.isnan(bins.predicted[2])
+    assert bins.error == pytest.approx((2 * 0.48 + 0.1 + 0.45 + 2 * 0.5) / 6)
+
+
+def test_bad_reliability():
+    with pytest.raises(InvalidInputError, match="2 entries but on has 1"):
+        reliability_bins([0.1, 0.2], [1])
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        reliability_bins([1.1], [1])
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        reliability_bins([np.nan], [1])
+    with pytest.raises(InvalidInputError, match="n_bins"):
+        reliability_bins([0.1], [1], n_bins=0)

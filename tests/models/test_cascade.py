@@ -1,0 +1,225 @@
+"""Cascade: the formula of its scores, what counts as a hard negative, tuning on held-out rows, and real figures."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit, logit
+
+from tagwise import REML, Cascade
+from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
+from tagwise.exceptions import InvalidInputError
+from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
+from tagwise.models.cascade_training import hardest, positives_of, wrong_proposals
+from tagwise.models.cascade_tuning import fit_calibration_constants
+from tagwise.models.explanations import explain_labels
+
+
+@pytest.fixture(scope="module")
+def problem():
+    made = make_low_rank_plus_sparse(400, 60, 30, rank=4, features_per_row=8, noise=0.5, random_state=0)
+    return made.X, made.Y
+
+
+def small(**changed):
+    return Cascade(**({"rank": 4, "support": 10, "shortlist": 6, "tol": 0.5} | changed))
+
+
+@pytest.fixture(scope="module")
+def fitted(problem):
+    return small().fit(*problem)
+
+
+def unit(X):
+    dense = X.toarray().astype(np.float64)
+    return dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-300)
+
+
+def reference_scores(model, X):
+    """The docstring's formula, one row and label at a time."""
+    rows = unit(X)
+    proposed = rows @ (model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray())
+    proposed += model.intercept_
+    margins = rows @ model.ranker_weights_.toarray().T + model.ranker_intercept_
+    a, b = model.chosen_["calibration"]
+    out = np.empty_like(proposed)
+    for i, s in enumerate(proposed):
+        listed = np.argsort(-s, kind="stable")[: model.shortlist]
+        for j in range(len(s)):
+            if j in listed:
+                m = margins[i, j] if model.has_ranker_[j] else 2 * s[j]
+                p = expit(model.slope * m) * np.clip(s[j] + 0.5, 1e-3, 1) ** model.exponent
+                out[i, j] = expit(a * logit(np.clip(p, 1e-6, 1 - 1e-6)) + b) - 0.5
+            else:
+                out[i, j] = s[j] - 1 if s[j] < 0 else -0.5 - 0.5 / (1 + s[j])
+    return out
+
+
+def test_scores_follow_the_formula(problem, fitted):
+    expected = reference_scores(fitted, problem[0][:80])
+    np.testing.assert_allclose(fitted.decision_function(problem[0][:80]), expected, atol=2e-4)
+    assert fitted.has_ranker_.sum() > 20
+
+
+def test_top_k_goes_on_behind_the_shortlist(problem, fitted):
+    X = problem[0][:60]
+    scores = fitted.decision_function(X)
+    labels, best = fitted.predict_topk(X, k=35)
+    assert (labels[:, 30:] == -1).all()
+    assert np.isneginf(best[:, 30:]).all()
+    np.testing.assert_allclose(best[:, :30], -np.sort(-scores, axis=1), atol=1e-5)
+    assert (best[:, : fitted.shortlist] >= -0.5).all()
+    assert (best[:, fitted.shortlist : 30] < -0.5).all()
+
+
+def test_what_is_excluded_changes_no_other_score(problem, fitted):
+    X = problem[0][:60]
+    all_labels, all_scores = fitted.predict_topk(X, k=30)
+    exclude = sp.csr_matrix((np.ones(180), all_labels[:, :3].ravel(), np.arange(61) * 3), shape=(60, 30))
+    labels, scores = fitted.predict_topk(X, k=10, exclude=exclude)
+    np.testing.assert_array_equal(labels, all_labels[:, 3:13])
+    np.testing.assert_allclose(scores, all_scores[:, 3:13], atol=1e-6)
+
+
+def test_hard_negatives_are_listed_known_and_off(problem):
+    X, Y = problem
+    observed = hide_labels(Y, 0.5, random_state=1)
+    proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y, observed)
+    positives = positives_of(Y, observed)
+    assert (positives != Y.multiply(observed)).nnz == 0
+    wrong = wrong_proposals(proposer, X, positives, observed, 6)
+    labels, _ = proposer.predict_topk(X, 6)
+    known, on = observed.toarray() != 0, Y.toarray() != 0
+    for row in range(X.shape[0]):
+        expected = [label for label in labels[row] if known[row, label] and not on[row, label]]
+        found = wrong.indices[wrong.indptr[row] : wrong.indptr[row + 1]].tolist()
+        assert found == expected
+        few = hardest(wrong, 1)
+        assert few.indices[few.indptr[row] : few.indptr[row + 1]].tolist() == expected[:1]
+
+
+def test_a_label_that_is_never_proposed_wrongly_keeps_the_proposers_margin():
+    """Two labels, each with a feature of its own: a shortlist of one label is always right."""
+    X = sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0))
+    model = Cascade(rank=1, shortlist=1).fit(X, sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0)))
+    assert not model.has_ranker_.any()
+    assert model.ranker_weights_.nnz == 0
+    np.testing.assert_array_equal(model.predict(X).toarray(), np.repeat(np.eye(2), 20, axis=0))
+
+
+def test_a_fit_that_is_stopped_has_no_rankers(problem):
+    model = small(tol=0.0).fit(*problem, callback=lambda iteration, info: True)
+    assert model.n_iter_ == 1
+    assert not model.has_ranker_.any()
+    labels, _ = model.predict_topk(problem[0], k=3)
+    assert labels.shape == (400, 3)
+
+
+def test_explanations_add_up_to_the_margin(problem, fitted):
+    X = problem[0][:20]
+    labels, _ = fitted.predict_topk(X, k=4)
+    found = explain_labels(fitted, X, labels)
+    margins = unit(X) @ fitted.ranker_weights_.toarray().T + fitted.ranker_intercept_
+    proposed = fitted.label_factors_ @ fitted.feature_factors_.T + fitted.sparse_weights_.toarray().T
+    scores = unit(X) @ proposed.T + fitted.intercept_
+    expected = np.where(fitted.has_ranker_, margins, 2 * scores)
+    np.testing.assert_allclose(found.scores(), np.take_along_axis(expected, labels, axis=1), atol=1e-5)
+    assert "margin" in found.explained
+
+
+def test_held_out_rows_choose(problem):
+    model = small(validation_fraction=0.25, C=7.0).fit(*problem)
+    best = max(model.validation_, key=lambda tried: tried["nDCG@5"])
+    for name in ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent"):
+        assert model.chosen_[name] == best[name]
+    assert model.chosen_["C"] in (0.25, 0.5, 1.0)
+    assert {tried["reg_sparse"] for tried in model.validation_} == {0.5, 1.0, 2.0}
+    assert {tried["positive_weight"] for tried in model.validation_} == {1.0, 2.0}
+    again = small(validation_fraction=0.25, C=7.0, n_jobs=2).fit(*problem)
+    assert again.chosen_ == model.chosen_
+    np.testing.assert_array_equal(again.decision_function(problem[0]), model.decision_function(problem[0]))
+
+
+def test_weights_per_label_are_not_tuned_away(problem):
+    model = small(validation_fraction=0.25, positive_weight="propensity").fit(*problem)
+    assert {tried["positive_weight"] for tried in model.validation_} == {"propensity"}
+
+
+def test_unknown_labels_of_held_out_rows_are_not_ranked(problem):
+    """What Y says outside the mask changes nothing, in tuning either."""
+    X, Y = problem
+    observed = hide_labels(Y, 0.5, random_state=1)
+    flipped = Y.toarray()
+    outside = observed.toarray() == 0
+    flipped[outside] = 1 - flipped[outside]
+    first = small(validation_fraction=0.25).fit(X, Y, observed)
+    second = small(validation_fraction=0.25).fit(X, sp.csr_matrix(flipped), observed)
+    assert first.validation_ == second.validation_
+    assert first.chosen_ == second.chosen_
+
+
+def test_nothing_to_hold_out_is_said():
+    X, Y = sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4))
+    with pytest.raises(InvalidInputError, match=r"validation_fraction=0\.25 of 4 rows holds no row out"):
+        Cascade(rank=1, validation_fraction=0.25).fit(X, Y)
+
+
+def test_calibration_finds_planted_constants():
+    rng = np.random.default_rng(0)
+    product = rng.random(200_000)
+    on = rng.random(len(product)) < expit(1.8 * logit(product) - 0.7)
+    a, b = fit_calibration_constants(product, on, (1.0, 0.0))
+    assert a == pytest.approx(1.8, abs=0.03)
+    assert b == pytest.approx(-0.7, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"shortlist": 0}, "shortlist"),
+        ({"hard_negatives": 0}, "hard_negatives"),
+        ({"C": 0.0}, "C must"),
+        ({"slope": 0.0}, "slope"),
+        ({"exponent": -1.0}, "exponent"),
+        ({"prune": -0.1}, "prune"),
+        ({"validation_fraction": 0.6}, "validation_fraction"),
+        ({"support": 0}, "support"),
+    ],
+)
+def test_bad_parameters_are_named(problem, changed, message):
+    with pytest.raises(InvalidInputError, match=message):
+        small(**changed).fit(*problem)
+
+
+def test_debtags_is_above_the_peers(data_folder):
+    data = load_dataset("debtags")
+    model = Cascade(n_jobs=2).fit(data.X_train, data.Y_train)
+    top, scores = model.predict_topk(data.X_test)
+    report = ranking_report(data.Y_test, top, inverse_propensity=inverse_propensity(data.Y_train))
+    # Best peer in each column: 88.1, 63.1, 48.0, 69.6.
+    assert report["P@1"] >= 0.88
+    assert report["P@3"] >= 0.631
+    assert report["P@5"] >= 0.479
+    assert report["PSP@5"] >= 0.69
+    # Thresholds mean something: of what is given 0.7 or more, about that much is right.
+    on = data.Y_test.toarray()[np.arange(len(top))[:, None], top] > 0
+    probability = scores + 0.5
+    sure = probability >= 0.7
+    assert abs(on[sure].mean() - probability[sure].mean()) < 0.05
+
+
+def test_debtags_with_a_fifth_of_the_labels_known(data_folder):
+    data = load_dataset("debtags")
+    observed = hide_labels(data.Y_train, 0.2, random_state=0)
+    model = Cascade(n_jobs=2).fit(data.X_train, data.Y_train, observed)
+    assert precision_at_k(data.Y_test, model.predict_topk(data.X_test, k=1)[0], k=1) >= 0.84
+
+
+@pytest.mark.slow
+def test_very_many_labels(data_folder):
+    data = load_dataset("yso-finna-en-min4")
+    model = Cascade(n_jobs=2).fit(data.X_train, data.Y_train)
+    report = ranking_report(
+        data.Y_test, model.predict_topk(data.X_test)[0], inverse_propensity=inverse_propensity(data.Y_train)
+    )
+    floors = {"P@1": 0.416, "P@3": 0.329, "P@5": 0.271, "PSP@1": 0.257, "PSP@3": 0.256, "PSP@5": 0.254}
+    assert {name: report[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)

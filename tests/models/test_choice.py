@@ -1,0 +1,87 @@
+"""Models by name, and which one `auto` picks."""
+
+import pytest
+
+from tagwise import LEML, BinaryRelevance
+from tagwise.baselines import SLEEC
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models import choice
+from tagwise.models.choice import MODEL_NAMES, ModelChoice, build_model, choose_model, model_class, short_name
+from tagwise.models.loading import MODEL_CLASSES
+
+SMALL = {"n_rows": 24_240, "n_features": 17_736, "n_labels": 581, "nnz_labels": 89_688}
+LARGE = {"n_rows": 588_303, "n_features": 66_471, "n_labels": 27_754, "nnz_labels": 1_400_000}
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_every_name_builds_its_model(name):
+    model = build_model(name, n_jobs=1, random_state=3, verbose=0)
+    assert short_name(type(model)) == name
+    assert model.get_params().get("random_state", 3) == 3
+    assert model_class(name.upper()) is type(model)
+
+
+def test_all_models_have_a_name():
+    assert {model_class(name).__name__ for name in MODEL_NAMES} >= set(MODEL_CLASSES)
+    assert "binary-relevance" in MODEL_NAMES
+
+
+@pytest.mark.parametrize("name", ["binary-relevance", "BinaryRelevance", "binary_relevance", "Binary Relevance"])
+def test_spelling_does_not_matter(name):
+    assert model_class(name) is BinaryRelevance
+
+
+def test_parameters_are_handed_on():
+    model = build_model("leml", {"rank": 7, "n_jobs": 2}, n_jobs=1)
+    assert isinstance(model, LEML)
+    assert (model.rank, model.n_jobs) == (7, 2)
+    assert isinstance(build_model("sleec"), SLEEC)
+
+
+def test_unknown_names_and_parameters():
+    with pytest.raises(InvalidInputError, match=r"one of bayesiancs, binary-relevance, .*; found 'svm'"):
+        build_model("svm")
+    with pytest.raises(InvalidTypeError, match="found 3"):
+        model_class(3)
+    with pytest.raises(InvalidInputError, match=r"LEML has no parameter 'sparsity'; it has .*rank"):
+        build_model("leml", {"sparsity": 1})
+
+
+def without_cascade(monkeypatch):
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+
+
+def test_choice_by_size(monkeypatch):
+    without_cascade(monkeypatch)
+    assert choose_model(**LARGE, masked=False).name == "reml"
+    assert choose_model(**LARGE, masked=True).name == "reml"
+    for masked in (False, True):
+        assert choose_model(n_rows=100, n_features=50, n_labels=1, nnz_labels=40, masked=masked).name in MODEL_NAMES
+
+
+def test_the_cascade_is_picked_only_where_it_is_at_hand_and_labels_are_known(monkeypatch):
+    monkeypatch.setattr(choice, "find_spec", lambda name: object())
+    assert choose_model(**LARGE, masked=False).name == "cascade"
+    assert choose_model(**LARGE, masked=True).name == "reml"
+    without_cascade(monkeypatch)
+    assert choose_model(**LARGE, masked=False).name == "reml"
+
+
+@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_choice_says_why(sizes, masked):
+    found = choose_model(**sizes, masked=masked)
+    assert isinstance(found, ModelChoice)
+    assert found.reason.startswith(f"{found.name}: {sizes['n_rows']:,} rows")
+    assert ("some of them unknown" in found.reason) == masked
+    assert found.reason.endswith(".")
+    build_model(found.name, found.parameters, n_jobs=1)
+
+
+def test_bad_sizes():
+    with pytest.raises(InvalidInputError, match="n_labels must be at least 1"):
+        choose_model(1, 1, 0, 0, False)
+    with pytest.raises(InvalidTypeError, match="n_rows"):
+        choose_model(1.5, 1, 1, 0, False)
+    with pytest.raises(InvalidTypeError, match="masked"):
+        choose_model(1, 1, 1, 0, None)

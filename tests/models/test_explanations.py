@@ -1,0 +1,166 @@
+"""Contributions and intercept add up to the score: for every linear model, on sparse, dense, scaled and plain rows."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade
+from tagwise.baselines import CPLST, KNN, MLCSSP, PLST, WSABIE, BayesianCS, CompressedSensing, FastXML
+from tagwise.exceptions import (
+    ConvergenceWarning,
+    ExplanationError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFittedError,
+)
+from tagwise.models import explanations
+from tagwise.models.explanations import explain_labels, heaviest_features
+
+LINEAR = {
+    "LEML": LEML(rank=3),
+    "LEML-plain-rows": LEML(rank=3, normalize=False, fit_intercept=False),
+    "LEML-logistic": LEML(rank=3, loss="logistic", reg=0.1),
+    "LEML-closed": LEML(rank=3, solver="closed_form"),
+    "REML-admm": REML(rank=3, sparse_part="admm"),
+    "REML-support": REML(rank=3, sparse_part="support", support=4),
+    "BinaryRelevance": BinaryRelevance(),
+    "BinaryRelevance-hinge": BinaryRelevance(loss="hinge", reg=0.1),
+    "PLST": PLST(rank=3),
+    "CPLST": CPLST(rank=3),
+    "MLCSSP": MLCSSP(rank=3),
+    "WSABIE": WSABIE(rank=3, max_iter=5),
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_fits():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+@pytest.fixture
+def problem():
+    X = sp.random(50, 20, 0.3, format="csr", random_state=1)
+    X.data[X.indptr[7] : X.indptr[8]] = 0
+    X.eliminate_zeros()
+    truth = np.random.default_rng(0).standard_normal((20, 9))
+    return X, sp.csr_matrix((X @ truth > 0.5).astype(float))
+
+
+@pytest.mark.parametrize("model", LINEAR.values(), ids=LINEAR.keys())
+@pytest.mark.parametrize("form", ["sparse", "dense", "float32"])
+def test_contributions_and_intercept_are_the_score(model, form, problem, monkeypatch):
+    monkeypatch.setattr(explanations, "_BLOCK_WEIGHTS", 60)  # three labels at a time
+    X, Y = problem
+    X = {"sparse": X, "dense": X.toarray(), "float32": X.astype(np.float32)}[form]
+    model.fit(X, Y)
+    labels, scores = model.predict_topk(X, 4)
+    explained = explain_labels(model, X, labels)
+    rtol = 1e-4 if form == "float32" else 1e-9
+    np.testing.assert_allclose(explained.scores(), scores, rtol=rtol, atol=rtol)
+    full = model.decision_function(X)
+    np.testing.assert_allclose(explained.scores(), np.take_along_axis(full, labels, axis=1), rtol=rtol, atol=rtol)
+    assert explained.explained == "the score"
+
+
+@pytest.mark.parametrize("model", [LINEAR["LEML"], LINEAR["REML-support"]], ids=["LEML", "REML"])
+def test_a_contribution_is_value_times_weight(model, problem):
+    X, Y = problem
+    model.fit(X, Y)
+    Z = model.feature_factors_ @ model.label_factors_.T
+    if hasattr(model, "sparse_weights_"):
+        Z += model.sparse_weights_.toarray()
+    features, contributions = explain_labels(model, X[3], np.array([[5]])).of(0, 0)
+    row = X[3].toarray()[0]
+    np.testing.assert_allclose(contributions, row[features] / np.linalg.norm(row) * Z[features, 5], rtol=1e-9)
+    assert set(features) == set(np.flatnonzero(row))
+    assert (np.diff(np.abs(contributions)) <= 0).all()
+
+
+def test_a_cascade_explains_the_margin_that_decides(problem):
+    X, Y = problem
+    model = Cascade(rank=3, support=5, shortlist=4).fit(X, Y)
+    labels, _ = model.predict_topk(X, 3)
+    explained = explain_labels(model, X, labels)
+    rows = X.toarray() / np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-300)
+    rankers = rows @ model.ranker_weights_.toarray().T + model.ranker_intercept_
+    Z = model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray()
+    margins = np.where(model.has_ranker_, rankers, 2 * (rows @ Z + model.intercept_))
+    np.testing.assert_allclose(explained.scores(), np.take_along_axis(margins, labels, axis=1), atol=1e-9)
+    assert "margin" in explained.explained
+
+
+def test_rows_without_entries_and_places_without_labels(problem):
+    X, Y = problem
+    model = BinaryRelevance().fit(X, Y)
+    explained = explain_labels(model, X[[7, 8]], np.array([[2, -1], [-1, 4]]))
+    assert [len(explained.of(row, place)[0]) for row in (0, 1) for place in (0, 1)] == [0, 0, 0, X[8].nnz]
+    np.testing.assert_allclose(explained.intercepts, [[model.intercept_[2], 0], [0, model.intercept_[4]]])
+    np.testing.assert_allclose(explained.scores()[0, 0], model.decision_function(X[7])[0, 2])
+    assert explain_labels(model, X, np.full((50, 2), -1)).contributions.nnz == 0
+
+
+def test_heaviest_features(problem):
+    X, Y = problem
+    model = BinaryRelevance().fit(X, Y)
+    features, weights = heaviest_features(model, 3, top=4)
+    np.testing.assert_array_equal(features, np.argsort(-model.coef_[:, 3])[:4])
+    np.testing.assert_array_equal(weights, model.coef_[features, 3])
+    features, weights = heaviest_features(model, 3, top=20)
+    assert (weights > 0).all()
+    assert len(features) == np.count_nonzero(model.coef_[:, 3] > 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (LEML(rank=3, kernel="rbf", gamma=1.0), "LEML with a kernel has no exact explanations"),
+        (MSE(subspace_rank=2), "MSE has no exact explanations"),
+        (KNN(n_neighbors=3), "KNN has no exact"),
+        (FastXML(n_trees=2), "FastXML has no exact"),
+        (CompressedSensing(n_measurements=9, sparsity=2), "CompressedSensing has no exact"),
+        (BayesianCS(n_measurements=9), "BayesianCS has no exact"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_models_without_linear_scores_refuse(model, words, problem):
+    X, Y = problem
+    model.fit(X, Y)
+    with pytest.raises(ExplanationError, match=words):
+        explain_labels(model, X, model.predict_topk(X, 2)[0])
+    with pytest.raises(ExplanationError, match=words):
+        heaviest_features(model, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "words"),
+    [
+        (np.zeros((50, 2)), InvalidTypeError, "float64"),
+        (np.zeros((3, 2), int), InvalidInputError, "each of the 50 rows"),
+        (np.zeros(50, int), InvalidInputError, "each of the 50 rows"),
+        (np.full((50, 2), 9), InvalidInputError, "from 0 to 8"),
+        (np.full((50, 2), -2), InvalidInputError, "from 0 to 8"),
+    ],
+)
+def test_bad_labels(labels, error, words, problem):
+    X, Y = problem
+    model = PLST(rank=3).fit(X, Y)
+    with pytest.raises(error, match=words):
+        explain_labels(model, X, labels)
+
+
+def test_bad_arguments_of_heaviest_features(problem):
+    model = PLST(rank=3).fit(*problem)
+    with pytest.raises(InvalidInputError, match="label must be at least 0"):
+        heaviest_features(model, -1)
+    with pytest.raises(InvalidInputError, match="from 0 to 8"):
+        heaviest_features(model, 9)
+    with pytest.raises(InvalidInputError, match="top must be at least 1"):
+        heaviest_features(model, 0, top=0)
+    with pytest.raises(NotFittedError):
+        heaviest_features(PLST(), 0)
+    with pytest.raises(NotFittedError):
+        explain_labels(PLST(), problem[0], np.zeros((50, 1), int))

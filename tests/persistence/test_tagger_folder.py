@@ -1,0 +1,163 @@
+"""A tagger is one folder with one manifest: what is saved comes back, and what is there is never lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tagwise import LEML, REML, BinaryRelevance, Tagger, load
+from tagwise.baselines import KNN
+from tagwise.exceptions import InvalidInputError, ModelFormatError
+from tagwise.persistence import folder
+
+TEXTS = ["the dog and the cat", "a dog on a leash", "wine in a bottle", "grape and wine", "löwe 数据", "the löwe"] * 6
+TAGS = [["pets"], ["pets"], ["drinks"], ["drinks", "food"], ["wild animals"], ["wild animals", "naïve"]] * 6
+ESTIMATORS = {
+    "LEML": LEML(rank=2, max_iter=2, tol=1.0),
+    "REML": REML(rank=2, tol=1.0, positive_weight=[1.0, 2.0, 1.0, 1.0, 3.0]),
+    "BinaryRelevance": BinaryRelevance(),
+    "KNN": KNN(n_neighbors=3),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    tagger = Tagger(BinaryRelevance(), characters=True).fit(TEXTS, TAGS)
+    tagger.save(tmp_path / "m")
+    return tagger
+
+
+@pytest.mark.parametrize("model", ESTIMATORS.values(), ids=ESTIMATORS.keys())
+@pytest.mark.parametrize("characters", [False, True])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_what_is_saved_comes_back(model, characters, calibrated, tmp_path):
+    tagger = Tagger(model, characters=characters, min_df=1, max_features=40).fit(TEXTS, TAGS)
+    if calibrated:
+        tagger.calibrate(TEXTS, TAGS, target="macro")
+    tagger.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert type(again) is Tagger
+    questions = [*TEXTS, "löwe", "数据 wein", "", "something else"]
+    assert again.suggest(questions, top=9) == tagger.suggest(questions, top=9)
+    assert again.predict_tags(questions) == tagger.predict_tags(questions)
+    one, other = tagger.features(questions), again.features(questions)
+    for part in ("data", "indices", "indptr"):
+        assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+    assert again.tags_ == tagger.tags_ == again.model_.label_names_
+    assert again.choice_ == tagger.choice_
+    assert again.model_.history_ == tagger.model_.history_
+    np.testing.assert_array_equal(again.training_.pop("tag_rows"), tagger.training_["tag_rows"])
+    assert again.training_ == {name: value for name, value in tagger.training_.items() if name != "tag_rows"}
+    assert (again.calibration_ is None) == (not calibrated)
+
+
+def test_parameters_come_back(tmp_path):
+    tagger = Tagger("binary-relevance", min_df=1, max_features=30, n_jobs=2, random_state=7, verbose=0)
+    tagger.fit(TEXTS, TAGS).save(tmp_path / "m")
+    assert load(tmp_path / "m").get_params() == tagger.get_params()
+    Tagger(LEML(rank=2, tol=1.0)).fit(TEXTS, TAGS).save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.model.get_params() == LEML(rank=2, tol=1.0).get_params()
+    assert not hasattr(again.model, "n_iter_")
+
+
+def test_a_loaded_tagger_learns_and_saves_again(saved, tmp_path):
+    again = load(tmp_path / "m").fit(TEXTS, TAGS)
+    assert again.suggest(TEXTS, explain=3) == saved.suggest(TEXTS, explain=3)
+    load(tmp_path / "m").save(tmp_path / "copy")
+    assert load(tmp_path / "copy").suggest(TEXTS) == saved.suggest(TEXTS)
+    saved.model_.save(tmp_path / "inner")
+    assert load(tmp_path / "inner").label_names_ == saved.tags_
+
+
+def test_the_folder_is_as_documented(saved, tmp_path):
+    saved.calibrate(TEXTS, TAGS).save(tmp_path / "m")
+    assert len(os.listdir(tmp_path / "m")) == 2
+    manifest = json.loads((tmp_path / "m" / "manifest.json").read_bytes())
+    assert (manifest["class"], manifest["format_version"]) == ("Tagger", 1)
+    assert manifest["label_names"] == ["drinks", "food", "naïve", "pets", "wild animals"]
+    assert manifest["values"]["model"]["class"] == "BinaryRelevance"
+    assert manifest["values"]["calibration"] == {"target": "micro", "places": 5, "rows": 36}
+    (file,) = (tmp_path / "m").glob("*.safetensors")
+    arrays = load_file(file)
+    words = arrays["tensors/features.words"].tobytes().decode().split("\n")
+    grams = arrays["tensors/features.characters"].tobytes().decode().split("\n")
+    assert words + [f"char:{gram}" for gram in grams] == saved.features_.feature_names
+    idf = np.concatenate([arrays["tensors/features.words_idf"], arrays["tensors/features.characters_idf"]])
+    np.testing.assert_array_equal(idf, saved.features_.idf_)
+    np.testing.assert_array_equal(arrays["tensors/model.coef_"], saved.model_.coef_)
+    np.testing.assert_array_equal(arrays["tensors/calibration.thresholds"], saved.calibration_.thresholds)
+
+
+def test_the_same_tagger_makes_the_same_bytes(saved, tmp_path):
+    saved.save(tmp_path / "other")
+    first, second = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("m", "other"))
+    assert first == second
+
+
+def test_nothing_is_overwritten_unasked(saved, tmp_path):
+    with pytest.raises(InvalidInputError, match="overwrite is False"):
+        saved.save(tmp_path / "m", overwrite=False)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidInputError, match=r"thesis\.txt"):
+        saved.save(tmp_path / "full")
+    assert os.listdir(tmp_path / "full") == ["thesis.txt"]
+
+
+def test_a_full_disk_leaves_the_old_tagger(saved, tmp_path, monkeypatch):
+    other = Tagger(BinaryRelevance(), min_df=1).fit(TEXTS, TAGS)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder, "atomic_write", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        other.save(tmp_path / "m")
+    assert caught.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    assert load(tmp_path / "m").suggest(TEXTS) == saved.suggest(TEXTS)
+
+
+def test_what_no_folder_can_hold_is_refused(saved, tmp_path):
+    saved.random_state = np.random.RandomState(0)
+    with pytest.raises(InvalidInputError, match="random_state is a RandomState"):
+        saved.save(tmp_path / "m")
+    kernel = Tagger(LEML(rank=2, tol=1.0, kernel=lambda a, b: (a @ b.T).toarray())).fit(TEXTS, TAGS)
+    with pytest.raises(InvalidInputError, match="kernel is a function"):
+        kernel.save(tmp_path / "m")
+    load(tmp_path / "m")
+
+
+def test_folders_of_plain_models_stay_what_they_are(saved, tmp_path):
+    saved.model_.save(tmp_path / "m")
+    assert type(load(tmp_path / "m")) is BinaryRelevance
+
+
+def test_a_fresh_process_answers_the_same(saved, tmp_path):
+    code = """
+import json, sys
+import tagwise
+tagger = tagwise.load(sys.argv[1])
+print(json.dumps([[s.tag, s.score] for s in tagger.suggest([sys.argv[2]])[0]]))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m"), "the dog"], check=True, capture_output=True, text=True
+    )
+    assert json.loads(run.stdout) == [[s.tag, s.score] for s in saved.suggest(["the dog"])[0]]
+
+
+def test_older_readers_would_refuse_by_name(saved, tmp_path, monkeypatch):
+    """What a tagwise without taggers does with the folder: it names the class and stops."""
+    from tagwise.models import loading
+
+    monkeypatch.setattr(loading, "TAGGER_CLASS", "NotTagger")
+    with pytest.raises(ModelFormatError, match="the class 'Tagger', which this version of tagwise does not know"):
+        load(tmp_path / "m")

@@ -1,0 +1,57 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.text.tag_lists import all_tags, check_known, check_tags, known_matrix, tag_matrix
+
+POSITION = {"a": 0, "b": 1, "c": 2}
+
+
+def test_names_are_collected_and_counted_once():
+    tags = check_tags([["b", "a", "b"], (), {"c"}], 3)
+    assert tags == [["b", "a"], [], ["c"]]
+    assert all_tags(tags) == ["a", "b", "c"]
+
+
+def test_matrix_and_unseen_names():
+    Y, unseen = tag_matrix([["c", "a"], ["z"], ["b", "z", "y"]], POSITION)
+    np.testing.assert_array_equal(Y.toarray(), [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert unseen == Counter({"z": 2, "y": 1})
+    assert Y.has_sorted_indices
+    assert Y.dtype == np.float32
+
+
+def test_known_names_and_tags_are_looked_at():
+    observed, without = known_matrix([["a", "q"], None, []], [["c"], ["a"], ["b"]], POSITION)
+    np.testing.assert_array_equal(observed.toarray(), [[1, 0, 1], [1, 1, 1], [0, 1, 0]])
+    assert without == {"q"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "error", "complaint"),
+    [
+        ("abc", InvalidTypeError, "one list of tag names a text"),
+        (5, InvalidTypeError, "found 5"),
+        ([["a"]], InvalidInputError, "1 rows but texts has 2"),
+        ([["a"], "b"], InvalidTypeError, "found the string 'b' at position 1"),
+        ([["a"], 3], InvalidTypeError, "found 3 at position 1"),
+        ([["a"], None], InvalidTypeError, "found None at position 1"),
+        ([["a"], {"b": 1}], InvalidTypeError, "at position 1"),
+        ([["a"], [["b"]]], InvalidTypeError, r"found \['b'\] at position 1"),
+        ([["a"], [float("nan")]], InvalidTypeError, "found nan"),
+        ([["a", " "], ["b"]], InvalidInputError, "an empty name .* at position 0"),
+        ([["a", "\udce9"], ["b"]], InvalidInputError, "no Unicode text"),
+    ],
+)
+def test_bad_tags(tags, error, complaint):
+    with pytest.raises(error, match=complaint):
+        check_tags(tags, 2)
+
+
+def test_bad_known():
+    with pytest.raises(InvalidInputError, match="known has 1 rows"):
+        check_known([None], 2)
+    with pytest.raises(InvalidTypeError, match="known must hold lists"):
+        check_known(["a", None], 2)
