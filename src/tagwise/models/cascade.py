@@ -59,7 +59,8 @@ class Cascade(SparseFactorModel):
     Parameters
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
-        Of the proposer, see :class:`~tagwise.REML`.
+        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger rank,
+        cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of five sets.
     positive_weight : float, array (L,) or "propensity"
         Of the proposer: how much a positive counts.
     shortlist : int
@@ -143,7 +144,7 @@ class Cascade(SparseFactorModel):
 
     def __init__(
         self,
-        rank: int = 100,
+        rank: int = 50,
         support: int = 200,
         shortlist: int = 100,
         hard_negatives: int = 100,
@@ -156,7 +157,7 @@ class Cascade(SparseFactorModel):
         reg_low_rank: float = 1.0,
         reg_sparse: float = 1.0,
         max_iter: int = 5,
-        tol: float = 0.1,
+        tol: float = 1.0,
         normalize: bool = True,
         memory_limit: float = 2**31,
         n_jobs: int | None = None,

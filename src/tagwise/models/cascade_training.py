@@ -20,6 +20,8 @@ __all__ = ["CascadeChoice", "Rankers", "hardest", "learn_rankers", "positives_of
 
 # Rows whose shortlists are made together.
 _BLOCK_ROWS = 1 << 14
+# Rankers that are solved further cost a quarter more time and rank held-out rows no better.
+_TOL = 0.3
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ def learn_rankers(
 ) -> Rankers:
     """A ranker for each label that has positive and negative rows, both (n, L)."""
     on, off = _by_label(positives), _by_label(negatives)
-    weights, intercept, objective = train_rankers(rows, on, off, cost=C, prune=prune, seed=seed, n_threads=n_threads)
+    weights, intercept, objective = train_rankers(
+        rows, on, off, cost=C, prune=prune, tol=_TOL, seed=seed, n_threads=n_threads
+    )
     trained = (np.diff(on.indptr) > 0) & (np.diff(off.indptr) > 0)
     return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
 
