@@ -35,15 +35,21 @@ PUBLISHED = {
 }
 # How far below the published figure still counts as reached, in points.
 WITHIN = 1.0
-DATASETS = ("bibtex", "delicious", "debtags", "yso-finna-en-min4")
+# "delicious-random": all rows of delicious, cut at random into as many training and test rows as officially. The
+# extreme classification repository, from which the published figures seem to be, has splits of its own.
+DATASETS = ("bibtex", "delicious", "delicious-random", "debtags", "yso-finna-en-min4")
+PUBLISHED["delicious-random"] = PUBLISHED["delicious"]
 METHODS = (
     "BinaryRelevance", "PLST", "CPLST", "CompressedSensing", "BayesianCS", "WSABIE", "MLCSSP", "KNN", "MLKNN", "MDDM",
     "SLEEC", "FastXML", "LPSR", "LEML", "REML",
 )  # fmt: skip
-# What falls short of the published figure, and what was tried; printed below the tables.
+# What was tried where a method falls short of the published figure; printed below the tables.
 NOTES = {
-    ("delicious", "FastXML"): "Tried on held-out training rows, without success: "
-    "costs from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels a leaf.",
+    ("delicious", "FastXML"): "The official test rows are harder than those of a random split of the same sizes, on "
+    "which it reaches the published figure (delicious-random); the extreme classification repository, from which that "
+    "figure seems to be, has splits of its own. Tried on held-out training rows, none worth more than half a point: "
+    "costs from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels a leaf, ranks for labels that "
+    "nobody on a side has.",
 }
 # Parameters that decide a method's accuracy, shown beside it. Sizes that follow from the data come from the fit.
 DECIDING = {

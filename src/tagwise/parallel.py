@@ -55,6 +55,8 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
     n_rows = len(indptr) - 1
     if n_rows <= 0:
         return []
+    if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk; a single row is answered often and in a hurry
+        return [(0, n_rows)]
     work = np.asarray(indptr, dtype=np.int64) + np.arange(n_rows + 1)
     wanted = int(min(_MOST_CHUNKS, max(1, work[-1] // least_work)))
     cuts = np.searchsorted(work, work[-1] * np.arange(1, wanted) // wanted)

@@ -9,7 +9,9 @@ import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
-__all__ = ["RandomState", "check_random_state", "random_generator"]
+__all__ = ["RandomState", "check_random_state", "generator_words", "random_generator", "set_generator"]
+
+_WORD = 2**64 - 1
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -38,3 +40,22 @@ def check_random_state(random_state: Any) -> None:
     """Raise for what cannot seed a generator, without drawing from a ``RandomState``."""
     if not isinstance(random_state, np.random.RandomState):
         random_generator(random_state)
+
+
+def generator_words(rng: np.random.Generator) -> np.ndarray:
+    """The state of a generator that :func:`random_generator` made of a seed, as six unsigned 64-bit numbers."""
+    state = rng.bit_generator.state
+    numbers = state["state"]
+    words = [numbers[name] >> shift & _WORD for name in ("state", "inc") for shift in (64, 0)]
+    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
+
+
+def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
+    """Bring such a generator into the state of these :func:`generator_words`."""
+    high, low, high_step, low_step, has_half, half = (int(word) for word in words)
+    if has_half > 1 or half >= 2**32:
+        raise ValueError("these numbers are no state of a generator")
+    state = rng.bit_generator.state
+    state["state"] = {"state": high << 64 | low, "inc": high_step << 64 | low_step}
+    state["has_uint32"], state["uinteger"] = has_half, half
+    rng.bit_generator.state = state

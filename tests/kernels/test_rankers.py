@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.rankers import shortlist_margins, train_rankers
+from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature, train_rankers
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 
@@ -73,6 +73,9 @@ def test_margins_are_entries_of_the_product():
     for threads in (1, 3):
         found = shortlist_margins(X, labels, weights, intercept, n_threads=threads)
         np.testing.assert_allclose(found, expected, atol=1e-5)
+        by_feature = sp.csr_matrix(weights.T)
+        found = shortlist_margins_by_feature(X, labels, by_feature, intercept, n_threads=threads)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_shapes_that_do_not_fit_are_named():
@@ -81,3 +84,5 @@ def test_shapes_that_do_not_fit_are_named():
         train_rankers(X, on[:, :3], off[:, :3], cost=1.0)
     with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
         shortlist_margins(X, np.zeros((3, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
+    with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):
+        shortlist_margins_by_feature(X, np.zeros((80, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))

@@ -39,7 +39,7 @@ def reference_scores(model, X):
     rows = unit(X)
     proposed = rows @ (model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray())
     proposed += model.intercept_
-    margins = rows @ model.ranker_weights_.toarray().T + model.ranker_intercept_
+    margins = rows @ model.ranker_weights_.toarray() + model.ranker_intercept_
     a, b = model.chosen_["calibration"]
     out = np.empty_like(proposed)
     for i, s in enumerate(proposed):
@@ -58,6 +58,15 @@ def test_scores_follow_the_formula(problem, fitted):
     expected = reference_scores(fitted, problem[0][:80])
     np.testing.assert_allclose(fitted.decision_function(problem[0][:80]), expected, atol=2e-4)
     assert fitted.has_ranker_.sum() > 20
+
+
+def test_both_ways_of_adding_up_margins_agree(problem, fitted):
+    X = problem[0][:60]
+    expected = fitted.decision_function(X)
+    other = small().fit(*problem)
+    other.rankers_by_feature_ = not fitted.rankers_by_feature_
+    other._prepare_answers()
+    np.testing.assert_allclose(other.decision_function(X), expected, atol=1e-5)
 
 
 def test_top_k_goes_on_behind_the_shortlist(problem, fitted):
@@ -118,7 +127,7 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     X = problem[0][:20]
     labels, _ = fitted.predict_topk(X, k=4)
     found = explain_labels(fitted, X, labels)
-    margins = unit(X) @ fitted.ranker_weights_.toarray().T + fitted.ranker_intercept_
+    margins = unit(X) @ fitted.ranker_weights_.toarray() + fitted.ranker_intercept_
     proposed = fitted.label_factors_ @ fitted.feature_factors_.T + fitted.sparse_weights_.toarray().T
     scores = unit(X) @ proposed.T + fitted.intercept_
     expected = np.where(fitted.has_ranker_, margins, 2 * scores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,10 +11,14 @@ import scipy.sparse as sp
 from tagwise.kernels import times_in_order
 from tagwise.kernels.neighbours import inverted_index, nearest_sparse_rows
 from tagwise.models.factor_model import unit_rows
+from tagwise.randomness import generator_words, set_generator
 from tagwise.solvers.admm import SparseFitRidge
 from tagwise.solvers.singular_value_projection import SVPResult, singular_value_projection
 
-__all__ = ["LocalEmbedding", "learn_embedding", "near_label_products", "placed_rows"]
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
+
+__all__ = ["Learners", "LocalEmbedding", "learn_embedding", "near_label_products", "placed_rows"]
 
 # Beyond these the regression goes by conjugate gradients: in ADMM a factorisation for 5,600 rows or features, for one
 # ridge regression for 2,000.
@@ -48,6 +53,52 @@ class LocalEmbedding:
     regressors: np.ndarray
     projection: SVPResult
     regressed: bool
+
+
+@dataclass
+class Learners:
+    """The learners that are ready: a state to go on from.
+
+    Attributes
+    ----------
+    centres : list of arrays (clusters, d)
+        One array a learner.
+    clusters : list of LocalEmbedding
+        Those of all learners, one after the other.
+    rng : Generator
+        As the next learner finds it.
+    """
+
+    centres: list[np.ndarray]
+    clusters: list[LocalEmbedding]
+    rng: np.random.Generator
+
+    def arrays(self) -> dict[str, Any]:
+        """Centres, embeddings and regressors; the factors Z, which nobody needs any more, are left out."""
+        names = ("members", "embedding", "features", "regressors")
+        parts = {f"{i}.{name}": getattr(part, name) for i, part in enumerate(self.clusters) for name in names}
+        return {"generator": generator_words(self.rng), "centres": np.concatenate(self.centres), **parts}
+
+    def values(self) -> dict[str, Any]:
+        """How each cluster ended."""
+        ended = [(part.projection.status == "converged", part.regressed) for part in self.clusters]
+        return {"learners": len(self.centres), "converged": [list(flags) for flags in ended]}
+
+    def go_on(self, saved: SavedState, n_learners: int, n_clusters: int, X: sp.csr_matrix | np.ndarray) -> Learners:
+        """The learners as they were saved, and the generator in the state of then."""
+        done = saved.count("learners", 1, n_learners)
+        centres = saved.dense("centres", (done * n_clusters, X.shape[1]), np.float64)
+        ended = saved.values()["converged"]
+        clusters = []
+        for i in range(done * n_clusters):
+            members, features = (saved.dense(f"{i}.{name}", (None,), np.int64) for name in ("members", "features"))
+            regressors = saved.dense(f"{i}.regressors", (len(features), None), X.dtype)
+            embedding = saved.dense(f"{i}.embedding", (len(members), regressors.shape[1]), X.dtype)
+            projected, regressed = ended[i]
+            projection = SVPResult(np.empty((0, 0)), 0.0, "converged" if projected else "max_iter", 0)
+            clusters.append(LocalEmbedding(members, embedding, features, regressors, projection, bool(regressed)))
+        set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
+        return Learners(np.split(centres, done), clusters, self.rng)
 
 
 def learn_embedding(

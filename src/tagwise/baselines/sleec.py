@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.baselines.knn import vote_weights
 from tagwise.baselines.listed_score_model import ListedScoreModel
-from tagwise.baselines.local_embedding import LocalEmbedding, learn_embedding, placed_rows
+from tagwise.baselines.local_embedding import Learners, LocalEmbedding, learn_embedding, placed_rows
 from tagwise.baselines.neighbour_labels import OFF, centre_votes, check_label_rows, sum_neighbour_labels
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.kernels.neighbours import nearest_dense_rows
@@ -200,8 +200,9 @@ class SLEEC(ListedScoreModel):
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        centres, clusters = [], []
-        for _ in range(self.n_learners):
+        learners = Learners([], [], rng)
+        learners = progress.resume(lambda saved: learners.go_on(saved, self.n_learners, n_clusters, X)) or learners
+        for _ in range(len(learners.centres), self.n_learners):
             found = spherical_k_means(directions, n_clusters, rng=rng, max_iter=_K_MEANS_ROUNDS, n_threads=threads)
             seeds = rng.integers(2**32, size=n_clusters)
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
@@ -224,14 +225,14 @@ class SLEEC(ListedScoreModel):
                 )
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
-            centres.append(found.centres)
-            clusters.extend(learnt)
+            learners.centres.append(found.centres)
+            learners.clusters.extend(learnt)
             sizes = np.array([len(group) for group in groups])
             error = float(sizes @ [cluster.projection.relative_value for cluster in learnt]) / n_rows
-            if progress.step(error, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
+            if progress.step(error, state=learners, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
-        self._warn_of(clusters, progress)
-        self._keep(np.concatenate(centres), clusters, Y, X.dtype)
+        self._warn_of(learners.clusters, progress)
+        self._keep(np.concatenate(learners.centres), learners.clusters, Y, X.dtype)
 
     def _warn_of(self, clusters: list[LocalEmbedding], progress: FitProgress) -> None:
         if progress.stopped:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,8 +16,11 @@ from tagwise.models.base import OVERFLOW
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.randomness import check_random_state, random_generator
+from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
 from tagwise.validation import canonical_csr, check_flag, check_integer, check_real
+
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["WSABIE"]
 
@@ -26,6 +30,32 @@ _BORDER_ROWS = 10_000
 _LEAST_PLACES = 10
 # The length of factors at the start, as a share of 1.
 _START_LENGTH = 0.5
+
+
+@dataclass
+class _Descent:
+    """A descent under way: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
+
+    W: np.ndarray
+    H: np.ndarray
+    W_squares: np.ndarray
+    H_squares: np.ndarray
+    rng: np.random.Generator
+    done: int = 0
+
+    def arrays(self) -> dict[str, Any]:
+        names = ("W", "H", "W_squares", "H_squares")
+        return {**{name: getattr(self, name) for name in names}, "generator": generator_words(self.rng)}
+
+    def values(self) -> dict[str, Any]:
+        return {"done": self.done}
+
+    def go_on(self, saved: SavedState, max_iter: int) -> _Descent:
+        """This descent as it was when it was saved."""
+        W, H = (saved.dense(name, old.shape, old.dtype) for name, old in (("W", self.W), ("H", self.H)))
+        squares = (saved.dense(name, (len(own),), np.float64) for name, own in (("W_squares", W), ("H_squares", H)))
+        set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
+        return _Descent(W, H, *squares, self.rng, saved.count("done", 1, max_iter))
 
 
 class WSABIE(FactorModel):
@@ -151,7 +181,7 @@ class WSABIE(FactorModel):
         W, H = (self._start(rng, size, X.dtype) for size in (X.shape[1] + 1, Y.shape[1]))
         if Y.nnz == 0:
             H[:] = 0
-        self._descend(rows, Y, W, H, rng, progress)
+        W, H = self._descend(rows, Y, _Descent(W, H, np.zeros(len(W)), np.zeros(len(H)), rng), progress)
         if not (np.isfinite(W).all() and np.isfinite(H).all()):
             raise InvalidInputError(OVERFLOW)
         self.feature_factors_, self.label_factors_ = W[:-1].copy(), H
@@ -164,23 +194,17 @@ class WSABIE(FactorModel):
         return draws.astype(dtype)
 
     def _descend(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        W: np.ndarray,
-        H: np.ndarray,
-        rng: np.random.Generator,
-        progress: FitProgress,
-    ) -> None:
-        """Change W (with w₀ as its last row) and H in place."""
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, start: _Descent, progress: FitProgress
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """W (with w₀ as its last row) and H after the last pass."""
         n_rows = X.shape[0]
-        seed = int(rng.integers(2**31))
-        squares = np.zeros(len(W)), np.zeros(len(H))
-        rank_loss = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(H) + 1))])
+        seed = int(start.rng.integers(2**31))
+        descent = progress.resume(lambda saved: start.go_on(saved, self.max_iter)) or start
+        rank_loss = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(descent.H) + 1))])
         shards = 1 if self.deterministic else thread_count(self.n_jobs)
         chunks = even_chunks(n_rows, -(-n_rows // shards))
-        for iteration in range(self.max_iter):
-            order = rng.permutation(n_rows)
+        for iteration in range(descent.done, self.max_iter):
+            order = descent.rng.permutation(n_rows)
             rate = self.learning_rate * (1 - iteration / self.max_iter)
 
             def learn(start: int, stop: int) -> tuple[float, int]:
@@ -190,9 +214,10 @@ class WSABIE(FactorModel):
                     order,  # noqa: B023 - used before the loop goes on
                     start,
                     stop,
-                    W,
-                    H,
-                    *squares,
+                    descent.W,
+                    descent.H,
+                    descent.W_squares,
+                    descent.H_squares,
                     rank_loss,
                     rate,  # noqa: B023
                     float(self.max_norm),
@@ -202,8 +227,10 @@ class WSABIE(FactorModel):
                 )
 
             losses, visits = zip(*run_chunks(learn, chunks, shards))
-            if progress.step(sum(losses) / max(1, sum(visits))):
+            descent.done += 1
+            if progress.step(sum(losses) / max(1, sum(visits)), state=descent):
                 break
+        return descent.W, descent.H
 
     def _border(self, X: sp.csr_matrix, Y: sp.csr_matrix, intercept: np.ndarray) -> float:
         """The score with the best micro-F1 on the training rows if labels at and above it are on."""

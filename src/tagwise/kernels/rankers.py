@@ -11,7 +11,7 @@ from tagwise.kernels.dual_coordinate_descent import _descend, squared_norms
 from tagwise.kernels.random_stream import random_stream
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["shortlist_margins", "train_rankers"]
+__all__ = ["shortlist_margins", "shortlist_margins_by_feature", "train_rankers"]
 
 
 def train_rankers(
@@ -110,6 +110,31 @@ def shortlist_margins(
     return out
 
 
+def shortlist_margins_by_feature(
+    rows: sp.csr_matrix, labels: np.ndarray, weights: sp.csr_matrix, intercept: np.ndarray, *, n_threads: int = 1
+) -> np.ndarray:
+    """What :func:`shortlist_margins` returns, from weights stored by feature: CSR (d, L).
+
+    All labels with a weight on one of the row's features are added up: time O(L + Σ weights of the row's features),
+    memory L numbers a thread. Faster where rows are short and rankers have many weights.
+    """
+    if labels.shape[0] != rows.shape[0] or weights.shape != (rows.shape[1], len(intercept)):
+        raise InvalidInputError(
+            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and d×L."
+        )
+    out = np.zeros(labels.shape, dtype=rows.dtype)
+    shift = intercept.astype(rows.dtype)
+
+    def part(start: int, stop: int) -> None:
+        _margins_by_feature(
+            rows.indptr, rows.indices, rows.data, labels, weights.indptr, weights.indices, weights.data, shift,
+            np.empty(len(shift), dtype=rows.dtype), out, start, stop,
+        )  # fmt: skip
+
+    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * len(shift)), n_threads)
+    return out
+
+
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
     """Stored entries of each label's rows, in all."""
     total = np.concatenate([[0], np.cumsum(lengths[rows_of_labels.indices], dtype=np.int64)])
@@ -195,3 +220,18 @@ def _margins(indptr, indices, data, labels, label_indptr, features, weights, int
             out[row, place] = total
         for position in range(indptr[row], indptr[row + 1]):
             spread[indices[position]] = 0
+
+
+@compiled(fastmath={"contract"})
+def _margins_by_feature(
+    indptr, indices, data, labels, list_indptr, list_labels, weights, shift, sums, out, start, stop
+):
+    for row in range(start, stop):
+        sums[:] = shift
+        for entry in range(indptr[row], indptr[row + 1]):
+            value = data[entry]
+            for place in range(list_indptr[indices[entry]], list_indptr[indices[entry] + 1]):
+                sums[np.uintp(list_labels[place])] += value * weights[place]
+        for place in range(labels.shape[1]):
+            if labels[row, place] >= 0:
+                out[row, place] = sums[labels[row, place]]

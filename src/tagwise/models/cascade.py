@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import top_k_of_factors_and_sparse, top_k_of_scores
-from tagwise.kernels.rankers import shortlist_margins
+from tagwise.kernels import top_k_of_scores
+from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.shortlist import pairs_listed
 from tagwise.models.cascade_scores import Combination, behind_shortlist
 from tagwise.models.cascade_training import (
@@ -28,7 +28,7 @@ from tagwise.models.restored_arrays import require_dense, require_finite_floats,
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.randomness import random_generator
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import check_flag, check_integer, check_real
 
 __all__ = ["Cascade"]
 
@@ -59,8 +59,8 @@ class Cascade(SparseFactorModel):
     Parameters
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
-        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger rank,
-        cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of five sets.
+        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger
+        rank, cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of five sets.
     positive_weight : float, array (L,) or "propensity"
         Of the proposer: how much a positive counts.
     shortlist : int
@@ -91,10 +91,13 @@ class Cascade(SparseFactorModel):
     ----------
     feature_factors_, label_factors_, intercept_, sparse_weights_
         W (d×k), H (L×k), b (L), S (d×L, CSR) of the proposer.
-    ranker_weights_ : CSR (L, d)
-        w of each label's ranker.
+    ranker_weights_ : CSR (d, L)
+        w of each label's ranker, a column a label.
     ranker_intercept_ : array (L,)
         β.
+    rankers_by_feature_ : bool
+        Whether margins are added up feature by feature of a row, rather than label by label of its shortlist: what took
+        fewer additions on the training rows.
     has_ranker_ : bool array (L,)
         False where the proposer's margin stands in.
     chosen_ : dict
@@ -110,7 +113,7 @@ class Cascade(SparseFactorModel):
     features have, and a few passes over the rows of each label's problem, O(passes·M·nnz X) in all. Memory: REML's;
     13 bytes for each of n·M shortlisted pairs while rankers are made; d numbers a thread. The model holds (d + L)·k
     numbers and the stored weights of S and the rankers, 8 bytes each. A row is answered in O(L·k), the weights of S for
-    its features, and the weights of M rankers.
+    its features, and the weights of M rankers or those of its features, whichever are fewer.
 
     The default constants of q, 1.35 and 1, are what held-out rows of debtags and yso-finna-en-min4 suggest; fit them
     with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter.
@@ -133,12 +136,14 @@ class Cascade(SparseFactorModel):
         "ranker_intercept_",
         "has_ranker_",
     )
-    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_")
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_", "rankers_by_feature_")
     _explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
     ranker_weights_: sp.csr_matrix
     ranker_intercept_: np.ndarray
     has_ranker_: np.ndarray
+    rankers_by_feature_: bool
+    _weights_by_label: sp.csr_matrix | None
     chosen_: dict[str, Any]
     validation_: list[dict[str, Any]]
 
@@ -234,6 +239,7 @@ class Cascade(SparseFactorModel):
             )
             progress.step(rankers.objective)
         self._keep(proposer, rankers, choice)
+        self.rankers_by_feature_ = self._faster_by_feature(rows)
 
     def _proposer(self, **changed: Any) -> REML:
         """An unfitted proposer with the parameters of this model."""
@@ -245,11 +251,21 @@ class Cascade(SparseFactorModel):
     def _keep(self, proposer: REML, rankers: Rankers, choice: CascadeChoice) -> None:
         for name in (*SparseFactorModel._saved_arrays, "rank_"):
             setattr(self, name, getattr(proposer, name))
-        self.ranker_weights_, self.ranker_intercept_ = rankers.weights, rankers.intercept
+        self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
         self.has_ranker_ = rankers.trained
         self.chosen_ = choice.as_values()
 
+    def _faster_by_feature(self, rows: sp.csr_matrix) -> bool:
+        weights_of_feature = np.diff(self.ranker_weights_.indptr)
+        by_feature = float(weights_of_feature[rows.indices].sum()) / rows.shape[0]
+        by_label = self.shortlist * self.ranker_weights_.nnz / self.n_labels_
+        return bool(by_feature <= by_label)
+
     # ------------------------------------------------------------------ predict
+
+    def _prepare_answers(self) -> None:
+        super()._prepare_answers()
+        self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
 
     def _combination(self) -> Combination:
         chosen = self.chosen_
@@ -258,7 +274,12 @@ class Cascade(SparseFactorModel):
     def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
         """The products p (n, M) of shortlisted labels, by rankers and proposer."""
         threads = thread_count(self.n_jobs)
-        margins = shortlist_margins(rows, labels, self.ranker_weights_, self.ranker_intercept_, n_threads=threads)
+        if self._weights_by_label is None:
+            margins = shortlist_margins_by_feature(
+                rows, labels, self.ranker_weights_, self.ranker_intercept_, n_threads=threads
+            )
+        else:
+            margins = shortlist_margins(rows, labels, self._weights_by_label, self.ranker_intercept_, n_threads=threads)
         # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
         margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
         return self._combination().product(margins, proposed)
@@ -277,9 +298,12 @@ class Cascade(SparseFactorModel):
         excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         # The shortlist is the same whatever is excluded, so that no label's score depends on it.
         width = min(max(self.shortlist, k + excluded), self.n_labels_)
+        blocks = even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
+        if len(blocks) == 1:
+            return self._top_k_of_block(X, k, width, exclude)
         parts = [
             self._top_k_of_block(X[start:stop], k, width, None if exclude is None else exclude[start:stop])
-            for start, stop in even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
+            for start, stop in blocks
         ]
         labels, scores = (np.concatenate(part) for part in zip(*parts))
         return labels, scores
@@ -288,22 +312,13 @@ class Cascade(SparseFactorModel):
         self, X: sp.csr_matrix | np.ndarray, k: int, width: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, embedded = self._rows_and_embedding(X)
-        threads = thread_count(self.n_jobs)
-        labels, proposed = top_k_of_factors_and_sparse(
-            embedded,
-            self.label_factors_,
-            width,
-            intercept=self.intercept_,
-            rows=rows,
-            sparse=self.sparse_weights_,
-            n_threads=threads,
-        )
+        labels, proposed = self._best_of_rows(rows, embedded, width)
         listed = min(self.shortlist, width)
         scores = behind_shortlist(proposed)
         # Their order is that of the products, all above 0; probabilities are made for the answer only.
         scores[:, :listed] = self._products(rows, labels[:, :listed], proposed[:, :listed])
         if exclude is not None:
-            hidden = pairs_listed(labels, exclude, n_threads=threads)
+            hidden = pairs_listed(labels, exclude, n_threads=thread_count(self.n_jobs))
             labels[hidden], scores[hidden] = -1, -np.inf
         found = min(k, width)
         order = np.lexsort((labels, -scores), axis=1)[:, :found]
@@ -320,7 +335,7 @@ class Cascade(SparseFactorModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         proposed = np.asarray(super()._label_weights(labels))
         ranked = self.has_ranker_[labels]
-        return np.where(ranked[:, None], self.ranker_weights_[labels].toarray(), 2 * proposed)
+        return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
         return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * self.intercept_[labels])
@@ -330,10 +345,11 @@ class Cascade(SparseFactorModel):
         W, b, has = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_
         require_sparse(ranker_weights_=W)
         require_dense(1, ranker_intercept_=b, has_ranker_=has)
-        expected = (self.n_labels_, self.n_features_in_)
+        expected = (self.n_features_in_, self.n_labels_)
         if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
             raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
         require_finite_floats(feature_factors_=self.feature_factors_, ranker_weights_=W, ranker_intercept_=b)
+        check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
         CascadeChoice.check_values(self.chosen_)

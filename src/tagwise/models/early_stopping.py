@@ -35,6 +35,10 @@ class ValidationRows:
         self.best_round = 0
         self._rounds = 0
 
+    def go_on(self, best: Factors, best_score: float, best_round: int, rounds: int) -> None:
+        """As after ``rounds`` rounds, of which one was the best so far."""
+        self.best, self.best_score, self.best_round, self._rounds = best, best_score, best_round, rounds
+
     def score(self, factors: Factors) -> float:
         """Evaluate a round, and remember it if it is the best."""
         A, b = self.X.times(factors.W), factors.b.astype(factors.H.dtype)

@@ -15,13 +15,13 @@ from tagwise.models.alternation import Factors, alternation_for
 from tagwise.models.early_stopping import ValidationRows, hold_out
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
 from tagwise.models.kernel_map import Kernel, KernelMap, check_kernel_parameters
+from tagwise.models.leml_rounds import Rounds
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.inner import whole
 from tagwise.solvers.reduced_rank import reduced_rank_ridge
 from tagwise.validation import check_choice, check_flag, check_integer, check_real
 
@@ -305,31 +305,26 @@ class LEML(FactorModel):
         alternation = alternation_for(
             loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
         )
-        factors = self._start(loss, features, labels, rank, X.dtype)
+        rounds = progress.resume(
+            lambda saved: Rounds.restored(
+                saved, features, held, n_labels=Y.shape[1], rank=rank, dtype=X.dtype, max_iter=self.max_iter
+            )
+        )
+        if rounds is None:
+            # A warm start is measured against the fit that it goes on from, not against its own small first step.
+            first = self.history_[0]["fall"] if self._goes_on() else 0.0
+            rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), held, first)
+        rounds.run(alternation, reg=self.reg, tol=self.tol, max_iter=self.max_iter, report=progress.step)
 
-        # A warm start is measured against the fit that it goes on from, not against its own small first step.
-        first = self.history_[0]["fall"] if self._goes_on() else 0.0
-        ended = False
-        for _ in range(self.max_iter):
-            fall = alternation.step_features(factors)
-            value = alternation.step_labels(factors)
-            objective = value + 0.5 * self.reg * whole(factors.W, factors.W).item()
-            more = {} if held is None else {"validation": held.score(factors)}
-            first = first or fall
-            ended = fall <= self.tol * first or (held is not None and held.exhausted)
-            if progress.step(objective, fall=fall, **more) or ended:
-                break
-
-        if not ended and not progress.stopped:
+        if not rounds.ended and not progress.stopped:
             warnings.warn(
                 f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
-                f"{fall / first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
+                f"{rounds.fall / rounds.first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter "
+                "or tol.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        self.best_iter_ = len(progress.history)
-        if held is not None and held.best is not None:
-            factors, self.best_iter_ = held.best, held.best_round
+        factors, self.best_iter_ = rounds.best()
         unknown = labels.unknown_labels()
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
@@ -351,6 +346,9 @@ class LEML(FactorModel):
 
     def _goes_on(self) -> bool:
         return self.warm_start and hasattr(self, "feature_factors_")
+
+    def _goes_on_from(self) -> dict[str, np.ndarray]:
+        return {name: getattr(self, name) for name in self._saved_arrays} if self._goes_on() else {}
 
     def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
         known = self.intercept_ > LOWEST_SCORE / 2

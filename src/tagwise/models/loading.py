@@ -101,6 +101,7 @@ def restored_model(record: ModelRecord) -> MultiLabelModel:
     model.n_labels_ = _count(record, "n_labels_")
     # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
     model._check_restored()
+    model._prepare_answers()
     model.classes_ = np.arange(model.n_labels_)
     model.label_names_ = record.label_names
     if record.label_names is not None and len(record.label_names) != model.n_labels_:

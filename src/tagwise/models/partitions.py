@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
@@ -15,8 +16,12 @@ from tagwise.models.alternation import Factors
 from tagwise.models.reml_alternation import LowRankAndSparse, Prepared, Settings, alternate
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas
 from tagwise.problems.labels import TrainingLabels
+from tagwise.validation import check_flag, check_real
 
-__all__ = ["Part", "learn_parts", "project_onto_first", "random_parts"]
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
+
+__all__ = ["LearntParts", "Part", "learn_parts", "project_onto_first", "random_parts"]
 
 # Arrays above this size reach the processes as memory maps, one on disk for all of them.
 _MAPPED_BYTES = 1 << 20
@@ -34,6 +39,43 @@ class Part:
     labels: np.ndarray
     learnt: LowRankAndSparse
     objective: float
+
+
+@dataclass(frozen=True)
+class LearntParts:
+    """The parts that are ready, in order: a state to go on from."""
+
+    parts: list[Part]
+
+    def arrays(self) -> dict[str, Any]:
+        """W, H and b of each part; its labels are dealt again."""
+        names = ("W", "H", "b")
+        return {f"{i}.{n}": getattr(part.learnt.factors, n) for i, part in enumerate(self.parts) for n in names}
+
+    def values(self) -> dict[str, Any]:
+        """How each part ended."""
+        ended = [
+            {"objective": part.objective, "converged": part.learnt.converged, "fall": part.learnt.fall}
+            for part in self.parts
+        ]
+        return {"parts": ended}
+
+    @classmethod
+    def restored(cls, saved: SavedState, X: SparseTwoWay, ids: list[np.ndarray], rank: int) -> LearntParts:
+        """The parts as they were saved, of labels that are dealt into ``ids``; ``rank`` is that of a part."""
+        d, dtype, ended = X.shape[1], X.matrix.dtype, saved.values()["parts"]
+        if not 1 <= len(ended) <= len(ids):
+            raise ValueError(f"{len(ended)} parts of {len(ids)}")
+        parts = []
+        for i, (labels, end) in enumerate(zip(ids, ended)):
+            k = min(rank, len(labels))
+            W, H = saved.dense(f"{i}.W", (d, k), dtype), saved.dense(f"{i}.H", (len(labels), k), dtype)
+            b = saved.dense(f"{i}.b", (len(labels),), np.float64)
+            factors = Factors(W, np.empty((0, k)), H, b)
+            converged, fall = check_flag(end["converged"], "converged"), check_real(end["fall"], "fall")
+            learnt = LowRankAndSparse(factors, _nothing(X, labels), converged, fall, unsolved=0)
+            parts.append(Part(labels, learnt, check_real(end["objective"], "objective")))
+        return cls(parts)
 
 
 def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -57,6 +99,8 @@ def learn_parts(
     of it are memory maps that all of them share. Where a part takes less time than handing it to a process, threads
     take their place. The result does not depend on either.
     """
+    if not parts:
+        return
     tasks = ((X, prepared, _of_labels(labels, ids), ids, settings, seed) for ids, seed in zip(parts, seeds))
     if n_processes <= 1 or X.matrix.nnz * settings.rank < _WORTH_A_PROCESS:
         ready = list(tasks)
@@ -86,7 +130,7 @@ def _learn(
 ) -> Part:
     objectives: list[float] = []
 
-    def keep(objective: float, **more: int) -> bool:
+    def keep(objective: float, **more: Any) -> bool:
         objectives.append(objective)
         return False
 
@@ -97,8 +141,11 @@ def _learn(
         learnt = alternate(X, prepared, labels, part_settings, seed, keep)
     # The embedding is made again where it is needed, and the sparse part is solved again for all labels together.
     factors = replace(learnt.factors, A=np.empty((0, part_settings.rank)))
-    nothing = sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
-    return Part(ids, replace(learnt, factors=factors, sparse=nothing), objectives[-1])
+    return Part(ids, replace(learnt, factors=factors, sparse=_nothing(X, ids)), objectives[-1])
+
+
+def _nothing(X: SparseTwoWay, ids: np.ndarray) -> sp.csr_matrix:
+    return sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
 
 
 def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:

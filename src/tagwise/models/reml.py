@@ -12,7 +12,7 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWar
 from tagwise.kernels import SparseTwoWay
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
-from tagwise.models.partitions import Part, learn_parts, project_onto_first, random_parts
+from tagwise.models.partitions import LearntParts, learn_parts, project_onto_first, random_parts
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.models.reml_alternation import (
@@ -25,6 +25,7 @@ from tagwise.models.reml_alternation import (
     prepare,
     sparse_part,
 )
+from tagwise.models.reml_rounds import REMLRounds
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.models.sparse_part import admm_fits, pruned
 from tagwise.parallel import thread_count
@@ -216,7 +217,13 @@ class REML(SparseFactorModel):
         prepared = prepare(features, labels, settings)
         rng = random_generator(self.random_state)
         if partitions == 1:
-            learnt = alternate(features, prepared, labels, settings, rng, progress.step)
+            support = settings.support if self.sparse_part_ == "support" else None
+            rounds = progress.resume(
+                lambda saved: REMLRounds.restored(
+                    saved, features, labels, rank=rank, support=support, max_iter=self.max_iter
+                )
+            )
+            learnt = alternate(features, prepared, labels, settings, rng, progress.step, rounds)
         else:
             ids = random_parts(known, partitions, rng)
             learnt = self._divide_and_conquer(features, prepared, labels, ids, settings, rng, progress, threads)
@@ -258,10 +265,12 @@ class REML(SparseFactorModel):
     ) -> LowRankAndSparse:
         """Parts alone, their low ranks projected onto the first one's column space, then H for all labels."""
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
-        parts: list[Part] = []
-        for part in learn_parts(X, prepared, labels, ids, settings, seeds, n_processes=n_processes):
+        ready = progress.resume(lambda saved: LearntParts.restored(saved, X, ids, settings.rank)) or LearntParts([])
+        parts = ready.parts
+        left = slice(len(parts), None)
+        for part in learn_parts(X, prepared, labels, ids[left], settings, seeds[left], n_processes=n_processes):
             parts.append(part)
-            if progress.step(part.objective, part=len(parts)):
+            if progress.step(part.objective, state=ready, part=len(parts)):
                 break
         loss = get_loss("squared")
         constant = loss.constant(labels.rates()) if self.fit_intercept else np.full(labels.shape[1], loss.threshold)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from tagwise.kernels import SparseTwoWay
 from tagwise.losses import get_loss
 from tagwise.models.alternation import Factors, SquaredAlternation
+from tagwise.models.reml_rounds import REMLRounds
 from tagwise.models.sparse_part import ADMMPart, SparsePart, SupportPart
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.linear_scores import LinearScores
@@ -37,14 +38,11 @@ __all__ = [
 # The alternation works with 0/1 labels, S± = 2·S01 − 1, and halves of squares. Equation 5, with ±1 labels and whole
 # squares, is this many times its objective.
 EQUATION_5 = 8.0
-# A fall below this share of the objective is rounding.
-_ROUNDING = 1e-12
-
 Prepared: TypeAlias = SupportFeatures | SparseFitRidge
 """What the sparse part needs of X."""
 
 Report: TypeAlias = Callable[..., bool]
-"""Called with the objective after every round, and ``unsolved``; True ends the alternation."""
+"""Called with the objective after every round, its ``state`` and ``unsolved``; True ends the alternation."""
 
 
 @dataclass(frozen=True)
@@ -91,35 +89,32 @@ def alternate(
     settings: Settings,
     seed: int | np.random.Generator,
     report: Report,
+    saved: REMLRounds | None = None,
 ) -> LowRankAndSparse:
-    """Minimise equation 5; the objective falls in every round."""
+    """Minimise equation 5; the objective falls in every round. ``saved`` are rounds of an earlier run to go on from."""
     reg = settings.reg_low_rank / 2
     terms = SquaredTerms.build(labels)
     part = sparse_part(X, prepared, labels, terms, settings)
     low_rank = SquaredAlternation(X, terms, reg, fit_intercept=settings.fit_intercept, inner_iter=settings.inner_iter)
-    factors = _start(X, labels, settings, random_generator(seed))
     offset = 0.0 if settings.fit_intercept else 0.5
-    sparse: sp.csr_matrix | np.ndarray | None = None
-    last = terms.value(factors.A, factors.H, factors.b + offset) + low_rank_penalty(factors, reg)
-    first = fall = 0.0
-    converged = False
-    for _ in range(settings.max_iter):
-        fixed = LinearScores(X, _nothing(X, labels) if sparse is None else sparse, offset=offset, n_threads=X.n_threads)
-        low_rank.terms = terms.around(fixed)
+    if saved is None:
+        start = _start(X, labels, settings, random_generator(seed))
+        value = terms.value(start.A, start.H, start.b + offset) + low_rank_penalty(start, reg)
+        saved = REMLRounds(start, _nothing(X, labels), value)
+    rounds, factors = saved, saved.factors
+    while not rounds.converged and rounds.done < settings.max_iter:
+        low_rank.terms = terms.around(LinearScores(X, rounds.sparse, offset=offset, n_threads=X.n_threads))
         low_rank.step_features(factors)
         low_rank.step_labels(factors)
         shifted = Factors(factors.W, factors.A, factors.H, factors.b + offset)
-        step = part.step(shifted, sparse)
-        sparse = step.weights
+        step = part.step(shifted, rounds.sparse if rounds.done else None)
         value = step.value + low_rank_penalty(factors, reg)
-        fall = last - value
-        first, last = first or fall, value
-        converged = fall <= max(settings.tol * first, _ROUNDING * abs(value))
-        if report(EQUATION_5 * value, unsolved=step.unsolved) or converged:
+        rounds.add(step, value, settings.tol)
+        if report(EQUATION_5 * value, state=rounds, unsolved=step.unsolved):
             break
-    assert sparse is not None
-    factors.b = factors.b + offset
-    return LowRankAndSparse(factors, sparse, converged, fall / first if first else 0.0, step.unsolved)
+    found = Factors(factors.W, factors.A, factors.H, factors.b + offset)
+    share = rounds.fall / rounds.first if rounds.first else 0.0
+    return LowRankAndSparse(found, rounds.sparse, rounds.converged, share, rounds.unsolved)
 
 
 def low_rank_penalty(factors: Factors, reg: float) -> float:

@@ -8,11 +8,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import csr_times_dense, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels.bounded_scores import FactorBounds, top_k_within_bounds
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.models.restored_arrays import require_finite_floats, require_sparse
 from tagwise.parallel import thread_count
 
 __all__ = ["SparseFactorModel"]
+
+# From more rows on, one product by BLAS for all of them is faster than looking at each row's bounds.
+_FEW_ROWS = 4
 
 
 class SparseFactorModel(FactorModel):
@@ -25,6 +29,7 @@ class SparseFactorModel(FactorModel):
     _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
 
     sparse_weights_: sp.csr_matrix
+    _bounds: FactorBounds
 
     def _check_restored(self) -> None:
         super()._check_restored()
@@ -55,17 +60,20 @@ class SparseFactorModel(FactorModel):
             n_threads=thread_count(self.n_jobs),
         )
 
+    def _prepare_answers(self) -> None:
+        self._bounds = FactorBounds.of(self.label_factors_)
+
     def _top_k(
         self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        rows, embedded = self._rows_and_embedding(X)
-        return top_k_of_factors_and_sparse(
-            embedded,
-            self.label_factors_,
-            k,
-            intercept=self.intercept_,
-            rows=rows,
-            sparse=self.sparse_weights_,
-            exclude=exclude,
-            n_threads=thread_count(self.n_jobs),
-        )
+        return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
+
+    def _best_of_rows(
+        self, rows: sp.csr_matrix, embedded: np.ndarray, k: int, exclude: sp.csr_matrix | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labels and scores of rows (n×d) and their XW (n×k)."""
+        parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
+        if len(embedded) <= _FEW_ROWS:
+            return top_k_within_bounds(embedded, self.label_factors_, self._bounds, k, **parts)
+        threads = thread_count(self.n_jobs)
+        return top_k_of_factors_and_sparse(embedded, self.label_factors_, k, **parts, n_threads=threads)

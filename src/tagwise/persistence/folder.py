@@ -53,7 +53,7 @@ except ImportError:  # Windows has no such locks: there, concurrent saves into o
 else:
     _HAS_LOCKS = True
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["MANIFEST_NAME", "as_path", "read_manifest", "read_model", "remove_model", "write_model"]
 
 MANIFEST_NAME = "manifest.json"
 _START_BYTES = 4096
@@ -89,7 +89,7 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
     write of the tensors. The same record always makes the same bytes. Concurrent saves into one folder wait
     for each other.
     """
-    folder = _as_path(path)
+    folder = as_path(path)
     manifest, payload = _prepare(record)
     content = manifest.to_bytes()
     made: list[Path] = []
@@ -149,10 +149,10 @@ def read_model(path: str | os.PathLike[str]) -> ModelRecord:
     Memory: the size of the tensors, as their file really has it and not as it is claimed, plus the parsed
     manifest. Time: one read and one SHA-256 of the tensors.
     """
-    folder = _as_path(path)
+    folder = as_path(path)
     try:
         for _ in range(_READ_ATTEMPTS):
-            manifest = Manifest.from_bytes(_read_manifest(folder))
+            manifest = Manifest.from_bytes(read_manifest(folder))
             with suppress(FileNotFoundError):
                 return _load(folder, manifest)
     except ModelFormatError as error:
@@ -162,7 +162,31 @@ def read_model(path: str | os.PathLike[str]) -> ModelRecord:
     )
 
 
-def _as_path(path: str | os.PathLike[str]) -> Path:
+def remove_model(path: str | os.PathLike[str]) -> None:
+    """Remove a model, or what a crashed save left, and the folder if nothing else is in it.
+
+    The manifest goes first: at every moment, and after every crash, the folder holds a whole model or none.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds no model but other things; nothing was touched.
+    OSError
+        The folder or the manifest cannot be changed.
+    """
+    folder = as_path(path)
+    with _locked(folder):
+        _refuse_foreign(folder, overwrite=True)
+        with suppress(FileNotFoundError):
+            os.unlink(folder / MANIFEST_NAME)
+            flush_folder(folder)
+        _sweep(folder)
+    with suppress(OSError):  # other files are in it, or somebody else removed it
+        folder.rmdir()
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """The argument as a path; raises InvalidTypeError or InvalidInputError where it can name no folder."""
     try:
         text = os.fspath(path)
     except TypeError:
@@ -231,7 +255,8 @@ def _stored_name(prefix: str, part: str) -> str:
     return f"{prefix}/{part}" if part else prefix
 
 
-def _read_manifest(folder: Path) -> bytes:
+def read_manifest(folder: Path) -> bytes:
+    """The bytes of a folder's manifest; raises ModelFormatError where there is none or it is no plain file."""
     # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
     flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:

@@ -1,0 +1,70 @@
+"""Which fit a checkpoint belongs to, and a fitted model as a stage of another one's fit."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models.base import MultiLabelModel, storable_parameters
+from tagwise.models.loading import restored_model
+from tagwise.persistence import Checkpoint, ModelRecord
+from tagwise.persistence.checkpoints import OpenCheckpoint, SavedState
+from tagwise.persistence.fit_identity import FitIdentity
+
+__all__ = ["open_checkpoint", "restored_stage", "stage_of"]
+
+# The result does not depend on them.
+_NOT_OF_THE_FIT = ("n_jobs", "verbose")
+
+Model = TypeVar("Model", bound=MultiLabelModel)
+
+
+def open_checkpoint(
+    checkpoint: Any,
+    model: MultiLabelModel,
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    observed: sp.csr_matrix | None,
+) -> OpenCheckpoint:
+    """The checkpoint, opened for the fit of a model to checked data.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        It is no checkpoint; or a later run could not repeat what this fit does.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise InvalidTypeError(
+            f"checkpoint must be a tagwise.persistence.Checkpoint or None; found {checkpoint!r:.60}."
+        )
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _NOT_OF_THE_FIT}
+    for name, value in parameters.items():
+        if name == "random_state" and not isinstance(value, (int, np.integer)):
+            raise InvalidInputError(
+                "checkpoint needs random_state to be a whole number, so that a later run draws the same; found "
+                f"{value!r:.60}."
+            )
+        if callable(value):
+            raise InvalidInputError(
+                f"checkpoint: {name} is a function, of which a later run could not tell whether it is the same; use a "
+                "named one, or leave checkpoint out."
+            )
+    data = {"X": X, "Y": Y, "observed": observed, **model._goes_on_from()}
+    return checkpoint.open(FitIdentity.of(type(model).__name__, storable_parameters(parameters), data))
+
+
+def stage_of(model: MultiLabelModel) -> SavedState:
+    """A fitted model as the state of a finished stage."""
+    record = model._to_record()
+    return SavedState(record.tensors, record.values)
+
+
+def restored_stage(model: Model, saved: SavedState) -> Model:
+    """The fitted model out of its stage, given one with the same parameters that is not fitted yet."""
+    parameters = storable_parameters(model.get_params(deep=False))
+    restored = restored_model(ModelRecord(type(model).__name__, parameters, saved.arrays(), saved.values()))
+    assert isinstance(restored, type(model))
+    return restored
