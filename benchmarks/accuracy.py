@@ -17,7 +17,7 @@ from pathlib import Path
 
 from machine import description
 
-from tagwise import LEML, REML, BinaryRelevance
+from tagwise import LEML, REML, BinaryRelevance, Cascade
 from tagwise.data import available_datasets, hide_labels, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
 
@@ -30,11 +30,15 @@ RUNS = [
     ("bibtex", None, False, "LEML", {"rank": 64, "reg": 1.0}),
     ("bibtex", None, False, "BinaryRelevance", {"reg": 1.0}),
     ("bibtex", None, False, "REML", {"rank": 64}),
+    ("bibtex", None, False, "Cascade", {}),
     ("delicious", None, False, "LEML", {"rank": 196, "reg": 1.0}),
+    ("delicious", None, False, "Cascade", {}),
     ("debtags", None, False, "LEML", {"rank": 100, "reg": 3.0}),
     ("debtags", None, False, "REML", {"rank": 100}),
     ("debtags", None, False, "BinaryRelevance", {"reg": 1.0}),
     ("debtags", None, False, "BinaryRelevance", {"reg": 1.0, "positive_weight": "propensity"}),
+    ("debtags", None, False, "Cascade", {}),
+    ("debtags", 0.2, False, "Cascade", {}),
     ("debtags", 0.2, False, "BinaryRelevance", {"reg": 1.0}),
     ("debtags", 0.2, False, "REML", {"rank": 100}),
     ("debtags", 0.2, False, "LEML", {"rank": 100, "reg": 1.0, "loss": "logistic"}),
@@ -42,8 +46,9 @@ RUNS = [
     ("debtags", 0.2, True, "LEML", {"rank": 100, "reg": 3.0}),
     ("yso-finna-en-min4", None, False, "LEML", {"rank": 100, "reg": 1.0}),
     ("yso-finna-en-min4", None, False, "REML", {"rank": 100}),
+    ("yso-finna-en-min4", None, False, "Cascade", {}),
 ]
-CLASSES = {"LEML": LEML, "REML": REML, "BinaryRelevance": BinaryRelevance}
+CLASSES = {"LEML": LEML, "REML": REML, "BinaryRelevance": BinaryRelevance, "Cascade": Cascade}
 
 
 def run(name: str, known: float | None, as_negative: bool, model: str, parameters: dict, threads: int) -> dict:
