@@ -194,7 +194,9 @@ def draw(report: dict) -> None:
         if key[1] == 1 and group[0].get("reliability") and key[0] != LARGE
     ]
     names = list(dict.fromkeys(dataset for (dataset, _, _), _ in found))
-    figure, axes = plt.subplots(1, len(names), figsize=(3.1 * len(names), 3.3), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(2.6 * len(names), 3.2), sharey=True, squeeze=False, layout="constrained"
+    )
     for axis, name in zip(axes[0], names):
         axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
         for (dataset, _, system), bins in found:
@@ -205,7 +207,6 @@ def draw(report: dict) -> None:
         axis.set_aspect("equal")
     axes[0][0].set_ylabel("share that is right")
     axes[0][0].legend(fontsize=8, frameon=False)
-    figure.tight_layout()
     for kind in ("png", "svg"):
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(FIGURES / f"cascade_reliability.{kind}", dpi=120, metadata=metadata)

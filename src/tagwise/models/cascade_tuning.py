@@ -36,6 +36,8 @@ _HARD_NEGATIVES = (20, 50, 100)
 # Slope and exponent.
 _COMBINATIONS = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.5), (2.0, 1.0), (3.0, 1.0), (4.0, 1.0))
 _PLACES = 5
+# Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
+_CALIBRATED = 10
 
 
 def choose_on_held_out_rows(
@@ -50,8 +52,8 @@ def choose_on_held_out_rows(
 
     First the weights of positives (only where the model's own is a number) with all numbers of hard negatives, all C
     and combinations; then, at the best of these, the other penalties of the sparse part. With a mask, only known labels
-    of the held-out rows are ranked. Last the constants of the probabilities, by maximum likelihood on the held-out
-    shortlists.
+    of the held-out rows are ranked. The constants of the probabilities are those of maximum likelihood for the ten best
+    labels of the held-out rows.
     """
     trial = _Trial(model, X, Y, observed)
     weights = _WEIGHTS if isinstance(start.positive_weight, Real) else (start.positive_weight,)
@@ -145,19 +147,16 @@ class _Trial:
 
     def _judge(self, choice: CascadeChoice, labels: np.ndarray, products: np.ndarray, is_on: np.ndarray) -> None:
         """Rank the labels by their products (below 0: not to be ranked)."""
-        score = self._ndcg(labels, products)
+        order = np.lexsort((labels, -products), axis=1)[:, :_CALIBRATED]
+        ranked, on = np.take_along_axis(products, order, axis=1), np.take_along_axis(is_on, order, axis=1)
+        best = np.where(ranked >= 0, np.take_along_axis(labels, order, axis=1), -1)
+        score = float(ndcg_at_k(self.held_positives, best[:, :_PLACES], k=_PLACES))
         self.tried.append({**_without_calibration(choice), "nDCG@5": score})
         if score > self.best_score:
             self.best_score = score
-            counts, combination = products >= 0, choice.combination
-            constants = fit_calibration_constants(products[counts], is_on[counts], combination.calibration)
+            combination, counts = choice.combination, ranked >= 0
+            constants = fit_calibration_constants(ranked[counts], on[counts], combination.calibration)
             self.best = replace(choice, combination=replace(combination, calibration=constants))
-
-    def _ndcg(self, labels: np.ndarray, scores: np.ndarray) -> float:
-        order = np.lexsort((labels, -scores), axis=1)[:, :_PLACES]
-        best = np.take_along_axis(labels, order, axis=1)
-        best[np.take_along_axis(scores, order, axis=1) < 0] = -1
-        return float(ndcg_at_k(self.held_positives, best, k=_PLACES))
 
 
 def _without_calibration(choice: CascadeChoice) -> dict[str, Any]:
