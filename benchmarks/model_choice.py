@@ -35,6 +35,7 @@ CANDIDATES = [
     ("LEML", {"reg": 1.0, "loss": "logistic"}),
     ("REML", {}),
     ("Cascade", {}),
+    ("Cascade", {"hard_negatives": 20}),
 ]
 
 

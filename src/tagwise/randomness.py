@@ -55,7 +55,9 @@ def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
     high, low, high_step, low_step, has_half, half = (int(word) for word in words)
     if has_half > 1 or half >= 2**32:
         raise ValueError("these numbers are no state of a generator")
-    state = rng.bit_generator.state
-    state["state"] = {"state": high << 64 | low, "inc": high_step << 64 | low_step}
-    state["has_uint32"], state["uinteger"] = has_half, half
-    rng.bit_generator.state = state
+    rng.bit_generator.state = {
+        **rng.bit_generator.state,
+        "state": {"state": high << 64 | low, "inc": high_step << 64 | low_step},
+        "has_uint32": has_half,
+        "uinteger": half,
+    }

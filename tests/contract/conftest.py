@@ -53,8 +53,8 @@ MODELS = {
     "REML-admm": short(
         REML, rank=3, max_iter=4, sparse_part="admm", sparsity=0.5, positive_weight=2.0, memory_limit=2**23
     ),
-    "Cascade": short(Cascade, rank=3, max_iter=4, support=5, shortlist=4),
-    "Cascade-wide": short(Cascade, rank=3, max_iter=4, support=5, shortlist=50, hard_negatives=2),
+    "Cascade": short(Cascade, rank=3, max_iter=4, support=5, shortlist=4, hard_negatives=3),
+    "Cascade-wide": short(Cascade, rank=3, max_iter=4, support=5, shortlist=50),
     "REML-parts": short(REML, rank=3, max_iter=4, sparse_part="support", support=5, partitions=2),
     "BinaryRelevance": short(BinaryRelevance),
     "BinaryRelevance-cg": short(BinaryRelevance, solver="cg", tol=1e-8),

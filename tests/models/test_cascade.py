@@ -21,7 +21,7 @@ def problem():
 
 
 def small(**changed):
-    return Cascade(**({"rank": 4, "support": 10, "shortlist": 6, "tol": 0.5} | changed))
+    return Cascade(**({"rank": 4, "support": 10, "shortlist": 6, "hard_negatives": 6, "tol": 0.5} | changed))
 
 
 @pytest.fixture(scope="module")
@@ -96,23 +96,24 @@ def test_hard_negatives_are_listed_known_and_off(problem):
     positives = positives_of(Y, observed)
     assert (positives != Y.multiply(observed)).nnz == 0
     wrong = wrong_proposals(proposer, X, positives, observed, 6)
-    labels, _ = proposer.predict_topk(X, 6)
+    labels, _ = proposer.predict_topk(X, 6 + 2)  # the rows have between one and two known positives
     known, on = observed.toarray() != 0, Y.toarray() != 0
     for row in range(X.shape[0]):
-        expected = [label for label in labels[row] if known[row, label] and not on[row, label]]
+        expected = [label for label in labels[row] if known[row, label] and not on[row, label]][:6]
         found = wrong.indices[wrong.indptr[row] : wrong.indptr[row + 1]].tolist()
         assert found == expected
         few = hardest(wrong, 1)
         assert few.indices[few.indptr[row] : few.indptr[row + 1]].tolist() == expected[:1]
 
 
-def test_a_label_that_is_never_proposed_wrongly_keeps_the_proposers_margin():
-    """Two labels, each with a feature of its own: a shortlist of one label is always right."""
+def test_a_label_that_every_row_has_keeps_the_proposers_margin():
+    """It is never proposed wrongly, so that there is nothing to train a ranker on."""
     X = sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0))
-    model = Cascade(rank=1, shortlist=1).fit(X, sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0)))
-    assert not model.has_ranker_.any()
-    assert model.ranker_weights_.nnz == 0
-    np.testing.assert_array_equal(model.predict(X).toarray(), np.repeat(np.eye(2), 20, axis=0))
+    Y = np.column_stack([X.toarray(), np.ones(40)])
+    model = Cascade(rank=1).fit(X, sp.csr_matrix(Y))
+    np.testing.assert_array_equal(model.has_ranker_, [True, True, False])
+    assert model.ranker_weights_[:, 2].nnz == 0
+    np.testing.assert_array_equal(model.predict(X).toarray(), Y)
 
 
 def test_a_fit_that_is_stopped_has_no_rankers(problem):

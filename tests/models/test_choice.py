@@ -5,7 +5,6 @@ import pytest
 from tagwise import LEML, BinaryRelevance
 from tagwise.baselines import SLEEC
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models import choice
 from tagwise.models.choice import MODEL_NAMES, ModelChoice, build_model, choose_model, model_class, short_name
 from tagwise.models.loading import MODEL_CLASSES
 
@@ -47,24 +46,20 @@ def test_unknown_names_and_parameters():
         build_model("leml", {"sparsity": 1})
 
 
-def without_cascade(monkeypatch):
-    monkeypatch.setattr(choice, "find_spec", lambda name: None)
-
-
-def test_choice_by_size(monkeypatch):
-    without_cascade(monkeypatch)
-    assert choose_model(**LARGE, masked=False).name == "reml"
-    assert choose_model(**LARGE, masked=True).name == "reml"
-    for masked in (False, True):
-        assert choose_model(n_rows=100, n_features=50, n_labels=1, nnz_labels=40, masked=masked).name in MODEL_NAMES
-
-
-def test_the_cascade_is_picked_only_where_it_is_at_hand_and_labels_are_known(monkeypatch):
-    monkeypatch.setattr(choice, "find_spec", lambda name: object())
-    assert choose_model(**LARGE, masked=False).name == "cascade"
-    assert choose_model(**LARGE, masked=True).name == "reml"
-    without_cascade(monkeypatch)
-    assert choose_model(**LARGE, masked=False).name == "reml"
+def test_choice_by_size_and_unknown_labels():
+    few = {"n_rows": 1_000, "n_features": 500, "n_labels": 20, "nnz_labels": 1_500}
+    for sizes, masked, expected in (
+        (few, False, "binary-relevance"),
+        (few, True, "cascade"),
+        ({**few, "n_features": 10**7}, False, "cascade"),
+        (SMALL, False, "cascade"),
+        (SMALL, True, "cascade"),
+        (LARGE, False, "cascade"),
+        (LARGE, True, "cascade"),
+    ):
+        assert choose_model(**sizes, masked=masked).name == expected
+    assert choose_model(**few, masked=True).parameters == {"rank": 20}
+    assert choose_model(**LARGE, masked=True).parameters == {}
 
 
 @pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["small", "large"])

@@ -91,11 +91,11 @@ class FastXML(ListedScoreModel):
     than others: on a random split of all rows into as many for training and test, 50 trees reach P@1, P@3 and P@5 of
     69.8, 64.2 and 59.6, and 71.4, 64.3 and 59.9 with ``cost=2``; the published figure seems to be from the extreme
     classification repository, which made splits of its own and calls results on others not comparable. Tried on
-    held-out training rows of delicious, none worth more than half a point of P@1: costs from 1 to 10; leaves of 5 and 20
-    rows; rows not scaled; 1,000 labels a leaf; and full rankings in the three forms that labels without a row can have
-    in them (ranks by id, the first rank that is free for all, the last for all), which raise P@3 and P@5 by up to 0.6
-    and 0.9 at ``cost=5``, lower P@1 by 0.2 to 0.4, and change nothing at ``cost=2``. On bibtex neither equal costs for
-    all rows nor rounds that move rows by ranking and margin and learn w again helped.
+    held-out training rows of delicious, none worth more than half a point of P@1: costs from 1 to 10; leaves of 5 and
+    20 rows; rows not scaled; 1,000 labels a leaf; and full rankings in the three forms that labels without a row can
+    have in them (ranks by id, the first rank that is free for all, the last for all), which raise P@3 and P@5 by up to
+    0.6 and 0.9 at ``cost=5``, lower P@1 by 0.2 to 0.4, and change nothing at ``cost=2``. On bibtex neither equal costs
+    for all rows nor rounds that move rows by ranking and margin and learn w again helped.
 
     References
     ----------

@@ -51,11 +51,16 @@ class _Descent:
         return {"done": self.done}
 
     def go_on(self, saved: SavedState, max_iter: int) -> _Descent:
-        """This descent as it was when it was saved."""
-        W, H = (saved.dense(name, old.shape, old.dtype) for name, old in (("W", self.W), ("H", self.H)))
-        squares = (saved.dense(name, (len(own),), np.float64) for name, own in (("W_squares", W), ("H_squares", H)))
+        """The descent that began like this one, as it was saved."""
         set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
-        return _Descent(W, H, *squares, self.rng, saved.count("done", 1, max_iter))
+        return _Descent(
+            saved.dense("W", self.W.shape, self.W.dtype),
+            saved.dense("H", self.H.shape, self.H.dtype),
+            saved.dense("W_squares", self.W_squares.shape, np.float64),
+            saved.dense("H_squares", self.H_squares.shape, np.float64),
+            self.rng,
+            saved.count("done", 1, max_iter),
+        )
 
 
 class WSABIE(FactorModel):

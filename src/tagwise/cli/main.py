@@ -1,10 +1,12 @@
 """The ``tagwise`` command: finds the verb, and turns errors into one sentence and an exit code.
 
-Exit codes: 0 done; 1 an error that the message explains; 2 the command was called wrongly; 130 interrupted.
+Exit codes: 0 done; 1 an error that the message explains; 2 the command was called wrongly; 130 interrupted. A reader of
+the output that goes away (``| head``) ends the command with 1 and without a message.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -12,10 +14,18 @@ from typing import Any
 import click
 
 from tagwise import __version__
+from tagwise.cli.options import examples
+from tagwise.cli.output import sentences_for_warnings
 
 __all__ = ["main"]
 
 VERBS = {
+    "train": "tagwise.cli.train",
+    "predict": "tagwise.cli.predict",
+    "evaluate": "tagwise.cli.evaluate",
+    "explain": "tagwise.cli.explain",
+    "inspect": "tagwise.cli.inspect",
+    "convert": "tagwise.cli.convert",
     "demo": "tagwise.cli.demo",
     "reproduce": "tagwise.cli.reproduce",
 }
@@ -36,30 +46,62 @@ class LazyVerbs(click.Group):
         return command
 
 
-@click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyVerbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "tagwise demo",
+        "tagwise train articles.csv --text body --tags subjects --out tagger",
+        'tagwise predict tagger "how to prune an apple tree"',
+        "tagwise evaluate tagger other-articles.csv",
+    ),
+)
 @click.version_option(__version__, prog_name="tagwise")
 def tagwise() -> None:
-    """Attach a few labels out of very many, when most labels are missing and most are rare."""
+    """Attach a few labels out of very many, when most labels are missing and most are rare.
+
+    Exit codes: 0 done, 1 an error that the message explains, 2 called wrongly, 130 interrupted.
+    """
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; leaves through ``sys.exit`` with the codes above."""
     try:
-        tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)
+        with sentences_for_warnings():
+            tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)
+        # Here, and not when the interpreter ends: a full disk must be said, and be an error.
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
     except OSError as error:
-        click.echo(f"tagwise: {error}", err=True)
+        click.echo(f"tagwise: {_sentence(error)}", err=True)
+        _drop_output()
         sys.exit(1)
     except Exception as error:
         if not _is_ours(error):
             raise
         click.echo(f"tagwise: {error}", err=True)
         sys.exit(1)
+
+
+def _sentence(error: OSError) -> str:
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror or error}."
+
+
+def _drop_output() -> None:
+    """What cannot be written any more must not make the interpreter complain when it ends."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _is_ours(error: Exception) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
 from tagwise.models.restored_arrays import require_dense, require_finite_floats
+from tagwise.models.solved_labels import SolvedBatch, SolvedLabels
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
@@ -43,17 +43,6 @@ _MOST_LABELS = 128
 # Arrays of n and of d numbers a label that a batch holds at its peak: targets, weights, scores, curvature, a product
 # and scatter positions; and the vectors of trust-region Newton.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """One batch: coefficients (d×B), intercepts (B), the sum of its objectives, and how the solver ended."""
-
-    coefficients: np.ndarray
-    intercept: np.ndarray
-    objective: float
-    converged: bool
-    n_iter: int
 
 
 class BinaryRelevance(MultiLabelModel):
@@ -200,31 +189,29 @@ class BinaryRelevance(MultiLabelModel):
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
         progress.total = max(1, len(batches))
         solve = self._direct if direct else self._dual if self.loss == "hinge" else self._iterative
-        solved = solve(rows, labels, loss, batches, threads)
 
         coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
         intercept = np.where(constant, loss.constant(labels.rates()) - loss.threshold, LOWEST_SCORE)
-        objective, done, unfinished = 0.0, int(constant.sum()), 0
+        solved = SolvedLabels(coef, intercept)
+        solved = progress.resume(lambda saved: solved.go_on(saved, len(batches))) or solved
         if not batches:
-            progress.step(objective, labels=done, solver_iterations=0)
-        for ids, batch in zip(batches, solved):
-            coef[:, ids] = batch.coefficients
-            intercept[ids] = batch.intercept - loss.threshold
-            objective += batch.objective
-            done += len(ids)
-            unfinished += not batch.converged
-            if progress.step(objective, labels=done, solver_iterations=batch.n_iter):
+            progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
+        left = batches[solved.batches :]
+        for ids, batch in zip(left, solve(rows, labels, loss, left, threads)):
+            solved.add(ids, batch, loss.threshold)
+            done = int(constant.sum()) + sum(map(len, batches[: solved.batches]))
+            if progress.step(solved.objective, state=solved, labels=done, solver_iterations=batch.n_iter):
                 break
 
-        if unfinished and not progress.stopped:
+        if solved.unfinished and not progress.stopped:
             warnings.warn(
-                f"BinaryRelevance: {unfinished} of {len(batches)} batches of labels stopped after "
+                f"BinaryRelevance: {solved.unfinished} of {len(batches)} batches of labels stopped after "
                 f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        intercept[labels.unknown_labels()] = LOWEST_SCORE
-        self.coef_, self.intercept_ = coef, intercept.astype(X.dtype)
+        solved.intercept[labels.unknown_labels()] = LOWEST_SCORE
+        self.coef_, self.intercept_ = solved.coef, solved.intercept.astype(X.dtype)
 
     def _constant_labels(self, labels: TrainingLabels) -> np.ndarray:
         """Labels whose known entries are all on or all off: with an intercept, a constant score loses nothing."""
@@ -238,12 +225,12 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[_Solved]:
+    ) -> Iterator[SolvedBatch]:
         by_label = sp.csr_matrix(labels.positives.T)
         factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=n_threads)
         for ids in batches:
             ridge = factor.solve(by_label[ids])
-            yield _Solved(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
+            yield SolvedBatch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
     def _iterative(
         self,
@@ -252,7 +239,7 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[_Solved]:
+    ) -> Iterator[SolvedBatch]:
         design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=n_threads)
         columns = LabelColumns(labels, loss)
         for ids in batches:
@@ -270,7 +257,7 @@ class BinaryRelevance(MultiLabelModel):
                 V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter
                 value = result.value
             Z, b = block.coefficients(V)
-            yield _Solved(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
+            yield SolvedBatch(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
 
     def _dual(
         self,
@@ -279,7 +266,7 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[_Solved]:
+    ) -> Iterator[SolvedBatch]:
         rows = canonical_csr(X)
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
@@ -298,7 +285,9 @@ class BinaryRelevance(MultiLabelModel):
                 n_threads=n_threads,
             )
             finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
-            yield _Solved(svm.coefficients.T, svm.intercept, float(svm.value.sum()), converged=finished, n_iter=n_iter)
+            yield SolvedBatch(
+                svm.coefficients.T, svm.intercept, float(svm.value.sum()), converged=finished, n_iter=n_iter
+            )
 
     def _is_direct(self, X: sp.csr_matrix | np.ndarray, n_labels: int, *, plain: bool) -> bool:
         """Whether to factorise; raises where the user asks for what cannot be."""

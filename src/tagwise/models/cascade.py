@@ -14,7 +14,6 @@ from tagwise.models.cascade_scores import Combination, behind_shortlist
 from tagwise.models.cascade_training import (
     CascadeChoice,
     Rankers,
-    hardest,
     learn_rankers,
     positives_of,
     wrong_proposals,
@@ -25,6 +24,7 @@ from tagwise.models.positive_weight import PositiveWeight
 from tagwise.models.progress import FitProgress
 from tagwise.models.reml import REML
 from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
+from tagwise.models.resuming import FittedStage, restored_stage
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.randomness import random_generator
@@ -34,8 +34,12 @@ __all__ = ["Cascade"]
 
 # Candidates of a block of rows, labels and scores: 50 MB.
 _BLOCK_CANDIDATES = 1 << 22
-# Of q; what held-out rows of two sets suggest, see the notes of the class.
-_USUAL_CALIBRATION = (1.35, 1.0)
+# Rows that decide how margins are added up.
+_SAMPLE_ROWS = 256
+# Measured: an addition label by label takes so many times as long as one feature by feature.
+_EASE_BY_FEATURE = 1.5
+# Of q; see the notes of the class.
+_USUAL_CALIBRATION = (1.15, 1.25)
 
 
 class Cascade(SparseFactorModel):
@@ -43,8 +47,8 @@ class Cascade(SparseFactorModel):
 
     1. **Propose.** :class:`~tagwise.REML` with supports: scores s(x) = xᵀ(WHᵀ + S) + b of all labels by least squares,
        to which every negative pair contributes. The ``shortlist`` best labels of a row are its shortlist.
-    2. **Rank.** The shortlists of the training rows hold the mistakes that the proposer makes. Each label gets a linear
-       support vector machine on its positive rows and on the rows that listed it wrongly,
+    2. **Rank.** The best labels of the training rows hold the mistakes that the proposer makes. Each label gets a
+       linear support vector machine on its positive rows and on those that it was wrongly proposed for,
 
        .. math:: \min_{w,\,\beta}\ \tfrac12(\|w\|^2 + \beta^2) + C\sum_i \max(0,\, 1 - y_i(w^\top x_i + \beta))^2 ,
 
@@ -64,10 +68,11 @@ class Cascade(SparseFactorModel):
     positive_weight : float, array (L,) or "propensity"
         Of the proposer: how much a positive counts.
     shortlist : int
-        M: labels a row, at fit and at prediction.
+        M: how many labels of a row the rankers decide on.
     hard_negatives : int
-        How many of the wrong labels of a shortlist, the best-scored ones, are negatives for the rankers. With very many
-        labels all are needed; a few hundred labels do as well or better with 20, and are faster.
+        How many wrong labels of a training row, those that the proposer scores best, are negatives for their rankers.
+        With tens of thousands of labels fewer than 100 cost precision; a few hundred labels do as well with 20, and
+        are faster.
     C : float
         How much a mistake of a ranker costs.
     slope, exponent : float
@@ -109,14 +114,16 @@ class Cascade(SparseFactorModel):
 
     Notes
     -----
-    Time: REML's, the shortlists of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
-    features have, and a few passes over the rows of each label's problem, O(passes·M·nnz X) in all. Memory: REML's;
-    13 bytes for each of n·M shortlisted pairs while rankers are made; d numbers a thread. The model holds (d + L)·k
-    numbers and the stored weights of S and the rankers, 8 bytes each. A row is answered in O(L·k), the weights of S for
-    its features, and the weights of M rankers or those of its features, whichever are fewer.
+    Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
+    features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all.
+    Memory: REML's; 15 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
+    model holds (d + L)·k numbers and the stored weights of S and the rankers, 8 bytes each. A row is answered in
+    O(L·k), the weights of S for its features, and the weights of M rankers or those of its features, whichever are
+    fewer.
 
-    The default constants of q, 1.35 and 1, are what held-out rows of debtags and yso-finna-en-min4 suggest; fit them
-    with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter.
+    The default constants of q, 1.15 and 1.25, are in the middle of what held-out rows of five sets suggest (0.7 to 1.3
+    and 0.5 to 2.0); fit them with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities
+    matter.
     docs/cascade.md has what else was tried and on which rows the defaults were chosen.
 
     Examples
@@ -151,13 +158,13 @@ class Cascade(SparseFactorModel):
         self,
         rank: int = 50,
         support: int = 200,
-        shortlist: int = 100,
+        shortlist: int = 50,
         hard_negatives: int = 100,
         positive_weight: PositiveWeight = 1.0,
         C: float = 0.5,
-        slope: float = 2.0,
+        slope: float = 3.0,
         exponent: float = 0.5,
-        prune: float = 0.05,
+        prune: float = 0.1,
         validation_fraction: float = 0.0,
         reg_low_rank: float = 1.0,
         reg_sparse: float = 1.0,
@@ -218,28 +225,50 @@ class Cascade(SparseFactorModel):
         )
         self.validation_ = []
         if self.validation_fraction > 0:
-            choice, self.validation_ = choose_on_held_out_rows(self, features, Y, observed, choice, progress.note)
-        proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
-        proposer.fit(features, Y, observed, callback=lambda _, info: progress.step(info["objective"]))
+            choice, self.validation_ = choose_on_held_out_rows(self, features, Y, observed, choice, progress)
+        proposer = self._proposed(choice, features, Y, observed, progress)
         rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
-        rankers = Rankers.none(Y.shape[1], features.shape[1], features.dtype)
-        if not progress.stopped:
+        sizes = (Y.shape[1], features.shape[1], features.dtype)
+        rankers = progress.resume(lambda saved: Rankers.restored(saved, *sizes), "rankers")
+        if rankers is None and progress.stopped:
+            rankers = Rankers.none(*sizes)
+        elif rankers is None:
             progress.note("shortlists of the training rows")
             positives = positives_of(Y, observed)
-            wrong = wrong_proposals(proposer, features, positives, observed, self.shortlist)
+            wrong = wrong_proposals(proposer, features, positives, observed, choice.hard_negatives)
             progress.note(f"rankers of {Y.shape[1]:,} labels")
             rankers = learn_rankers(
                 rows,
                 positives,
-                hardest(wrong, choice.hard_negatives),
+                wrong,
                 C=choice.C,
                 prune=self.prune,
                 seed=int(random_generator(self.random_state).integers(2**31)),
                 n_threads=threads,
             )
             progress.step(rankers.objective)
+            progress.finish_stage("rankers", rankers)
         self._keep(proposer, rankers, choice)
-        self.rankers_by_feature_ = self._faster_by_feature(rows)
+        some = features[:_SAMPLE_ROWS]
+        self.rankers_by_feature_ = self._faster_by_feature(some, proposer.predict_topk(some, self.shortlist)[0])
+
+    def _proposed(
+        self,
+        choice: CascadeChoice,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        progress: FitProgress,
+    ) -> REML:
+        """The fitted proposer: the checkpoint's, or one whose rounds go to the history and checkpoint of this fit."""
+        proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        fitted = progress.resume(lambda saved: restored_stage(proposer, saved), "proposer")
+        if fitted is not None:
+            return fitted
+        proposer._fit_checked(X, Y, observed, within=progress)
+        if not progress.stopped:
+            progress.finish_stage("proposer", FittedStage(proposer))
+        return proposer
 
     def _proposer(self, **changed: Any) -> REML:
         """An unfitted proposer with the parameters of this model."""
@@ -255,11 +284,12 @@ class Cascade(SparseFactorModel):
         self.has_ranker_ = rankers.trained
         self.chosen_ = choice.as_values()
 
-    def _faster_by_feature(self, rows: sp.csr_matrix) -> bool:
+    def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
+        """Which way of adding up margins takes fewer additions on these rows (n×d) and their shortlists (n×M)."""
         weights_of_feature = np.diff(self.ranker_weights_.indptr)
-        by_feature = float(weights_of_feature[rows.indices].sum()) / rows.shape[0]
-        by_label = self.shortlist * self.ranker_weights_.nnz / self.n_labels_
-        return bool(by_feature <= by_label)
+        weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
+        by_feature, by_label = weights_of_feature[X.indices].sum(), weights_of_label[labels[labels >= 0]].sum()
+        return bool(by_feature <= _EASE_BY_FEATURE * by_label)
 
     # ------------------------------------------------------------------ predict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,9 @@ from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.validation import check_integer, check_real
+
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["CascadeChoice", "Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
 
@@ -45,6 +48,15 @@ class CascadeChoice:
             "exponent": self.combination.exponent,
             "calibration": list(self.combination.calibration),
         }
+
+    @classmethod
+    def from_values(cls, values: Any) -> CascadeChoice:
+        """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
+        cls.check_values(values)
+        a, b = values["calibration"]
+        combination = Combination(values["slope"], values["exponent"], (a, b))
+        own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
+        return cls(**own, combination=combination)
 
     @staticmethod
     def check_values(values: Any) -> None:
@@ -79,6 +91,24 @@ class Rankers:
         empty = sp.csr_matrix((n_labels, n_features), dtype=dtype)
         return Rankers(empty, np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
 
+    def arrays(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"weights": self.weights, "intercept": self.intercept, "trained": self.trained}
+
+    def values(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"objective": self.objective}
+
+    @staticmethod
+    def restored(saved: SavedState, n_labels: int, n_features: int, dtype: Any) -> Rankers:
+        """The rankers as they were saved."""
+        return Rankers(
+            saved.sparse("weights", (n_labels, n_features), dtype),
+            saved.dense("intercept", (n_labels,), dtype),
+            saved.dense("trained", (n_labels,), np.bool_),
+            saved.real("objective"),
+        )
+
 
 def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_matrix:
     """The pairs (n, L) that are known to be on, as CSR with sorted indices."""
@@ -89,14 +119,15 @@ def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_mat
 
 
 def wrong_proposals(
-    proposer: REML, X: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None, shortlist: int
+    proposer: REML, X: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None, many: int
 ) -> sp.csr_matrix:
-    """The pairs (n, L) on the shortlists of X's rows that are known to be off, as CSR of int8, best-scored ones first.
+    """The up to ``many`` best labels of each row of X that are known to be off: (n, L) as CSR of int8, best first.
 
-    Memory: 5 bytes a pair, and a block of shortlists.
+    They are looked for among the ``many`` best labels and as many more as a row has positives on average. Memory: 5
+    bytes a pair, and a block of shortlists.
     """
     threads = thread_count(proposer.n_jobs)
-    width = min(shortlist, positives.shape[1])
+    width = min(many + -(-positives.nnz // positives.shape[0]), positives.shape[1])
     found, sizes = [], [np.zeros(1, dtype=np.int64)]
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels, _ = proposer.predict_topk(X[start:stop], width)
@@ -106,7 +137,8 @@ def wrong_proposals(
         found.append(labels[wrong].astype(np.int32))
         sizes.append(wrong.sum(axis=1))
     indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
+    wrong = sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
+    return hardest(wrong, many)
 
 
 def hardest(wrong: sp.csr_matrix, many: int) -> sp.csr_matrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from numbers import Real
@@ -21,11 +20,13 @@ from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade_scores import Combination, log_odds
 from tagwise.models.cascade_training import CascadeChoice, hardest, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.factor_model import unit_rows
+from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.randomness import random_generator
 
 if TYPE_CHECKING:
     from tagwise.models.cascade import Cascade
+    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["choose_on_held_out_rows", "fit_calibration_constants"]
 
@@ -46,23 +47,26 @@ def choose_on_held_out_rows(
     Y: sp.csr_matrix,
     observed: sp.csr_matrix | None,
     start: CascadeChoice,
-    note: Callable[[str], None],
+    progress: FitProgress,
 ) -> tuple[CascadeChoice, list[dict[str, Any]]]:
     """The best of the settings above by nDCG@5 on held-out rows, and all that was tried.
 
     First the weights of positives (only where the model's own is a number) with all numbers of hard negatives, all C
     and combinations; then, at the best of these, the other penalties of the sparse part. With a mask, only known labels
     of the held-out rows are ranked. The constants of the probabilities are those of maximum likelihood for the ten best
-    labels of the held-out rows.
+    labels of the held-out rows. A checkpoint keeps what has been tried with each weight and each penalty.
     """
     trial = _Trial(model, X, Y, observed)
     weights = _WEIGHTS if isinstance(start.positive_weight, Real) else (start.positive_weight,)
-    for weight in weights:
-        note(f"held-out rows: positive_weight {weight}")
-        trial.run(replace(start, positive_weight=weight), _HARD_NEGATIVES, _COSTS)
-    for penalty in _PENALTIES:
-        note(f"held-out rows: reg_sparse {penalty:g}")
-        trial.run(replace(trial.best, reg_sparse=penalty), (trial.best.hard_negatives,), (trial.best.C,))
+    runs = [("positive_weight", weight) for weight in weights] + [("reg_sparse", penalty) for penalty in _PENALTIES]
+    done = progress.resume(lambda saved: trial.go_on(saved, len(runs)), "trials") or 0
+    for name, value in runs[done:]:
+        progress.note(f"held-out rows: {name} {value}")
+        if name == "positive_weight":
+            trial.run(replace(start, positive_weight=value), _HARD_NEGATIVES, _COSTS)
+        else:
+            trial.run(replace(trial.best, reg_sparse=value), (trial.best.hard_negatives,), (trial.best.C,))
+        progress.finish_stage("trials", trial)
     return trial.best, trial.tried
 
 
@@ -105,8 +109,24 @@ class _Trial:
         self.observed = None if observed is None else observed[train]
         self.held_observed = None if observed is None else observed[held]
         self.rows, self.held_rows = self._as_read(self.X), self._as_read(self.held_X)
+        self.best: CascadeChoice
         self.best_score = -1.0
+        self.runs = 0
         self.tried: list[dict[str, Any]] = []
+
+    def arrays(self) -> dict[str, Any]:
+        return {}
+
+    def values(self) -> dict[str, Any]:
+        best = {"best": self.best.as_values(), "best_score": self.best_score}
+        return {"runs": self.runs, "tried": self.tried, **best}
+
+    def go_on(self, saved: SavedState, most: int) -> int:
+        """As it was saved; returns after how many runs."""
+        values = saved.values()
+        self.best, self.best_score = CascadeChoice.from_values(values["best"]), saved.real("best_score")
+        self.tried, self.runs = list(values["tried"]), saved.count("runs", 1, most)
+        return self.runs
 
     def _as_read(self, X: sp.csr_matrix) -> sp.csr_matrix:
         return sp.csr_matrix(unit_rows(X, n_threads=self.threads) if self.model.normalize else X)
@@ -116,7 +136,7 @@ class _Trial:
         model = self.model
         proposer = model._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
         proposer.fit(self.X, self.positives, self.observed)
-        negatives = wrong_proposals(proposer, self.X, self.positives, self.observed, model.shortlist)
+        negatives = wrong_proposals(proposer, self.X, self.positives, self.observed, max(hard_negatives))
         labels, proposed = proposer.predict_topk(self.held_X, min(model.shortlist, self.positives.shape[1]))
         is_on = pairs_listed(labels, self.held_positives, n_threads=self.threads)
         counts = np.ones(labels.shape, dtype=bool)
@@ -144,6 +164,7 @@ class _Trial:
                     np.where(counts, combination.product(margins, proposed), -1.0),
                     is_on,
                 )
+        self.runs += 1
 
     def _judge(self, choice: CascadeChoice, labels: np.ndarray, products: np.ndarray, is_on: np.ndarray) -> None:
         """Rank the labels by their products (below 0: not to be ranked)."""

@@ -14,7 +14,7 @@ from tagwise.persistence import Checkpoint, ModelRecord
 from tagwise.persistence.checkpoints import OpenCheckpoint, SavedState
 from tagwise.persistence.fit_identity import FitIdentity
 
-__all__ = ["open_checkpoint", "restored_stage", "stage_of"]
+__all__ = ["FittedStage", "open_checkpoint", "restored_stage"]
 
 # The result does not depend on them.
 _NOT_OF_THE_FIT = ("n_jobs", "verbose")
@@ -56,14 +56,23 @@ def open_checkpoint(
     return checkpoint.open(FitIdentity.of(type(model).__name__, storable_parameters(parameters), data))
 
 
-def stage_of(model: MultiLabelModel) -> SavedState:
-    """A fitted model as the state of a finished stage."""
-    record = model._to_record()
-    return SavedState(record.tensors, record.values)
+class FittedStage:
+    """A fitted model as the state of a finished stage of another one's fit."""
+
+    def __init__(self, model: MultiLabelModel) -> None:
+        self._model = model
+
+    def arrays(self) -> dict[str, Any]:
+        """What its folder would hold."""
+        return self._model._to_record().tensors
+
+    def values(self) -> dict[str, Any]:
+        """What its folder would hold."""
+        return self._model._to_record().values
 
 
 def restored_stage(model: Model, saved: SavedState) -> Model:
-    """The fitted model out of its stage, given one with the same parameters that is not fitted yet."""
+    """The fitted model of a :class:`FittedStage`, given one with the same parameters that is not fitted yet."""
     parameters = storable_parameters(model.get_params(deep=False))
     restored = restored_model(ModelRecord(type(model).__name__, parameters, saved.arrays(), saved.values()))
     assert isinstance(restored, type(model))

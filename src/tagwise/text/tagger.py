@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,9 @@ from tagwise.text.tag_lists import check_tags, tag_matrix
 from tagwise.text.tfidf import TextFeatures, check_texts
 from tagwise.text.training import TrainingRows
 from tagwise.validation import check_choice
+
+if TYPE_CHECKING:
+    from tagwise.persistence import Checkpoint
 
 __all__ = ["Tagger"]
 
@@ -115,7 +118,15 @@ class Tagger(BaseEstimator):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(self, texts: Iterable[str], tags: Any, known: Any = None, *, callback: Callback | None = None) -> Tagger:
+    def fit(
+        self,
+        texts: Iterable[str],
+        tags: Any,
+        known: Any = None,
+        *,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Tagger:
         """Learn from texts and the tags that each has.
 
         Parameters
@@ -129,6 +140,8 @@ class Tagger(BaseEstimator):
             looked at for that text; ``known=None`` that they were for all texts.
         callback : callable(iteration, info), optional
             Called after every iteration of the model's fit; returning True stops it.
+        checkpoint : Checkpoint, optional
+            Where the model's fit keeps its state; called again with the same texts and tags it goes on from there.
 
         Returns
         -------
@@ -154,7 +167,7 @@ class Tagger(BaseEstimator):
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and all tags that a "
                 'text does not list count as wrong for it; or use model="auto".'
             )
-        model.fit(X, rows.Y, rows.observed, callback=callback)
+        model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint)
         figures = {**rows.figures(X, features.n_words_), "seconds": time.perf_counter() - start}
         return self._set_fitted(rows.tags, features, model, choice, figures, None)
 

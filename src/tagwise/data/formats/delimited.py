@@ -19,7 +19,7 @@ from tagwise.data.formats.tag_rows import TagCollector, checked_strings, checked
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.validation import check_choice
 
-__all__ = ["read_csv", "write_csv"]
+__all__ = ["Records", "UnclosedQuoteError", "read_csv", "record_text", "write_csv"]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -71,7 +71,7 @@ def read_csv(
     ids: list[str] = []
     n_skipped = 0
     with ByteSource(path) as source:
-        records = _Records(source, separator)
+        records = Records(source, separator)
         header = records.next_record()
         if header is None:
             raise ParseError(source.path, 0, 0, "the file is empty; the first line must name the columns")
@@ -83,7 +83,7 @@ def read_csv(
                 if record is None:
                     break
                 row_tags = _check_record(source, records.start, record, len(header), tags_place, tag_separator)
-            except (_UnclosedQuote, DamagedStreamError):
+            except (UnclosedQuoteError, DamagedStreamError):
                 raise
             except ParseError:
                 if not skip:
@@ -101,11 +101,11 @@ def read_csv(
     return LabelledRows(X=None, Y=Y, label_names=names, texts=texts, row_ids=row_ids, n_skipped=n_skipped)
 
 
-class _UnclosedQuote(ParseError):
+class UnclosedQuoteError(ParseError):
     """Raised even when skipping: all the rest of the file would be lost with the record."""
 
 
-class _Records:
+class Records:
     """Splits lines into records; ``start`` is the first line of the last record."""
 
     def __init__(self, source: ByteSource, delimiter: str) -> None:
@@ -115,6 +115,7 @@ class _Records:
         self._lines: Iterator[bytes] = source.lines()
 
     def next_record(self) -> list[str] | None:
+        """The fields of the next record; None at the end of the file."""
         raw = next(self._lines, None)
         if raw is None:
             return None
@@ -161,7 +162,7 @@ class _Records:
                 parts.append(line[position:] + ("\r\n" if raw.endswith(b"\r\n") else "\n"))
                 following = next(self._lines, None)
                 if following is None:
-                    raise _UnclosedQuote(
+                    raise UnclosedQuoteError(
                         self.source.path, opened_line, opened_column, "the quote opened here is never closed"
                     )
                 raw, position = following, 0
@@ -266,7 +267,7 @@ def write_csv(
             )
     with atomic_writer(path) as stream:
         columns = [text, tags] if row_ids is None else [id, text, tags]
-        stream.write(_record_text(columns, separator).encode())
+        stream.write(record_text(columns, separator).encode())
         for row_id, row_text, row_tags in rows:
             joined = tag_separator.join(row_tags)
             if row_tags and joined.split(tag_separator) != row_tags:
@@ -275,10 +276,11 @@ def write_csv(
                     f"tag_separator {tag_separator!r} does not separate {row_tags!r}; pass another one."
                 )
             fields = [row_text, joined] if row_id is None else [row_id, row_text, joined]
-            stream.write(_record_text(fields, separator).encode())
+            stream.write(record_text(fields, separator).encode())
 
 
-def _record_text(fields: list[str], delimiter: str) -> str:
+def record_text(fields: list[str], delimiter: str) -> str:
+    """A record as a line, with quotes where they are needed."""
     special = ('"', "\n", "\r", delimiter)
     texts = [
         '"' + field.replace('"', '""') + '"' if any(letter in field for letter in special) else field

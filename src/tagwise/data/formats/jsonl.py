@@ -12,7 +12,7 @@ from tagwise.data.formats.tag_rows import TagCollector, TextRow, checked_text_ro
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
 from tagwise.validation import check_choice
 
-__all__ = ["read_jsonl", "write_jsonl"]
+__all__ = ["json_object", "kind_of", "read_jsonl", "write_jsonl"]
 
 
 def read_jsonl(
@@ -81,11 +81,13 @@ def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _parse(source: ByteSource, raw: bytes, text: str, tags: str, id: str | None) -> TextRow:
-    def fault(reason: str, column: int = 0) -> ParseError:
-        return ParseError(source.path, source.line, column, reason)
+def json_object(path: str, number: int, raw: bytes) -> dict[str, Any]:
+    """The object that a line of a file holds; raises ParseError where it holds anything else."""
 
-    line = decode_line(source.path, source.line, raw)
+    def fault(reason: str, column: int = 0) -> ParseError:
+        return ParseError(path, number, column, reason)
+
+    line = decode_line(path, number, raw)
     if not line.strip():
         raise fault("the line is empty; every line must hold a JSON object")
     try:
@@ -100,7 +102,15 @@ def _parse(source: ByteSource, raw: bytes, text: str, tags: str, id: str | None)
         # The interpreter limits how many digits it turns into a whole number.
         raise fault(f"invalid JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise fault(f"every line must hold a JSON object; found {_kind(fields)}")
+        raise fault(f"every line must hold a JSON object; found {kind_of(fields)}")
+    return fields
+
+
+def _parse(source: ByteSource, raw: bytes, text: str, tags: str, id: str | None) -> TextRow:
+    def fault(reason: str, column: int = 0) -> ParseError:
+        return ParseError(source.path, source.line, column, reason)
+
+    fields = json_object(source.path, source.line, raw)
     wanted = [text, tags] if id is None else [text, tags, id]
     for name in wanted:
         if name not in fields:
@@ -108,12 +118,12 @@ def _parse(source: ByteSource, raw: bytes, text: str, tags: str, id: str | None)
             raise fault(f"the field {name!r} is missing; fields found: {found[:200]}")
     row_text, row_tags = fields[text], fields[tags]
     if not isinstance(row_text, str):
-        raise fault(f"the field {text!r} must be a string; found {_kind(row_text)}")
+        raise fault(f"the field {text!r} must be a string; found {kind_of(row_text)}")
     if not isinstance(row_tags, list):
-        raise fault(f"the field {tags!r} must be a list of strings; found {_kind(row_tags)}")
+        raise fault(f"the field {tags!r} must be a list of strings; found {kind_of(row_tags)}")
     for tag in row_tags:
         if not isinstance(tag, str):
-            raise fault(f"the field {tags!r} must hold strings only; found {_kind(tag)}")
+            raise fault(f"the field {tags!r} must hold strings only; found {kind_of(tag)}")
         if not tag:
             raise fault(f"the field {tags!r} holds an empty tag")
     if len(set(row_tags)) < len(row_tags):
@@ -123,7 +133,7 @@ def _parse(source: ByteSource, raw: bytes, text: str, tags: str, id: str | None)
     if id is not None:
         value = fields[id]
         if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise fault(f"the field {id!r} must be a string or a whole number; found {_kind(value)}")
+            raise fault(f"the field {id!r} must be a string or a whole number; found {kind_of(value)}")
         row_id = _id_text(value, id, fault)
     try:
         "".join([row_text, row_id or "", *row_tags]).encode()
@@ -139,7 +149,8 @@ def _id_text(value: str | int, field: str, fault: Any) -> str:
         raise fault(f"the field {field!r} holds a number with too many digits") from None
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
     if value is None:
         return "null"
     if isinstance(value, bool):

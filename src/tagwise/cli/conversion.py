@@ -1,0 +1,242 @@
+"""The three kinds of conversion: texts to texts, texts to a matrix, a matrix to a matrix."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tagwise.cli.columns import EVERY_TAG, JSON_LISTS, Columns
+from tagwise.cli.matrices import read_matrix, read_names
+from tagwise.cli.options import RowOptions
+from tagwise.cli.output import say, warn
+from tagwise.cli.records import STANDARD_INPUT
+from tagwise.cli.rows import Row, RowStream, read_rows
+from tagwise.data.formats.delimited import record_text
+from tagwise.data.formats.streams import atomic_writer
+from tagwise.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+__all__ = ["Conversion", "convert_matrix", "convert_texts", "texts_to_matrix"]
+
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is to be converted to what; ``before`` and ``after`` are formats."""
+
+    source: str
+    target: str
+    before: str
+    after: str
+    overwrite: bool
+    out_separator: str
+    out_labels: str | None
+
+    @property
+    def labels_target(self) -> str:
+        """Where the labels of an npz pair go."""
+        if self.out_labels is not None:
+            return self.out_labels
+        name = Path(self.target).name
+        if not name.startswith("X"):
+            raise InvalidInputError(
+                f"OUT: {self.target} is for the features; name the file of the labels with --out-labels, or let OUT "
+                "start with X, such as X.npz, which puts the labels into Y.npz."
+            )
+        return str(Path(self.target).with_name("Y" + name[1:]))
+
+    def names_target(self, what: str) -> str:
+        """Where names of ``features`` or ``labels`` go that the format has no place for."""
+        return f"{self.target}.{what}.txt"
+
+    def check_target(self) -> None:
+        """Refuse what must not be overwritten, before anything is read."""
+        if self.out_labels is not None and self.after != "npz":
+            raise InvalidInputError(f"--out-labels is for npz; {self.after} files hold their labels themselves.")
+        if not self.out_separator:
+            raise InvalidInputError("--out-separator must not be empty.")
+        targets = [self.target]
+        if self.after == "npz":
+            targets.append(self.labels_target)
+        if self.after in ("xmc", "svmlight", "npz"):
+            targets += [self.names_target("features"), self.names_target("labels")]
+        for target in targets:
+            if os.path.isdir(target):
+                raise InvalidInputError(f"OUT: {target} is a folder; name a file.")
+            if self.source != STANDARD_INPUT and os.path.exists(target) and os.path.samefile(self.source, target):
+                raise InvalidInputError(f"OUT: {target} is IN itself; name another file.")
+            if os.path.lexists(target) and not self.overwrite:
+                raise InvalidInputError(f"OUT: {target} exists; name another file, or pass --overwrite to replace it.")
+
+
+# ---------------------------------------------------------------------- texts to texts
+
+
+def convert_texts(job: Conversion, options: RowOptions) -> int:
+    """Row by row, every column kept; returns how many rows there are."""
+    table = job.after in _DELIMITERS
+    columns = _all_columns(job.source, options) if table else []
+    changed: set[str] = set()
+    count = 0
+    with RowStream(job.source, options, may_be_empty=True) as stream:
+        say(stream.columns.said)
+        with atomic_writer(job.target) as output:
+            if table:
+                output.write(record_text(columns, _DELIMITERS[job.after]).encode())
+            for row in stream:
+                fields = {**row.fields, **_lists_of(row, stream.columns)}
+                if table:
+                    cells = [_cell(fields.get(name), name, job, stream.columns, changed) for name in columns]
+                    output.write(record_text(cells, _DELIMITERS[job.after]).encode())
+                else:
+                    output.write((json.dumps(fields, ensure_ascii=False) + "\n").encode())
+                count += 1
+        if stream.skipped:
+            warn(f"{stream.skipped:,} faulty rows were left out; the first: {stream.first_fault}.")
+        if stream.repeated_tags:
+            warn(f"{stream.repeated_tags:,} rows list a tag twice; it is written once.")
+    if changed:
+        names = ", ".join(map(repr, sorted(changed)))
+        warn(f"a table holds text only: values of {names} that are no text were written as JSON, and nothing for null.")
+    return count
+
+
+def _all_columns(source: str, options: RowOptions) -> list[str]:
+    """The names that any record has: a table needs them before its first row."""
+    if source == STANDARD_INPUT:
+        raise InvalidInputError("a table needs the columns of all rows first; convert a file in the place of -.")
+    names: dict[str, None] = {}
+    with RowStream(source, options, may_be_empty=True) as stream:
+        for row in stream:
+            names.update(dict.fromkeys(row.fields))
+    return list(names)
+
+
+def _lists_of(row: Row, columns: Columns) -> dict[str, Any]:
+    lists: dict[str, Any] = {}
+    if columns.tags is not None:
+        lists[columns.tags] = row.tags
+    if columns.known is not None:
+        lists[columns.known] = row.known
+    return lists
+
+
+def _cell(value: Any, name: str, job: Conversion, columns: Columns, changed: set[str]) -> str:
+    if name == columns.known and value is None:
+        return EVERY_TAG
+    if name in (columns.tags, columns.known):
+        return _joined(value, job.out_separator)
+    if isinstance(value, str):
+        return value
+    changed.add(name)
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _joined(tags: list[str], separator: str) -> str:
+    if separator == JSON_LISTS:
+        return json.dumps(tags, ensure_ascii=False)
+    joined = separator.join(tags)
+    if tags and [tag.strip() for tag in joined.split(separator)] != tags:
+        raise InvalidInputError(
+            f"--out-separator {separator!r} does not separate {tags!r:.200}: a tag holds it, or has blanks at its "
+            "ends. Pass another one, or JSON."
+        )
+    return joined
+
+
+# ---------------------------------------------------------------------- to matrices
+
+
+def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, characters: bool, model: str | None) -> int:
+    """TF-IDF features and labels; with a tagger's words and tags where one is given."""
+    for name in ("known", "id"):
+        if getattr(options, name) is not None:
+            raise InvalidInputError(f"--{name}: a matrix in {job.after} has no place for it; leave it out.")
+    data = read_rows(job.source, options)
+    if model is not None:
+        from tagwise.cli.folders import load_tagger
+
+        tagger = load_tagger(model, "convert --model")
+        X, features, labels = tagger.features(data.texts), tagger.features_.feature_names, tagger.tags_
+        Y, unseen = tagger.label_matrix(data.tags)
+        if unseen:
+            several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in unseen.most_common(5))
+            warn(f"{len(unseen):,} tags that {model} never saw have no column and are not in {job.target}: {several}.")
+    else:
+        from tagwise.text.tag_lists import all_tags, tag_matrix
+        from tagwise.text.tfidf import TextFeatures
+
+        extractor = TextFeatures(min_df=min_df, characters=characters)
+        X = extractor.fit_transform(data.texts)
+        features, labels = extractor.feature_names, all_tags(data.tags)
+        Y, _ = tag_matrix(data.tags, {name: place for place, name in enumerate(labels)})
+    say(f"Texts became {X.shape[1]:,} TF-IDF features; the texts themselves and other columns are not in {job.target}.")
+    _write(job, X, Y, features, labels)
+    return int(X.shape[0])
+
+
+def convert_matrix(job: Conversion, options: RowOptions) -> int:
+    """Numbers as they are."""
+    data = read_matrix(job.source, options, exact=True)
+    X = data.X
+    assert X is not None
+    if X.dtype.itemsize == 4 and job.before in ("arff", "npz"):
+        say(f"{job.source}: values were read as 32-bit floats.")
+    features = data.feature_names or read_names(job.source, "features", X.shape[1])
+    labels = data.label_names or read_names(job.source, "labels", data.Y.shape[1])
+    _write(job, X, data.Y, features, labels)
+    return int(X.shape[0])
+
+
+def _write(
+    job: Conversion, X: sp.csr_matrix, Y: sp.csr_matrix, features: list[str] | None, labels: list[str] | None
+) -> None:
+    from tagwise import data
+
+    if job.after == "arff":
+        if (X.data == 0).any():
+            warn(
+                f"{int((X.data == 0).sum()):,} zeros that {job.source} stores are left out: ARFF does not tell them "
+                "apart."
+            )
+        features, labels = _different(features, labels)
+        data.write_arff(job.target, X, Y, feature_names=features, label_names=labels)
+        return
+    if job.after == "xmc":
+        data.write_xmc(job.target, X, Y)
+    elif job.after == "svmlight":
+        data.write_svmlight(job.target, X, Y)
+        say(
+            f"svmlight does not say how many columns there are: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
+            "Columns without entries at the end are lost, unless the reader is told."
+        )
+    else:
+        data.write_npz(job.target, job.labels_target, X, Y)
+        say(f"Labels are in {job.labels_target}.")
+    for what, names in (("features", features), ("labels", labels)):
+        if names is not None:
+            with atomic_writer(job.names_target(what)) as output:
+                output.writelines(_name_lines(names, what))
+            say(f"Names of {what} are in {job.names_target(what)}.")
+
+
+def _different(features: list[str] | None, labels: list[str] | None) -> tuple[list[str] | None, list[str] | None]:
+    """ARFF needs all names to differ: a word that is a tag as well is marked."""
+    if features is None or labels is None or not set(features) & set(labels):
+        return features, labels
+    say('Words and tags share names; words are written as "word:…" and tags as "tag:…".')
+    return [f"word:{name}" for name in features], [f"tag:{name}" for name in labels]
+
+
+def _name_lines(names: list[str], what: str) -> Iterator[bytes]:
+    for name in names:
+        if "\n" in name or "\r" in name:
+            raise InvalidInputError(f"the name {name!r:.60} among the {what} holds a line break; rename it first.")
+        yield f"{name}\n".encode()

@@ -1,0 +1,99 @@
+"""``tagwise convert``: from one data format to another, saying whatever the other has no place for."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from tagwise.cli.options import FORMATS, RowOptions, examples, row_options
+from tagwise.cli.output import say
+
+__all__ = ["command"]
+
+_WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
+
+
+@click.command(
+    name="convert",
+    epilog=examples(
+        "tagwise convert articles.jsonl articles.csv",
+        "tagwise convert articles.csv articles.jsonl --tag-separator '|'",
+        "tagwise convert train.xmc X.trn.npz",
+        "tagwise convert train.arff train.svm --labels -14",
+        "tagwise convert articles.jsonl articles.xmc --min-df 3",
+        "tagwise convert test.jsonl test.xmc --model tagger",
+    ),
+)
+@click.argument("source", metavar="IN")
+@click.argument("target", metavar="OUT")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@click.option(
+    "--to",
+    type=click.Choice(_WRITABLE, case_sensitive=False),
+    default="auto",
+    show_default=True,
+    help="What OUT is to be; auto goes by the ending of its name.",
+)
+@click.option(
+    "--out-separator", default=";", show_default=True, help="Between the tags of a cell of OUT; JSON writes JSON lists."
+)
+@click.option("--out-labels", metavar="FILE", help="For npz: the file of the labels [default: OUT with Y for X].")
+@click.option(
+    "--min-df", default=2, show_default=True, help="Texts to a matrix: leave out words that fewer texts have."
+)
+@click.option("--characters", is_flag=True, help="Texts to a matrix: count runs of 3 to 5 characters beside words.")
+@click.option("--model", metavar="FOLDER", help="Texts to a matrix: with the words and tags of this tagger.")
+@row_options()
+def command(
+    source: str,
+    target: str,
+    overwrite: bool,
+    to: str,
+    out_separator: str,
+    out_labels: str | None,
+    min_df: int,
+    characters: bool,
+    model: str | None,
+    rows: RowOptions,
+) -> None:
+    """Convert IN to OUT: JSONL, CSV, TSV, XMC text, svmlight, ARFF and npz (and from Parquet).
+
+    Between files of texts every column is kept, and memory is that of a row. Texts become a matrix as they do in train
+    (TF-IDF); names of words and tags go to OUT.features.txt and OUT.labels.txt where the format has no place for them,
+    and are read from such files. What cannot be kept is said, or refused. A matrix has no texts to convert to.
+    """
+    from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
+    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.exceptions import InvalidInputError
+
+    before = file_format(source, rows.format)
+    after = to if to != "auto" else _target_format(target)
+    job = Conversion(source, target, before, after, overwrite, out_separator, out_labels)
+    job.check_target()
+    if before == "text":
+        raise InvalidInputError(f"{source} has texts but no tags; convert JSONL, CSV, TSV or Parquet.")
+    if before in MATRIX_FORMATS:
+        if after not in MATRIX_FORMATS:
+            raise InvalidInputError(
+                f"{source} is a matrix, which has no texts to write to {target}; convert it to xmc, svmlight, arff or "
+                "npz."
+            )
+        count = convert_matrix(job, rows)
+    elif after in MATRIX_FORMATS:
+        count = texts_to_matrix(job, rows, min_df=min_df, characters=characters, model=model)
+    else:
+        count = convert_texts(job, rows)
+    say(f"{target}: {count:,} rows, {os.path.getsize(target):,} bytes.")
+
+
+def _target_format(target: str) -> str:
+    from tagwise.cli.records import format_by_name
+    from tagwise.exceptions import InvalidInputError
+
+    found = format_by_name(target, "--to")
+    if found not in _WRITABLE:
+        raise InvalidInputError(
+            f"OUT: {target} is to be {found}, which convert does not write; choose another ending or --to."
+        )
+    return found

@@ -1,0 +1,106 @@
+"""``tagwise explain``: which words of a text speak for and against a tag."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from tagwise.cli.options import examples, json_option
+from tagwise.cli.output import show, show_json, show_table, warn
+
+__all__ = ["command"]
+
+
+@click.command(
+    name="explain",
+    epilog=examples(
+        'tagwise explain tagger "how to prune an apple tree"',
+        'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',
+        "tagwise explain tagger - --json < letter.txt",
+    ),
+)
+@click.argument("model")
+@click.argument("text")
+@click.option("--tag", "tags", multiple=True, help="Explain this tag; repeatable [default: the first suggestions].")
+@click.option(
+    "--top", default=3, show_default=True, type=click.IntRange(min=1), help="How many suggestions to explain."
+)
+@click.option("--words", default=10, show_default=True, type=click.IntRange(min=1), help="How many words a tag.")
+@json_option
+def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, as_json: bool) -> None:
+    """Say what each word of TEXT (- reads standard input) contributes to the scores of tags.
+
+    Exact for models with linear scores: a word's contribution is its weight in the text times its weight for the tag,
+    and contributions and intercept add up to the score. Shares are in percent of the sizes of all contributions, with
+    a minus where a word speaks against the tag. Models without such weights are refused, in a sentence that says so.
+    """
+    from tagwise.cli.folders import load_tagger
+
+    tagger = load_tagger(model, "explain")
+    if text == "-":
+        text = sys.stdin.read()
+    explained = _explained(tagger, text, list(tags), top, words)
+    if as_json:
+        show_json({"explained": tagger.explained_score, "tags": explained})
+        return
+    for tag in explained:
+        probability = "" if tag["probability"] is None else f", probability {100 * tag['probability']:.0f}%"
+        title = f"{tag['tag']}: score {tag['score']:.4f}{probability}"
+        rows = [[word["word"], f"{100 * word['share']:+.1f}%", f"{word['contribution']:+.4f}"] for word in tag["words"]]
+        if tag["other_words"]:
+            rows.append([f"{tag['other_words']} other words", "", f"{tag['others']:+.4f}"])
+        rows.append(["without any word", "", f"{tag['intercept']:+.4f}"])
+        show_table(title, ["word", "share", "contribution"], rows)
+        if tagger.explained_score != "the score":
+            show(f"These add up to {tagger.explained_score}: {tag['sum']:.4f}.")
+        show()
+
+
+def _explained(tagger: Any, text: str, tags: list[str], top: int, words: int) -> list[dict[str, Any]]:
+    import numpy as np
+
+    from tagwise.exceptions import InvalidInputError
+    from tagwise.models.explanations import explain_labels
+
+    X = tagger.features([text])
+    if X.nnz == 0:
+        warn("the text has no word that training saw; scores are the same for all such texts.")
+    if tags:
+        place_of = {tag: place for place, tag in enumerate(tagger.tags_)}
+        for tag in tags:
+            if tag not in place_of:
+                raise InvalidInputError(
+                    f"--tag {tag!r:.60} is none of the {len(tagger.tags_):,} that this tagger has learnt."
+                )
+        labels = np.array([[place_of[tag] for tag in tags]])
+        scores = tagger.model_.decision_function(X)[:, labels[0]]
+    else:
+        labels, scores = tagger.model_.predict_topk(X, min(top, len(tagger.tags_)))
+    probabilities = None if tagger.calibration_ is None else tagger.calibration_.probabilities(labels, scores)
+    reasons = explain_labels(tagger.model_, X, labels)
+    result = []
+    for place, label in enumerate(labels[0].tolist()):
+        features, values = reasons.of(0, place)
+        size = float(np.abs(values).sum()) or 1.0
+        result.append(
+            {
+                "tag": tagger.tags_[label],
+                "score": float(scores[0, place]),
+                "probability": None if probabilities is None else float(probabilities[0, place]),
+                "intercept": float(reasons.intercepts[0, place]),
+                "sum": float(reasons.scores()[0, place]),
+                "words": [
+                    {
+                        "word": tagger.features_.feature_names[feature],
+                        "contribution": float(value),
+                        "share": float(value) / size,
+                    }
+                    for feature, value in zip(features[:words], values[:words])
+                ],
+                "other_words": max(0, len(values) - words),
+                "others": float(values[words:].sum()),
+            }
+        )
+    return result

@@ -1,0 +1,200 @@
+"""``tagwise inspect``: what is in a model folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tagwise.cli.options import examples, json_option
+from tagwise.cli.output import show, show_json, show_table
+
+__all__ = ["command"]
+
+_FREQUENCIES = ((1, 1), (2, 4), (5, 9), (10, 99), (100, 999), (1000, None))
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@click.command(
+    name="inspect",
+    epilog=examples(
+        "tagwise inspect tagger",
+        "tagwise inspect tagger --tag gardening",
+        "tagwise inspect tagger --tag gardening --top 30 --json",
+    ),
+)
+@click.argument("model")
+@click.option("--tag", help="Show this tag: how frequent it is, the words that speak for it, the tags most like it.")
+@click.option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How long lists are.")
+@json_option
+def command(model: str, tag: str | None, top: int, as_json: bool) -> None:
+    """Show what is in MODEL: sizes, how frequent tags are, the course of the fit; or all about one tag."""
+    from tagwise import Tagger, load
+
+    fitted = load(model)
+    inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
+    if tag is not None:
+        found = _tag(fitted, inner, tag, top)
+        if as_json:
+            show_json(found)
+        else:
+            _show_tag(found)
+        return
+    found = _overview(model, fitted, inner, top)
+    if as_json:
+        show_json(found)
+    else:
+        _show_overview(found)
+
+
+def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
+    from tagwise import Tagger
+    from tagwise.cli.folders import folder_bytes
+    from tagwise.models.stored_parameters import storable_parameters
+
+    found: dict[str, Any] = {
+        "folder": path,
+        "bytes": folder_bytes(path),
+        "class": type(inner).__name__,
+        "parameters": storable_parameters(inner.get_params(deep=False)),
+        "features": inner.n_features_in_,
+        "tags": inner.n_labels_,
+        "iterations": inner.history_,
+    }
+    if not isinstance(fitted, Tagger):
+        return found
+    training = fitted.training_
+    counts = training["tag_rows"]
+    order = sorted(range(len(counts)), key=lambda place: (-int(counts[place]), place))
+    found |= {
+        "reason": fitted.choice_.reason,
+        "training": {name: value for name, value in training.items() if name != "tag_rows"},
+        "frequencies": [
+            {
+                "rows": f"{low}" if high == low else f"{low}+" if high is None else f"{low}-{high}",
+                "tags": int(((counts >= low) & (counts <= (high or counts.max()))).sum()),
+            }
+            for low, high in _FREQUENCIES
+        ],
+        "most_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[:top]],
+        "least_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[::-1][:top]],
+        "calibration": None,
+    }
+    if fitted.calibration_ is not None:
+        calibration = fitted.calibration_
+        found["calibration"] = {**calibration.saved_values(), "expected_error": calibration.reliability.error}
+    return found
+
+
+def _show_overview(found: dict[str, Any]) -> None:
+    show(f"{found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['class']}")
+    changed = ", ".join(f"{name}={value}" for name, value in found["parameters"].items())
+    show(f"Parameters: {changed}")
+    if "reason" in found:
+        training = found["training"]
+        show(f"Model: {found['reason']}")
+        characters = training["features"] - training["words"]
+        grams = f" and {characters:,} character n-grams" if characters else ""
+        show(
+            f"Trained on {training['rows']:,} rows with {training['words']:,} words{grams}, {training['tags']:,} tags, "
+            f"{training['assignments'] / training['rows']:.2f} a row, in {training['seconds']:.1f} s."
+        )
+        if training["known_pairs"] is not None:
+            share = training["known_pairs"] / (training["rows"] * training["tags"])
+            show(f"Known were {training['known_pairs']:,} pairs of a row and a tag, {share:.1%} of all.")
+        show()
+        show_table(
+            "How many tags are how frequent",
+            ["rows", "tags"],
+            [[part["rows"], part["tags"]] for part in found["frequencies"]],
+        )
+        for name, title in (("most_frequent", "Most frequent tags"), ("least_frequent", "Rarest tags")):
+            show()
+            show_table(title, ["tag", "rows"], [[entry["tag"], entry["rows"]] for entry in found[name]])
+        show()
+        calibration = found["calibration"]
+        if calibration is None:
+            show("Not calibrated: scores, but no probabilities (train --validation).")
+        else:
+            show(
+                f"Calibrated on {calibration['rows']:,} held-out rows for {calibration['target']} F1; probabilities "
+                f"are off by {100 * calibration['expected_error']:.1f} points on average."
+            )
+    else:
+        show(f"{found['features']:,} features, {found['tags']:,} labels.")
+    _show_iterations(found["iterations"])
+
+
+def _show_iterations(history: list[dict[str, Any]]) -> None:
+    if not history:
+        return
+    values = [float(info["objective"]) for info in history]
+    show()
+    show(f"Objective over {len(values)} iterations: {_sparkline(values)}")
+    shown = history if len(history) <= 12 else [*history[:6], *history[-6:]]
+    show_table(
+        "",
+        ["iteration", "objective", "seconds"],
+        [[info["iteration"], f"{info['objective']:.6g}", f"{info['seconds']:.1f}"] for info in shown],
+    )
+
+
+def _sparkline(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    spread = (high - low) or 1.0
+    return "".join(_BARS[int((value - low) / spread * (len(_BARS) - 1))] for value in values[:: 1 + len(values) // 80])
+
+
+def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
+    from tagwise import Tagger
+    from tagwise.exceptions import ExplanationError, InvalidInputError
+    from tagwise.models.explanations import heaviest_features
+    from tagwise.models.nearest_labels import nearest_labels
+
+    names = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
+    if tag not in names:
+        alike = [name for name in names if tag.lower() in name.lower()][:5]
+        hint = f" Did you mean {', '.join(map(repr, alike))}?" if alike else ""
+        raise InvalidInputError(f"--tag {tag!r:.60} is none of the {len(names):,} tags of this model.{hint}")
+    label = names.index(tag)
+    found: dict[str, Any] = {"tag": tag}
+    features = None
+    if isinstance(fitted, Tagger):
+        found["rows"] = int(fitted.training_["tag_rows"][label])
+        found["training_rows"] = fitted.training_["rows"]
+        features = fitted.features_.feature_names
+        if fitted.calibration_ is not None:
+            found["threshold"] = float(fitted.calibration_.thresholds[label])
+    try:
+        words, weights = heaviest_features(inner, label, top)
+        near, cosines = nearest_labels(inner, label, top)
+    except ExplanationError as error:
+        return {**found, "words": None, "nearest": None, "why_not": str(error)}
+    found["words"] = [
+        {"word": features[word] if features else f"feature {word}", "weight": float(weight)}
+        for word, weight in zip(words, weights)
+    ]
+    found["nearest"] = [{"tag": names[other], "cosine": float(cosine)} for other, cosine in zip(near, cosines)]
+    return found
+
+
+def _show_tag(found: dict[str, Any]) -> None:
+    rows = f" in {found['rows']:,} of {found['training_rows']:,} training rows" if "rows" in found else ""
+    show(f"{found['tag']}{rows}")
+    if "threshold" in found:
+        show(f"Threshold: {found['threshold']:.4f}")
+    if found["words"] is None:
+        show(found["why_not"])
+        return
+    show()
+    show_table(
+        "What speaks for it most",
+        ["word", "weight"],
+        [[word["word"], f"{word['weight']:.3f}"] for word in found["words"]],
+    )
+    show()
+    show_table(
+        "Tags most like it (cosine of their weights)",
+        ["tag", "cosine"],
+        [[near["tag"], f"{near['cosine']:.3f}"] for near in found["nearest"]],
+    )

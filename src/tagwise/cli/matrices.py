@@ -1,0 +1,98 @@
+"""Files of numbers for the verbs: features and labels as matrices, in the formats of ``tagwise.data``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tagwise.cli.options import RowOptions
+from tagwise.cli.output import say, warn
+from tagwise.cli.records import file_format
+from tagwise.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from tagwise.data import LabelledRows
+
+__all__ = ["read_matrix", "read_names"]
+
+
+def read_matrix(
+    path: str, options: RowOptions, *, shape: tuple[int, int] | None = None, exact: bool = False
+) -> LabelledRows:
+    """Read features and labels of an XMC, svmlight, ARFF or npz file; says what was found beside it.
+
+    Parameters
+    ----------
+    path : str
+    options : RowOptions
+        ``format``, ``labels`` and ``skip_faulty`` are used; columns have no meaning here and are refused.
+    shape : (features, labels), optional
+        What a model expects: an svmlight file does not say it itself.
+    exact : bool
+        Read the numbers of text formats as 64-bit floats.
+    """
+    from tagwise import data
+
+    for name in ("text", "tags", "known", "id", "tag_separator"):
+        if getattr(options, name) is not None:
+            raise InvalidInputError(f"--{name.replace('_', '-')} has no meaning for {path}, which is a matrix.")
+    kind = file_format(path, options.format)
+    errors = "skip" if options.skip_faulty else "strict"
+    if kind in ("xmc", "svmlight") and options.labels is not None:
+        raise InvalidInputError(f"--labels has no meaning for {path}: {kind} files hold their labels themselves.")
+    dtype = "float64" if exact else "float32"
+    if kind == "xmc":
+        rows = data.read_xmc(path, errors=errors, dtype=dtype)
+    elif kind == "svmlight":
+        features, labels = shape or (None, None)
+        rows = data.read_svmlight(path, errors=errors, n_features=features, n_labels=labels, dtype=dtype)
+    elif kind == "arff":
+        rows = data.read_arff(path, labels=_arff_labels(path, options.labels), errors=errors)
+    elif kind == "npz":
+        rows = data.read_npz(path, options.labels or _npz_labels(path))
+    else:
+        raise InvalidInputError(f"{path} holds texts ({kind}), where a matrix is expected.")
+    if rows.n_skipped:
+        warn(f"{rows.n_skipped:,} faulty rows were left out.")
+    return rows
+
+
+def _npz_labels(path: str) -> str:
+    name = Path(path).name
+    beside = Path(path).with_name("Y" + name[1:])
+    if not name.startswith("X") or not beside.is_file():
+        raise InvalidInputError(f"{path} holds features only; name the .npz file of the labels with --labels.")
+    say(f"{path}: labels from {beside} (guessed).")
+    return str(beside)
+
+
+def _arff_labels(path: str, given: str | None) -> str | int | None:
+    if given is not None:
+        try:
+            return int(given)
+        except ValueError:
+            return given
+    stem = Path(path).with_suffix("") if Path(path).suffix.lower() in (".gz", ".bz2") else Path(path)
+    beside = stem.with_suffix(".xml")
+    if beside.is_file():
+        say(f"{path}: labels are those that {beside} names (guessed).")
+        return str(beside)
+    return None
+
+
+def read_names(path: str, what: str, expected: int) -> list[str] | None:
+    """Names of ``features`` or ``labels`` beside a matrix, where there are any: one a line, as convert writes them.
+
+    Those of a data set folder, ``features.txt`` and ``labels.txt``, are found too, where there are as many of them.
+    """
+    own = Path(f"{path}.{what}.txt")
+    for beside in (own, Path(path).with_name(f"{what}.txt")):
+        if not beside.is_file():
+            continue
+        names = beside.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        if len(names) == expected:
+            say(f"{path}: names of {what} from {beside}.")
+            return names
+        if beside == own:
+            raise InvalidInputError(f"{beside} holds {len(names):,} names for {expected:,} {what}.")
+    return None

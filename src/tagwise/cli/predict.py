@@ -1,0 +1,236 @@
+"""``tagwise predict``: tags for a text, for lines of standard input, or for the rows of a file of any size."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tagwise.cli.options import RowOptions, examples, json_option, row_options
+from tagwise.cli.output import ProgressBar, say, show, show_json, warn
+
+if TYPE_CHECKING:
+    from tagwise.cli.rows import Row, RowStream
+    from tagwise.text.suggestion import Suggestion, WordShare
+
+__all__ = ["as_plain", "command", "suggestion_text", "word_text"]
+
+# Rows that are read, answered and written at a time.
+_BLOCK_ROWS = 512
+
+
+@click.command(
+    name="predict",
+    epilog=examples(
+        'tagwise predict tagger "how to prune an apple tree"',
+        'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
+        "tagwise predict tagger new-articles.csv --text body --json > suggestions.jsonl",
+        "tail -f incoming.txt | tagwise predict tagger - --line-by-line",
+        "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
+    ),
+)
+@click.argument("model")
+@click.argument("source", required=False, metavar="[TEXT | - | FILE]")
+@click.option("--top", default=5, show_default=True, type=click.IntRange(min=1), help="At most so many tags a text.")
+@click.option(
+    "--threshold",
+    metavar="SCORE",
+    help='Only tags that score at least this; "calibrated": those that reach the thresholds learnt by train '
+    "--validation.",
+)
+@click.option(
+    "--min-probability",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="Only tags of this probability (train --validation).",
+)
+@click.option(
+    "--explain",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Give the N words that count most for each tag.",
+)
+@click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use through pipes.")
+@json_option
+@row_options("text", "id", "format", "skip_faulty", "labels")
+def command(
+    model: str,
+    source: str | None,
+    top: int,
+    threshold: str | None,
+    min_probability: float | None,
+    explain: int,
+    line_by_line: bool,
+    as_json: bool,
+    rows: RowOptions,
+) -> None:
+    """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
+
+    What names a file that exists is read as a file, as by train; anything else is a text. Rows are answered in their
+    order, in constant memory: a line of tags with scores for each, or with --json an object a line. A row without text
+    gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
+    """
+    from tagwise import Tagger, load
+    from tagwise.cli.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
+
+    if source is None:
+        if sys.stdin.isatty() and not line_by_line:
+            say("Type a text a line; end with Ctrl-D.")
+        source = STANDARD_INPUT
+    wanted: dict[str, Any] = {
+        "top": top,
+        "threshold": _threshold(threshold),
+        "min_probability": min_probability,
+        "explain": explain,
+    }
+    fitted = load(model)
+    is_file = source == STANDARD_INPUT or os.path.exists(source)
+    if not is_file:
+        _refuse_lost_file(source)
+    if not isinstance(fitted, Tagger):
+        _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
+        return
+    if not is_file:
+        answer = fitted.suggest([source], **wanted)[0]
+        if as_json:
+            show_json({"suggestions": [as_plain(suggestion) for suggestion in answer]})
+        else:
+            for suggestion in answer:
+                show(suggestion_text(suggestion))
+            if not answer:
+                say("No tag passes.")
+        if fitted.features([source]).nnz == 0:
+            warn("the text has no word that training saw; the tags are those of any such text.")
+        return
+    kind = file_format(source, rows.format)
+    if kind in MATRIX_FORMATS:
+        from tagwise.cli.folders import require_matrix_model
+
+        require_matrix_model(fitted, model, source)
+    from tagwise.cli.rows import RowStream
+
+    with RowStream(source, rows, with_tags=False, may_be_empty=True) as stream:
+        if kind != "text":
+            say(stream.columns.said)
+        block = 1 if line_by_line or (source == STANDARD_INPUT and sys.stdin.isatty()) else _BLOCK_ROWS
+        _predict_rows(fitted, stream, wanted, block, as_json)
+
+
+def _threshold(text: str | None) -> float | str | None:
+    if text is None or text == "calibrated":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f'must be a number or "calibrated"; found {text!r}.', param_hint="--threshold"
+        ) from None
+
+
+def _refuse_lost_file(source: str) -> None:
+    """A file name that was mistyped must not be answered as if it were a text."""
+    from tagwise.data.formats.streams import suffix_without_compression
+
+    looks_like_a_file = suffix_without_compression(source) and not any(letter.isspace() for letter in source)
+    if looks_like_a_file:
+        raise click.BadParameter(
+            f"{source!r} looks like the name of a file, but there is none. A text of one word is read with: "
+            "echo TEXT | tagwise predict MODEL -",
+            param_hint="FILE",
+        )
+
+
+def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    while block := list(islice(rows, size)):
+        yield block
+
+
+def _predict_rows(tagger: Any, stream: RowStream, wanted: dict[str, Any], size: int, as_json: bool) -> None:
+    n_rows = empty = 0
+    with ProgressBar("predicting", 1.0) as bar:
+        for block in _blocks(iter(stream), size):
+            filled = [row for row in block if row.text.strip()]
+            answers = iter(tagger.suggest([row.text for row in filled], **wanted))
+            for row in block:
+                _show_row(row, next(answers) if row.text.strip() else [], as_json)
+            if size == 1:
+                sys.stdout.flush()
+            n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
+            bar.at(stream.fraction_read(), f"{n_rows:,} rows")
+    if empty:
+        warn(f"{empty:,} of {n_rows:,} rows have no text; they got no tags.")
+    if stream.skipped:
+        warn(f"{stream.skipped:,} faulty rows were left out and not answered; the first: {stream.first_fault}.")
+
+
+def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:
+    if as_json:
+        head: dict[str, Any] = {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
+        show_json({**head, "suggestions": [as_plain(suggestion) for suggestion in answer]}, indent=None)
+    else:
+        parts = [] if row.id is None else [row.id]
+        show("\t".join([*parts, *map(suggestion_text, answer)]))
+
+
+def as_plain(suggestion: Suggestion) -> dict[str, Any]:
+    """A suggestion for JSON; what was not asked for is left out."""
+    plain: dict[str, Any] = {"tag": suggestion.tag, "score": suggestion.score}
+    if suggestion.probability is not None:
+        plain["probability"] = suggestion.probability
+    if suggestion.why is not None:
+        plain["intercept"] = suggestion.intercept
+        plain["why"] = [
+            {"word": word.word, "contribution": word.contribution, "share": word.share} for word in suggestion.why
+        ]
+    return plain
+
+
+def suggestion_text(suggestion: Suggestion) -> str:
+    """A suggestion for people: the tag, its probability or else its score, and why."""
+    sure = f"{suggestion.score:.3f}" if suggestion.probability is None else f"{100 * suggestion.probability:.0f}%"
+    why = "" if suggestion.why is None else " (" + ", ".join(map(word_text, suggestion.why)) + ")"
+    return f"{suggestion.tag} {sure}{why}"
+
+
+def word_text(word: WordShare) -> str:
+    """A word and its signed share in percent."""
+    return f"{word.word} {100 * word.share:+.0f}%"
+
+
+def _predict_matrix(
+    model: Any, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
+) -> None:
+    """Answers of a plain model; rows are those of a matrix, which is read whole."""
+    from tagwise.cli.matrices import read_matrix
+    from tagwise.exceptions import InvalidInputError
+
+    if file is None:
+        raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
+    for name in ("explain", "min_probability"):
+        if wanted[name]:
+            raise InvalidInputError(f"--{name.replace('_', '-')} needs a tagger, trained on texts; {path} is none.")
+    if isinstance(wanted["threshold"], str):
+        raise InvalidInputError(
+            f'--threshold "calibrated" needs a tagger that was trained with --validation; {path} is none.'
+        )
+    data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
+    names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
+    assert data.X is not None
+    for start in range(0, data.X.shape[0], _BLOCK_ROWS):
+        labels, scores = model.predict_topk(data.X[start : start + _BLOCK_ROWS], wanted["top"])
+        for row in range(len(labels)):
+            best = [
+                (names[label], float(score))
+                for label, score in zip(labels[row].tolist(), scores[row].tolist())
+                if label >= 0 and (wanted["threshold"] is None or score >= wanted["threshold"])
+            ]
+            if as_json:
+                answer = [{"tag": tag, "score": score} for tag, score in best]
+                show_json({"row": start + row + 1, "suggestions": answer}, indent=None)
+            else:
+                show("\t".join(f"{tag} {score:.3f}" for tag, score in best))

@@ -1,0 +1,118 @@
+"""Several models on the same rows: their figures, and the section of a report that sets them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tagwise.reports import plots
+from tagwise.reports.markup import figure, percent, section, text
+
+__all__ = ["ComparedModel", "Comparison", "comparison_section"]
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model of a comparison.
+
+    Attributes
+    ----------
+    name : str
+    metrics : dict of str to float
+        As in ``Evaluation.metrics``.
+    fit_seconds, predict_ms, megabytes : float
+        To read the texts and fit; milliseconds to suggest tags for a row, many at a time; size of the model.
+    reason : str
+        Why this model, where it was chosen.
+    history : list of dict
+        Iterations of the fit.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    fit_seconds: float
+    predict_ms: float
+    megabytes: float
+    reason: str = ""
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "model": self.name,
+            "reason": self.reason,
+            "metrics": dict(self.metrics),
+            "fit_seconds": self.fit_seconds,
+            "predict_ms_per_row": self.predict_ms,
+            "model_megabytes": self.megabytes,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models in the order in which they were asked for; the best is the first of highest ``metric``."""
+
+    models: Sequence[ComparedModel]
+    metric: str
+    ks: Sequence[int]
+    training_rows: int
+    rows: int
+
+    @property
+    def best(self) -> int:
+        """Position of the best model."""
+        return int(np.argmax([model.metrics[self.metric] for model in self.models]))
+
+    def columns(self) -> list[str]:
+        """The metrics that are shown: P, nDCG and, where there are propensities, PSP at each k."""
+        names = [f"{name}@{k}" for name in ("P", "nDCG", "PSP") for k in self.ks]
+        return [name for name in names if name in self.models[0].metrics]
+
+
+def comparison_section(comparison: Comparison) -> str:
+    """Table, bars, and quality over time."""
+    columns = comparison.columns()
+    models = comparison.models
+    names = [model.name for model in models]
+    values = np.array([[model.metrics[name] for name in columns] for model in models])
+    highest = values.max(axis=0)
+    rows = "".join(
+        f'<tr{" class=best" if place == comparison.best else ""}><th scope="row">{text(model.name)}</th>'
+        + "".join(
+            f"<td>{'<b>' if value == top else ''}{percent(value)}{'</b>' if value == top else ''}</td>"
+            for value, top in zip(values[place], highest)
+        )
+        + f"<td>{model.fit_seconds:,.1f}</td><td>{model.predict_ms:,.3g}</td><td>{model.megabytes:,.1f}</td></tr>"
+        for place, model in enumerate(models)
+    )
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["model", *columns, "fit s", "ms a row", "MB"])
+    curves = [(model.name, model.history) for model in models if len(model.history) > 1]
+    parts = [
+        f'<div class="scroll"><table id="models"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>',
+        '<div class="plots"><div class="wide">',
+        figure(plots.draw_comparison(names, columns, values), "Quality", "Higher is better."),
+        "</div>",
+        figure(
+            plots.draw_cost(
+                names,
+                [model.fit_seconds for model in models],
+                [model.metrics[comparison.metric] for model in models],
+                comparison.metric,
+            ),
+            "Quality and time",
+            "Up and to the left is better. Seconds are those of this machine at that time, reading texts included.",
+        ),
+    ]
+    if curves:
+        caption = "Each relative to its first value; objectives of different models are different things."
+        drawn = plots.draw_objective(curves, "objectives")
+        parts.append(figure(drawn, "Objective over time", caption))
+    lead = (
+        f"{len(models)} models trained on the same {comparison.training_rows:,} rows and measured on the same "
+        f"{comparison.rows:,} others. Best by {comparison.metric}: {names[comparison.best]}, which all that follows is "
+        "about. Metrics in percent."
+    )
+    return section("comparison", "Models side by side", *parts, "</div>", lead=lead)

@@ -1,0 +1,229 @@
+"""All that a report shows about a tagger on rows with known tags, as plain figures; no drawing, no HTML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tagwise.exceptions import ExplanationError
+from tagwise.models.explanations import heaviest_features
+from tagwise.models.reliability import ReliabilityBins
+from tagwise.reports.curves import (
+    FrequencyBins,
+    frequency_bins,
+    frequency_groups,
+    group_recall,
+    label_counts,
+    pairs_in,
+    share,
+)
+from tagwise.reports.examples import Example, choose_examples
+from tagwise.text.evaluation import Evaluation, decided_labels, known_ranking
+from tagwise.text.held_out import HeldOutRows
+from tagwise.text.tag_lists import check_tags
+from tagwise.text.tagger import Tagger
+from tagwise.text.tfidf import check_texts
+from tagwise.validation import check_integer
+
+__all__ = ["Findings", "TagFigures", "gather_findings", "model_megabytes"]
+
+# A table that a browser still scrolls and searches without a pause.
+_MOST_TAGS = 3000
+_TOP_WORDS = 6
+_PLACES = 10
+
+
+@dataclass(frozen=True)
+class TagFigures:
+    """One line of the table of tags. Precision, recall and F1 are of decisions, None where undefined."""
+
+    tag: str
+    group: int
+    training_rows: int
+    rows: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What :func:`gather_findings` found.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+    model, reason : str
+        Name of the model, and why it was chosen.
+    settings : dict
+        Parameters of the model; those that stand at their defaults included.
+    training : dict
+        ``Tagger.training_``.
+    history : list of dict
+        Iterations of the fit: ``objective``, ``seconds``.
+    megabytes : float
+        Of the model with its vocabulary.
+    predict_ms : float
+        Milliseconds a row to read a text and rank its tags, many at a time.
+    tag_group : int array (L,)
+        See :func:`tagwise.reports.curves.frequency_groups`.
+    group_recall : float64 array (3, K)
+        Share of the true tags of head, middle and tail among the first 1, …, K suggestions.
+    bins : FrequencyBins
+        Of decisions, by training frequency.
+    reliability : ReliabilityBins or None
+        On these rows; None for a tagger that is not calibrated.
+    tags : list of TagFigures
+        The tags with most rows in training, at most 3,000.
+    n_tags : int
+        All of them.
+    examples : list of Example
+    unexplained : str
+        Why there are no words to tags; empty where there are.
+    calibrated : bool
+        Whether decisions are by calibrated thresholds.
+    """
+
+    evaluation: Evaluation
+    model: str
+    reason: str
+    settings: dict[str, Any]
+    training: dict[str, Any]
+    history: list[dict[str, Any]]
+    megabytes: float
+    predict_ms: float
+    tag_group: np.ndarray
+    group_recall: np.ndarray
+    bins: FrequencyBins
+    reliability: ReliabilityBins | None
+    tags: list[TagFigures]
+    n_tags: int
+    examples: list[Example]
+    unexplained: str
+    calibrated: bool
+
+
+def gather_findings(
+    tagger: Tagger,
+    texts: Iterable[str],
+    tags: Any,
+    known: Any = None,
+    *,
+    ks: Sequence[int] = (1, 3, 5),
+    n_examples: int = 20,
+    seed: int = 0,
+    evaluation: Evaluation | None = None,
+) -> Findings:
+    """Measure a fitted tagger on rows that it was not fitted on, for :func:`tagwise.reports.write_report`.
+
+    Parameters
+    ----------
+    tagger : fitted Tagger
+    texts, tags, known
+        As in ``Tagger.evaluate``.
+    ks : sequence of int
+        Places of the ranking metrics.
+    n_examples : int
+        Rows to show, drawn at random by ``seed`` among those that have tags and known words.
+    seed : int
+    evaluation : Evaluation, optional
+        What ``tagger.evaluate`` gave for the same rows and ``ks``, where it is at hand already.
+
+    Notes
+    -----
+    Tags that training never saw are in ``evaluation`` (they count as missed there), but in none of the curves and
+    tables by training frequency. Memory O(n·10) beside the rows; n×L is never allocated.
+    """
+    n_examples = check_integer(n_examples, "n_examples", minimum=0)
+    rows, lists = check_texts(texts), check_tags(tags)
+    if evaluation is None:
+        evaluation = tagger.evaluate(rows, lists, known, ks=ks)
+    held = HeldOutRows.of(tagger.features_, tagger._position, rows, lists, known)
+    model, training = tagger.model_, tagger.training_
+    tag_rows = np.asarray(training["tag_rows"])
+    groups = frequency_groups(tag_rows)
+    ranked, _ = known_ranking(model, held.X, min(_PLACES, len(tagger.tags_)), held.observed)
+    decided = _padded(decided_labels(model, tagger.calibration_, held.X))
+    if held.observed is not None:
+        # A pair that nobody looked at is neither right nor wrong.
+        decided = np.where(pairs_in(decided, held.observed), decided, -1)
+    listed, right = label_counts(decided, held.Y)
+    true = np.bincount(held.Y.indices, minlength=len(tagger.tags_))
+    order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
+    words, unexplained = _top_words(tagger, order)
+    figures = [share(right, listed), share(right, true), share(2 * right, true + listed)]
+    return Findings(
+        evaluation=evaluation,
+        model=tagger.choice_.name,
+        reason=tagger.choice_.reason,
+        settings=dict(model.get_params(deep=False)),
+        training=training,
+        history=list(model.history_),
+        megabytes=model_megabytes(tagger),
+        predict_ms=_predict_ms(tagger, rows),
+        tag_group=groups,
+        group_recall=group_recall(ranked, held.Y, groups),
+        bins=frequency_bins(tag_rows, true, listed, right),
+        reliability=None if tagger.calibration_ is None else tagger.reliability(rows, lists, known),
+        tags=[
+            TagFigures(
+                tagger.tags_[label],
+                int(groups[label]),
+                int(tag_rows[label]),
+                int(true[label]),
+                *(None if np.isnan(figure[label]) else float(figure[label]) for figure in figures),
+                words=words[place],
+            )
+            for place, label in enumerate(order.tolist())
+        ],
+        n_tags=len(tagger.tags_),
+        examples=choose_examples(tagger, rows, lists, held, n_examples, seed, explained=not unexplained),
+        unexplained=unexplained,
+        calibrated=tagger.calibration_ is not None,
+    )
+
+
+def model_megabytes(tagger: Tagger) -> float:
+    """Size of all arrays that the tagger's folder would hold, in MB (10⁶ bytes)."""
+    from tagwise.text.tagger_folder import tagger_record
+
+    size = 0
+    for tensor in tagger_record(tagger).tensors.values():
+        size += sum(
+            part.nbytes
+            for part in ([tensor] if isinstance(tensor, np.ndarray) else (tensor.data, tensor.indices, tensor.indptr))
+        )
+    return size / 1e6
+
+
+def _predict_ms(tagger: Tagger, rows: list[str], most: int = 2000) -> float:
+    measured = rows[:most]
+    tagger.suggest(measured[:1])  # kernels compile on first use
+    start = time.perf_counter()
+    tagger.suggest(measured)
+    return 1000 * (time.perf_counter() - start) / len(measured)
+
+
+def _padded(decided: list[np.ndarray]) -> np.ndarray:
+    width = max(1, max(map(len, decided), default=1))
+    table = np.full((len(decided), width), -1, dtype=np.int64)
+    for row, labels in enumerate(decided):
+        table[row, : len(labels)] = labels
+    return table
+
+
+def _top_words(tagger: Tagger, labels: np.ndarray) -> tuple[list[tuple[str, ...]], str]:
+    names = tagger.features_.feature_names
+    words: list[tuple[str, ...]] = []
+    try:
+        for label in labels.tolist():
+            features, _ = heaviest_features(tagger.model_, label, _TOP_WORDS)
+            words.append(tuple(names[feature] for feature in features))
+    except ExplanationError as error:
+        return [()] * len(labels), str(error)
+    return words, ""

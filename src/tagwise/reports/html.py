@@ -1,0 +1,122 @@
+"""A report as one HTML file that needs nothing else: no network, no other file, no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+
+from tagwise import __version__
+from tagwise.exceptions import InvalidInputError
+from tagwise.persistence.atomic import atomic_write
+from tagwise.reports.comparison import Comparison, comparison_section
+from tagwise.reports.example_section import examples_section
+from tagwise.reports.findings import Findings
+from tagwise.reports.markup import text
+from tagwise.reports.plots import require_matplotlib
+from tagwise.reports.sections import (
+    fit_section,
+    frequency_section,
+    headline_section,
+    model_section,
+    notes_section,
+    tags_section,
+)
+
+__all__ = ["check_report_path", "report_html", "write_report"]
+
+_LINKS = {
+    "comparison": "Comparison",
+    "headline": "Figures",
+    "model": "Model",
+    "frequency": "Frequent and rare",
+    "fit": "Fit and probabilities",
+    "tags": "Every tag",
+    "examples": "Examples",
+}
+
+
+def write_report(
+    findings: Findings,
+    path: str | PathLike[str],
+    *,
+    title: str = "Tagger",
+    source: str = "",
+    comparison: Comparison | None = None,
+) -> None:
+    """Write a report on a tagger, or on several that were compared, as one self-contained HTML file.
+
+    Parameters
+    ----------
+    findings : Findings
+        What :func:`tagwise.reports.gather_findings` gives; with a comparison, those of its best model.
+    path : path
+        The file, ``.html``; it is replaced in one step.
+    title : str
+        The heading.
+    source : str
+        What was measured: the name of a model and of a file of rows, say.
+    comparison : Comparison, optional
+        Figures of several models on the same rows, which come first.
+
+    Raises
+    ------
+    TagwiseError
+        matplotlib is not installed.
+    """
+    check_report_path(path)
+    page = report_html(findings, title=title, source=source, comparison=comparison).encode()
+    atomic_write(path, lambda stream: stream.write(page))
+
+
+def check_report_path(path: str | PathLike[str]) -> None:
+    """Refuse, before any work, a report that could not be written: a wrong ending, no folder, or no matplotlib."""
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInputError(f"a report is an HTML file, so that its name must end in .html; found {str(path)!r}.")
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"the folder {str(target.parent)!r} of the report does not exist; make it first.")
+    if target.is_dir():
+        raise InvalidInputError(f"{str(path)!r} is a folder; name a file for the report.")
+    require_matplotlib()
+
+
+def report_html(
+    findings: Findings, *, title: str = "Tagger", source: str = "", comparison: Comparison | None = None
+) -> str:
+    """The page that :func:`write_report` writes."""
+    require_matplotlib()
+    here = files("tagwise.reports")
+    style = here.joinpath("report.css").read_text(encoding="utf-8")
+    script = here.joinpath("report.js").read_text(encoding="utf-8")
+    parts = [] if comparison is None else [comparison_section(comparison)]
+    parts += [
+        headline_section(findings),
+        notes_section(findings),
+        model_section(findings),
+        frequency_section(findings),
+        fit_section(findings),
+        tags_section(findings),
+        examples_section(findings),
+    ]
+    links = "".join(
+        f'<a href="#{name}">{label}</a>' for name, label in _LINKS.items() if name != "comparison" or comparison
+    )
+    # Should escaping ever fail, the browser still runs no script but this one, and loads nothing from anywhere.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
+        f"<title>{text(title)} · tagwise report</title>\n<style>\n{style}</style></head>\n<body>"
+        f'<header><div class="inner"><h1>{text(title)}</h1><p>{text(source)}</p><nav>{links}</nav></div></header>\n'
+        f"<main>{''.join(parts)}</main>\n<footer>Written by tagwise {text(__version__)}. This file needs no network "
+        f"and no other file.</footer>\n<script>{script}</script></body></html>\n"
+    )
