@@ -344,20 +344,21 @@ class Cascade(SparseFactorModel):
         rows, embedded = self._rows_and_embedding(X)
         labels, proposed = self._best_of_rows(rows, embedded, width)
         listed = min(self.shortlist, width)
-        scores = behind_shortlist(proposed)
         # Their order is that of the products, all above 0; probabilities are made for the answer only.
-        scores[:, :listed] = self._products(rows, labels[:, :listed], proposed[:, :listed])
+        scores = self._products(rows, labels[:, :listed], proposed[:, :listed])
+        if width > listed:
+            scores = np.concatenate([scores, behind_shortlist(proposed[:, listed:])], axis=1)
         if exclude is not None:
             hidden = pairs_listed(labels, exclude, n_threads=thread_count(self.n_jobs))
             labels[hidden], scores[hidden] = -1, -np.inf
-        found = min(k, width)
-        order = np.lexsort((labels, -scores), axis=1)[:, :found]
-        best_labels = np.full((len(labels), k), -1, dtype=labels.dtype)
-        best_scores = np.full((len(labels), k), -np.inf, dtype=scores.dtype)
-        best_labels[:, :found] = np.take_along_axis(labels, order, axis=1)
-        best_scores[:, :found] = np.take_along_axis(scores, order, axis=1)
+        row, order = np.arange(len(labels))[:, None], np.lexsort((labels, -scores), axis=1)[:, :k]
+        best_labels, best_scores = labels[row, order], scores[row, order]
         ranked = best_scores > 0
         best_scores[ranked] = self._combination().scores(best_scores[ranked])
+        if k > width:
+            more = ((0, 0), (0, k - width))
+            best_labels = np.pad(best_labels, more, constant_values=-1)
+            best_scores = np.pad(best_scores, more, constant_values=-np.inf)
         return best_labels, best_scores
 
     # ------------------------------------------------------------------ explain, restore
