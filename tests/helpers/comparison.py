@@ -14,3 +14,18 @@ def assert_same_model(one, two):
         if sp.issparse(value):
             value, other = value.toarray(), other.toarray()
         np.testing.assert_array_equal(value, other, err_msg=name)
+
+
+def assert_same_bits(one, two):
+    """Fitted arrays, objective and values of two models; only the seconds of their histories may differ."""
+    for name in one._fitted_arrays():
+        ours, theirs = getattr(one, name), getattr(two, name)
+        parts = ("data", "indices", "indptr") if sp.issparse(ours) else ("",)
+        for part in parts:
+            left, right = (getattr(array, part) if part else array for array in (ours, theirs))
+            assert (left.dtype, left.shape) == (right.dtype, right.shape), name
+            assert left.tobytes() == right.tobytes(), name
+    assert one.objective_.tobytes() == two.objective_.tobytes()
+    assert one.n_iter_ == two.n_iter_
+    for name in one._saved_values:
+        assert getattr(one, name) == getattr(two, name), name

@@ -45,8 +45,8 @@ def test_probabilities_hold_on_other_rows(fitted):
     labels, scores, Y, _ = planted(seed=2)
     pairs = HeldOutPairs.of(labels, scores, Y)
     bins = reliability_bins(fitted.probabilities(pairs.labels, pairs.scores), pairs.on)
-    assert bins.error < 0.02
-    assert fitted.reliability.error < 0.03
+    assert bins.error < 0.04
+    assert fitted.reliability.error < 0.04
     assert fitted.reliability.count.sum() == labels.size
 
 
@@ -91,7 +91,7 @@ def test_thresholds_are_those_of_the_target():
     labels, scores, Y, _ = planted(300)
     pairs = HeldOutPairs.of(labels, scores, Y)
     for target in ("micro", "macro", "example"):
-        found = fit_calibration(labels, scores, Y, target=target, min_positives=3)
+        found = fit_calibration(labels, scores, Y, target=target, shrinkage=3)
         np.testing.assert_array_equal(found.thresholds, best_thresholds(pairs, target, 3))
         assert (found.target, found.places, found.rows) == (target, 10, 300)
         np.testing.assert_array_equal(found.is_on(labels, scores), scores >= found.thresholds[labels])
@@ -171,7 +171,7 @@ def test_forged_state_is_refused(values, arrays, words):
     ("change", "error", "words"),
     [
         ({"target": "f1"}, InvalidInputError, "target must be one of"),
-        ({"min_positives": 0}, InvalidInputError, "min_positives"),
+        ({"shrinkage": -1}, InvalidInputError, "shrinkage"),
         ({"labels": np.zeros((4, 2))}, InvalidTypeError, "float64"),
         ({"scores": np.zeros((4, 2), int)}, InvalidTypeError, "int64"),
         ({"scores": np.zeros((4, 1))}, InvalidInputError, "shapes"),

@@ -86,7 +86,7 @@ def test_a_cascade_explains_the_margin_that_decides(problem):
     labels, _ = model.predict_topk(X, 3)
     explained = explain_labels(model, X, labels)
     rows = X.toarray() / np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-300)
-    rankers = rows @ model.ranker_weights_.toarray().T + model.ranker_intercept_
+    rankers = rows @ model.ranker_weights_.toarray() + model.ranker_intercept_
     Z = model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray()
     margins = np.where(model.has_ranker_, rankers, 2 * (rows @ Z + model.intercept_))
     np.testing.assert_allclose(explained.scores(), np.take_along_axis(margins, labels, axis=1), atol=1e-9)

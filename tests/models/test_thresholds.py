@@ -45,7 +45,7 @@ def test_micro_and_macro_are_the_best_there_are(target, problem):
     scores, Y = problem
     Y[0] = 1  # every label has a positive, so that every label has a threshold of its own
     best = max(value(target, scores, Y, np.array(choice)) for choice in every_choice(scores))
-    found = value(target, scores, Y, best_thresholds(everything(scores, Y), target, 1))
+    found = value(target, scores, Y, best_thresholds(everything(scores, Y), target, 0))
     assert found == pytest.approx(best)
 
 
@@ -55,9 +55,9 @@ def test_example_is_best_label_by_label(problem):
     scores, Y = problem
     Y[0] = 1
     pairs = everything(scores, Y)
-    thresholds = best_thresholds(pairs, "example", 1)
+    thresholds = best_thresholds(pairs, "example", 0)
     found = value("example", scores, Y, thresholds)
-    assert found >= value("example", scores, Y, best_thresholds(pairs, "micro", 1)) - 1e-12
+    assert found >= value("example", scores, Y, best_thresholds(pairs, "micro", 0)) - 1e-12
     for label in range(3):
         for other in [*np.unique(scores[:, label]), scores[:, label].max() + 1]:
             changed = thresholds.copy()
@@ -70,7 +70,7 @@ def test_each_target_does_best_at_what_it_is_for():
     truth = rng.random((400, 12)) < 0.5 ** np.arange(1, 13)
     scores = truth * rng.gamma(2, 1, truth.shape) + rng.normal(0, 1 + np.arange(12) / 4, truth.shape)
     pairs = everything(scores, sp.csr_matrix(truth.astype(float)))
-    found = {target: best_thresholds(pairs, target, 1) for target in TARGETS}
+    found = {target: best_thresholds(pairs, target, 0) for target in TARGETS}
     for target in TARGETS:
         reached = {name: value(target, scores, truth.astype(float), found[name]) for name in TARGETS}
         assert max(reached, key=reached.get) == target
@@ -80,25 +80,27 @@ def test_each_target_does_best_at_what_it_is_for():
 def test_a_threshold_lies_between_the_last_in_and_the_first_out():
     scores = np.array([[4.0, 1.0], [2.0, 1.0], [1.0, 3.0]])
     Y = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 1), [1.5, 2.0])
+    np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 0), [1.5, 2.0])
 
 
 def test_equal_scores_are_never_parted():
     scores = np.array([[1.0], [1.0], [1.0], [0.0]])
     Y = np.array([[1.0], [0.0], [0.0], [0.0]])
-    np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 1), [0.5])
+    np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 0), [0.5])
 
 
-def test_rare_labels_share_the_best_threshold_of_all():
+def test_labels_without_positives_share_the_best_threshold_of_all_and_rare_ones_are_drawn_to_it():
     rng = np.random.default_rng(1)
     scores, Y = rng.normal(size=(30, 4)), (rng.random((30, 4)) < [0.5, 0.5, 0.1, 0.0]).astype(float)
     pairs = everything(scores, Y)
-    assert Y[:, 2].sum() < 5
-    thresholds = best_thresholds(pairs, "macro", 5)
-    assert thresholds[2] == thresholds[3] != thresholds[0]
-    shared = max(np.unique(scores), key=lambda cut: micro_f1(Y, (scores >= cut).astype(float)))
-    np.testing.assert_array_equal(scores >= thresholds[2], scores >= shared)
-    assert (best_thresholds(pairs, "macro", 100) == thresholds[2]).all()
+    own, drawn = best_thresholds(pairs, "macro", 0), best_thresholds(pairs, "macro", 6)
+    shared = own[3]
+    best = max(np.unique(scores), key=lambda cut: micro_f1(Y, (scores >= cut).astype(float)))
+    np.testing.assert_array_equal(scores >= shared, scores >= best)
+    assert len(set(own)) == 4
+    weight = Y.sum(axis=0) / (Y.sum(axis=0) + 6)
+    np.testing.assert_allclose(drawn, weight * own + (1 - weight) * shared)
+    np.testing.assert_allclose(best_thresholds(pairs, "macro", 1e12), shared)
 
 
 def test_labels_that_are_best_never_on_have_a_finite_threshold_above_all_scores():
@@ -107,7 +109,7 @@ def test_labels_that_are_best_never_on_have_a_finite_threshold_above_all_scores(
     Y = np.zeros((50, 2))
     Y[40:, 0] = 1
     Y[5, 1] = 1
-    thresholds = best_thresholds(everything(scores, Y), "micro", 1)
+    thresholds = best_thresholds(everything(scores, Y), "micro", 0)
     assert thresholds[1] > 49
     assert np.isfinite(thresholds).all()
     assert not (scores[:, 1] >= thresholds[1]).any()
@@ -119,10 +121,10 @@ def test_positives_beyond_the_listed_places_count_as_missed():
     Y = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
     first = HeldOutPairs.of(np.zeros((4, 1), int), scores[:, :1], Y)
     np.testing.assert_array_equal(first.label_sizes, [1, 4])
-    assert 2.9 < best_thresholds(first, "micro", 1)[0] < 3.0
+    assert 2.9 < best_thresholds(first, "micro", 0)[0] < 3.0
 
 
 def test_no_pair_is_on():
     pairs = HeldOutPairs.of(np.array([[0], [0]]), np.array([[1.0], [2.0]]), np.array([[0.0, 1.0], [0.0, 1.0]]))
     for target in TARGETS:
-        assert (best_thresholds(pairs, target, 1) > 2).all()
+        assert (best_thresholds(pairs, target, 0) > 2).all()

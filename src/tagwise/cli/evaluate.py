@@ -10,6 +10,7 @@ import click
 
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import show, show_json, show_table, warn
+from tagwise.cli.reporting import check_report, report_option, write_findings
 
 if TYPE_CHECKING:
     from tagwise.cli.rows import TextRows
@@ -66,21 +67,28 @@ class Evaluated:
         "tagwise evaluate tagger test.jsonl --text body --tags subjects --k 1 --k 10",
         "tagwise evaluate tagger checked.csv --known looked_at --json",
         "tagwise evaluate model X.tst.npz --labels Y.tst.npz",
+        "tagwise evaluate tagger test.csv --report report.html",
     ),
 )
 @click.argument("model")
 @click.argument("file")
 @click.option("--k", "ks", multiple=True, type=click.IntRange(min=1), help="A place to measure at [default: 1, 3, 5].")
+@report_option
 @json_option
 @row_options()
-def command(model: str, file: str, ks: tuple[int, ...], as_json: bool, rows: RowOptions) -> None:
+def command(
+    model: str, file: str, ks: tuple[int, ...], report: str | None, as_json: bool, rows: RowOptions
+) -> None:
     """Measure MODEL on FILE, which is read as by train and must not be what it was trained on.
 
     Tags of FILE that training never saw count as missed, and are listed.
     """
     places = tuple(dict.fromkeys(ks)) or (1, 3, 5)
+    check_report(report, file, rows)
     found = evaluation_of(model, file, rows, places)
     _warn(found)
+    if report is not None:
+        write_findings(found, report, f"{model}, measured on {file}", places)
     if as_json:
         show_json(found.as_plain())
     else:

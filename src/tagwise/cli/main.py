@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,8 @@ VERBS = {
     "train": "tagwise.cli.train",
     "predict": "tagwise.cli.predict",
     "evaluate": "tagwise.cli.evaluate",
+    "compare": "tagwise.cli.compare",
+    "tune": "tagwise.cli.tune",
     "explain": "tagwise.cli.explain",
     "inspect": "tagwise.cli.inspect",
     "convert": "tagwise.cli.convert",
@@ -100,7 +103,7 @@ def _sentence(error: OSError) -> str:
 
 def _drop_output() -> None:
     """What cannot be written any more must not make the interpreter complain when it ends."""
-    with open(os.devnull, "w") as nowhere:
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,9 @@ from typing import Any
 import click
 
 __all__ = ["ProgressBar", "plain_value", "say", "sentences_for_warnings", "show", "show_json", "show_table", "warn"]
+
+
+_NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
 
 
 def say(message: str) -> None:
@@ -51,10 +55,10 @@ def plain_value(value: Any) -> Any:
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on standard output: with rich on a terminal, aligned text elsewhere.
 
-    Strings are set to the left, all other values to the right.
+    Columns of numbers, also in percent, are set to the right.
     """
     cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [bool(rows) and all(not isinstance(row[place], str) for row in rows) for place in range(len(columns))]
+    numeric = [all(_NUMBER.fullmatch(row[place]) for row in cells) for place in range(len(columns))]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markup import escape

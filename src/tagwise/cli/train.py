@@ -100,7 +100,7 @@ def command(
     """
     from tagwise.cli.folders import check_free
     from tagwise.cli.records import MATRIX_FORMATS, file_format
-    from tagwise.models.choice import model_class
+    from tagwise.models.choice import ModelChoice, model_class
 
     check_free(out, overwrite)
     parameters = parse_settings(settings)
@@ -133,6 +133,10 @@ def command(
                 verbose=verbose,
             )
             fitted, report = fit_tagger(tagger, data, validation, target, seed, checkpoint)
+            if parameters:
+                reason = f"{report['model']} was asked for, with {', '.join(settings)}."
+                fitted.choice_ = ModelChoice(report["model"], parameters, reason)
+                report["reason"] = reason
     except KeyboardInterrupt:
         if checkpoint is not None and checkpoint.exists():
             say(f"The state of the fit is in {checkpoint.folder}; the same command with --resume goes on from there.")
@@ -257,7 +261,7 @@ def fit_model(
     checkpoint: Checkpoint | None,
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """Fit a plain model to a matrix; returns it and figures for people."""
-    from tagwise.cli.matrices import read_matrix
+    from tagwise.cli.matrices import read_matrix, read_names
     from tagwise.models.choice import ModelChoice, build_model, choose_model
 
     data = read_matrix(file, rows)
@@ -269,7 +273,7 @@ def fit_model(
     built = build_model(choice.name, choice.parameters, n_jobs=jobs, random_state=seed, verbose=verbose)
     started = time.perf_counter()
     built.fit(data.X, data.Y, checkpoint=checkpoint)
-    built.label_names_ = data.label_names
+    built.label_names_ = data.label_names or read_names(file, "labels", data.Y.shape[1])
     report = {
         "model": choice.name,
         "reason": choice.reason,

@@ -125,7 +125,7 @@ class _Trial:
         """As it was saved; returns after how many runs."""
         values = saved.values()
         self.best, self.best_score = CascadeChoice.from_values(values["best"]), saved.real("best_score")
-        self.tried, self.runs = list(values["tried"]), saved.count("runs", 1, most)
+        self.tried, self.runs = [dict(setting) for setting in values["tried"]], saved.count("runs", 1, most)
         return self.runs
 
     def _as_read(self, X: sp.csr_matrix) -> sp.csr_matrix:

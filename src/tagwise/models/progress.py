@@ -77,6 +77,8 @@ class FitProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if error is not None and self.checkpoint is not None:
+            self.checkpoint.withdraw()
 
     def step(self, objective: float, *, state: FitState | None = None, **more: Any) -> bool:
         """Record one finished iteration; returns whether the fit should stop.

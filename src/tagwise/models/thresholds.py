@@ -9,8 +9,9 @@ With TP_j(c) true ones among the c best-scored pairs of label j, P_j rows that h
 - example: the mean over rows of :math:`2|y_i \cap \hat y_i| / (|y_i| + |\hat y_i|)`; label by label, each exactly while
   the others rest, in sweeps that never lower it, until a sweep changes nothing.
 
-Labels with fewer held-out positives than ``min_positives`` share one threshold, the best for micro-F1: a cut of their
-own would follow one or two rows.
+Such a cut follows the few held-out rows of a rare label closely, and does worse on others. The threshold of a label is
+therefore drawn towards the one threshold for all labels that is best for micro-F1:
+:math:`t_j = (P_j t_j^{\text{own}} + \kappa\,t^{\text{shared}}) / (P_j + \kappa)`.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _MOST_ROUNDS = 50
 _MOST_SWEEPS = 10
 
 
-def best_thresholds(pairs: HeldOutPairs, target: str, min_positives: int) -> np.ndarray:
+def best_thresholds(pairs: HeldOutPairs, target: str, shrinkage: float) -> np.ndarray:
     """Thresholds (L,): a label is on where its score is at least its threshold.
 
-    A threshold lies half-way between the lowest score that it lets in and the highest that it keeps out; where a label
-    is best never on, just above its highest score.
+    A label's own threshold lies half-way between the lowest score that it lets in and the highest that it keeps out;
+    where the label is best never on, just above its highest score. ``shrinkage`` is κ.
 
     Time O(P log P) for P pairs, times a few rounds.
     """
     shared = _shared_threshold(pairs)
     thresholds = np.full(pairs.n_labels, shared)
-    ranking = _Ranking.of(pairs, pairs.label_sizes >= max(1, min_positives))
+    ranking = _Ranking.of(pairs, pairs.label_sizes > 0)
     if len(ranking.labels) == 0:
         return thresholds
     if target == "macro":
@@ -47,7 +48,8 @@ def best_thresholds(pairs: HeldOutPairs, target: str, min_positives: int) -> np.
         cuts = _micro_cuts(pairs, ranking, shared)
         if target == "example":
             cuts = _example_cuts(pairs, ranking, cuts, shared)
-    thresholds[ranking.labels] = ranking.thresholds(cuts)
+    weight = pairs.label_sizes[ranking.labels] / (pairs.label_sizes[ranking.labels] + shrinkage)
+    thresholds[ranking.labels] = weight * ranking.thresholds(cuts) + (1 - weight) * shared
     return thresholds
 
 

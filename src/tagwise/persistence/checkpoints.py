@@ -11,6 +11,7 @@ import os
 import re
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning
 from tagwise.persistence.fit_identity import FitIdentity
 from tagwise.persistence.folder import MANIFEST_NAME, as_path, read_manifest, read_model, remove_model, write_model
+from tagwise.persistence.manifest import Manifest
 from tagwise.persistence.record import JSON, ModelRecord, Tensor
 from tagwise.validation import check_integer, check_real
 
@@ -144,7 +146,19 @@ class Checkpoint:
         return f"Checkpoint({str(self.folder)!r}, every={self.every}, seconds={self.seconds})"
 
     def exists(self) -> bool:
-        """Whether the folder holds something to go on from, or at least what looks like it; nothing is checked."""
+        """Whether the folder holds a state to go on from, or something else that a fit would stumble over.
+
+        A fit that stopped before its first state was written has left nothing.
+        """
+        if not self._is_taken():
+            return False
+        try:
+            manifest = Manifest.from_bytes(read_manifest(self.folder))
+        except ModelFormatError:
+            return True
+        return manifest.class_name != _CLASS_NAME or bool(manifest.values.get("states"))
+
+    def _is_taken(self) -> bool:
         return os.path.lexists(self.folder / MANIFEST_NAME)
 
     def discard(self) -> None:
@@ -157,7 +171,7 @@ class Checkpoint:
         """
         if not self.folder.is_dir():
             return
-        if self.exists() and not _CLASS_FIELD.search(read_manifest(self.folder)):
+        if self._is_taken() and not _CLASS_FIELD.search(read_manifest(self.folder)):
             raise InvalidInputError(f"{self.folder} holds no checkpoint but something else; nothing was removed.")
         remove_model(self.folder)
 
@@ -173,7 +187,7 @@ class Checkpoint:
         OSError
             It cannot be written.
         """
-        states, history = self._read(identity) if self.exists() else ({}, [])
+        states, history = self._read(identity) if self._is_taken() else ({}, [])
         opened = OpenCheckpoint(self, identity, states, history)
         if not states:
             opened.write()
@@ -223,6 +237,7 @@ class OpenCheckpoint:
         self._checkpoint, self._identity = checkpoint, identity
         self._saved, self._states = states, dict[str, FitState](states)
         self.folder, self.history = checkpoint.folder, history
+        self._holds_state = bool(states)
         self._rounds_since, self._written_at = 0, time.monotonic()
 
     def saved(self, stage: str) -> SavedState | None:
@@ -252,6 +267,12 @@ class OpenCheckpoint:
         self._states[stage] = state
         self._try_to_write(history)
 
+    def withdraw(self) -> None:
+        """Remove the checkpoint of a fit that has failed before a state was written."""
+        if not self._holds_state:
+            with suppress(OSError, InvalidInputError, ModelFormatError):
+                self._checkpoint.discard()
+
     def _try_to_write(self, history: list[dict[str, Any]]) -> None:
         try:
             self.write(history)
@@ -277,6 +298,7 @@ class OpenCheckpoint:
             cause = error.__cause__ or error
             reason = getattr(cause, "strerror", None) or cause
             raise OSError(error.errno, f"The checkpoint could not be written: {reason}", str(self.folder)) from error
+        self._holds_state = bool(self._states)
 
 
 def _states_of(record: ModelRecord) -> tuple[dict[str, SavedState], list[dict[str, Any]]]:

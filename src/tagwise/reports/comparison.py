@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.reports import plots
-from tagwise.reports.markup import figure, percent, section, text
+from tagwise.reports.markup import figure, percent, scrolled, section, text
 
 __all__ = ["ComparedModel", "Comparison", "comparison_section"]
 
@@ -91,7 +91,7 @@ def comparison_section(comparison: Comparison) -> str:
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["model", *columns, "fit s", "ms a row", "MB"])
     curves = [(model.name, model.history) for model in models if len(model.history) > 1]
     parts = [
-        f'<div class="scroll"><table id="models"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>',
+        scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", name="models"),
         '<div class="plots"><div class="wide">',
         figure(plots.draw_comparison(names, columns, values), "Quality", "Higher is better."),
         "</div>",

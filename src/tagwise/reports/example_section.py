@@ -42,9 +42,7 @@ def _example(example: Example, number: int) -> str:
     place = {word: index for index, word in enumerate(words)}
     first = _shares(example.suggestions[0], words) if example.suggestions else [0.0] * len(words)
     body = "".join(
-        text(piece.text)
-        if piece.word is None
-        else f'<span class="w" data-w="{place[piece.word]}"{_colour(first[place[piece.word]])}>{text(piece.text)}</span>'
+        text(piece.text) if piece.word is None else _word(piece.text, place[piece.word], first)
         for piece in example.pieces
     )
     rows = "".join(
@@ -60,6 +58,10 @@ def _example(example: Example, number: int) -> str:
         f'<li class="card example" id="example-{number}"><p class="body">{body}{more}</p>'
         f'<div class="suggestions">{rows}</div>{missed}</li>'
     )
+
+
+def _word(written: str, place: int, shares: list[float]) -> str:
+    return f'<span class="w" data-w="{place}"{_colour(shares[place])}>{text(written)}</span>'
 
 
 def _unseen(never: bool) -> str:

@@ -29,7 +29,7 @@ from tagwise.text.tagger import Tagger
 from tagwise.text.tfidf import check_texts
 from tagwise.validation import check_integer
 
-__all__ = ["Findings", "TagFigures", "gather_findings", "model_megabytes"]
+__all__ = ["Findings", "TagFigures", "gather_findings", "model_megabytes", "predict_milliseconds"]
 
 # A table that a browser still scrolls and searches without a pause.
 _MOST_TAGS = 3000
@@ -156,7 +156,7 @@ def gather_findings(
     true = np.bincount(held.Y.indices, minlength=len(tagger.tags_))
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
     words, unexplained = _top_words(tagger, order)
-    figures = [share(right, listed), share(right, true), share(2 * right, true + listed)]
+    precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(
         evaluation=evaluation,
         model=tagger.choice_.name,
@@ -165,7 +165,7 @@ def gather_findings(
         training=training,
         history=list(model.history_),
         megabytes=model_megabytes(tagger),
-        predict_ms=_predict_ms(tagger, rows),
+        predict_ms=predict_milliseconds(tagger, rows),
         tag_group=groups,
         group_recall=group_recall(ranked, held.Y, groups),
         bins=frequency_bins(tag_rows, true, listed, right),
@@ -176,8 +176,10 @@ def gather_findings(
                 int(groups[label]),
                 int(tag_rows[label]),
                 int(true[label]),
-                *(None if np.isnan(figure[label]) else float(figure[label]) for figure in figures),
-                words=words[place],
+                _defined(precision[label]),
+                _defined(recall[label]),
+                _defined(f1[label]),
+                words[place],
             )
             for place, label in enumerate(order.tolist())
         ],
@@ -201,12 +203,17 @@ def model_megabytes(tagger: Tagger) -> float:
     return size / 1e6
 
 
-def _predict_ms(tagger: Tagger, rows: list[str], most: int = 2000) -> float:
+def predict_milliseconds(tagger: Tagger, rows: list[str], most: int = 2000) -> float:
+    """Milliseconds a row to read a text and rank its tags, many at a time, of at most ``most`` rows."""
     measured = rows[:most]
     tagger.suggest(measured[:1])  # kernels compile on first use
     start = time.perf_counter()
     tagger.suggest(measured)
     return 1000 * (time.perf_counter() - start) / len(measured)
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _padded(decided: list[np.ndarray]) -> np.ndarray:

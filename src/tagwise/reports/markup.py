@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["figure", "list_of_facts", "number", "percent", "section", "table", "text"]
+__all__ = ["figure", "list_of_facts", "number", "percent", "scrolled", "section", "table", "text"]
 
 
 def text(value: Any) -> str:
@@ -50,11 +50,17 @@ def list_of_facts(facts: Iterable[tuple[str, Any]]) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "") -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of finished cells (HTML); all columns but the first are set to the right."""
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in columns)
     body = "".join(
         "<tr>" + f'<th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
         for row in rows
     )
-    return f'<div class="scroll"><table class="plain {kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")
+
+
+def scrolled(rows: str, *, name: str = "", tall: bool = False) -> str:
+    """A table (its inner HTML) that scrolls sideways where the window is narrow, and down where it is ``tall``."""
+    identifier = f' id="{name}"' if name else ""
+    return f'<div class="scroll{" tall" if tall else ""}"><table{identifier}>{rows}</table></div>'

@@ -40,7 +40,7 @@ _VARIABLES = {
 }
 _INK, _FAINT, _RULE, *_COLOURS = _VARIABLES
 SERIES = tuple(_COLOURS)
-_SIZE = (5.6, 3.5)
+_SIZE = (4.9, 3.2)
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -59,7 +59,7 @@ def _drawing(name: str, description: str, size: tuple[float, float], draw: Calla
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    style = {
+    style: Any = {
         "svg.fonttype": "none",  # text stays text: it can be read, found and copied
         "svg.hashsalt": name,
         "font.family": "sans-serif",
@@ -93,6 +93,13 @@ def _drawing(name: str, description: str, size: tuple[float, float], draw: Calla
     return _inline(stream.getvalue().decode(), name, description)
 
 
+def _legend(axes: Any) -> None:
+    """Above the drawing, where no curve can run through it."""
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, borderaxespad=0.2, columnspacing=1.4, handlelength=1.6
+    )
+
+
 def _inline(svg: str, name: str, description: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -117,7 +124,7 @@ def draw_group_recall(recall: np.ndarray) -> str:
             if not np.isnan(recall[group]).any():
                 axes.plot(places, 100 * recall[group], marker=_MARKERS[group], color=SERIES[group], label=name)
         axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=places)
-        axes.legend(loc="lower right")
+        _legend(axes)
 
     return _drawing(
         "groups", "Share of true tags found by number of suggestions, for frequent and rare tags", _SIZE, draw
@@ -134,7 +141,7 @@ def draw_bins(bins: FrequencyBins) -> str:
             axes.plot(places, 100 * values, marker=_MARKERS[number], color=SERIES[number], label=name)
         axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(places) - 0.7))
         _frequency_ticks(axes, bins)
-        axes.legend(loc="lower right")
+        _legend(axes)
 
     return _drawing("bins", "Precision, recall and F1 of decisions by how often a tag occurs in training", _SIZE, draw)
 
@@ -153,10 +160,10 @@ def draw_histogram(bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndar
             axes.annotate(
                 f"{total:,}", (place, total), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=_FAINT
             )
-        axes.set(xlabel="training rows of a tag", ylabel="tags")
+        axes.set(xlabel="training rows of a tag", ylabel="tags", ylim=(0, 1.1 * max(1, bottom.max())))
         axes.grid(axis="x", visible=False)
         _frequency_ticks(axes, bins)
-        axes.legend(loc="upper right")
+        _legend(axes)
 
     return _drawing("histogram", "How many tags have how many training rows", _SIZE, draw)
 
@@ -182,7 +189,7 @@ def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: 
             axes.plot(seconds, values, label=label, **style)
         axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
         if len(histories) > 1:
-            axes.legend(loc="upper right")
+            _legend(axes)
 
     return _drawing(name, "Objective of the fit over time", _SIZE, draw)
 
@@ -197,7 +204,7 @@ def draw_reliability(bins: ReliabilityBins) -> str:
         sizes = 12 + 90 * np.sqrt(bins.count[some] / max(1, bins.count.max()))
         axes.scatter(100 * bins.predicted[some], 100 * bins.observed[some], s=sizes, color=SERIES[0], zorder=3)
         axes.set(xlabel="stated probability, %", ylabel="% that is right", xlim=(-2, 102), ylim=(-2, 104))
-        axes.legend(loc="upper left")
+        _legend(axes)
 
     return _drawing("reliability", "Observed share of right tags over the stated probability", _SIZE, draw)
 

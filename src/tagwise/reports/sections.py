@@ -10,7 +10,7 @@ import numpy as np
 from tagwise.reports import plots
 from tagwise.reports.curves import GROUPS
 from tagwise.reports.findings import Findings
-from tagwise.reports.markup import figure, list_of_facts, number, percent, section, table, text
+from tagwise.reports.markup import figure, list_of_facts, number, percent, scrolled, section, table, text
 
 __all__ = ["fit_section", "frequency_section", "headline_section", "model_section", "notes_section", "tags_section"]
 
@@ -122,12 +122,14 @@ def frequency_section(found: Findings) -> str:
         span = f"{counts.min():,}" if counts.min() == counts.max() else f"{counts.min():,} – {counts.max():,}"
         rows.append([f'<span class="dot g{group}"></span>{name}', f"{mine.sum():,}", span, percent(recall[at])])
     places = min(5, found.group_recall.shape[1])
-    summary = table(["", "tags", "training rows each", f"true tags in the first {places}, %"], rows)
+    summary = table(["", "tags", "training rows", f"found in {places}, %"], rows)
     return section(
         "frequency",
         "Frequent and rare tags",
-        summary,
         '<div class="plots">',
+        f'<div class="card"><h3>Three groups of tags</h3>{summary}<p class="caption">How many tags each group has, in '
+        f"how many training rows one of them is, and the share of true tags among the first {places} suggestions.</p>"
+        "</div>",
         figure(
             plots.draw_group_recall(found.group_recall),
             "Tags found, by number of suggestions",
@@ -215,7 +217,7 @@ def tags_section(found: Findings) -> str:
         'aria-label="Search tags and words" autocomplete="off">'
         f'<select id="tag-group" aria-label="Frequency"><option value="">all</option>{groups}</select>'
         f'<output id="tag-count">{len(found.tags):,} tags</output></div>{why}',
-        f'<div class="scroll tall"><table id="tag-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
+        scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", name="tag-table", tall=True),
         lead=f"Precision, recall and F1 of decisions, in percent.{note}",
     )
 

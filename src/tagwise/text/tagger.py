@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning
 from tagwise.models.base import MultiLabelModel
 from tagwise.models.calibration import DEFAULT_PLACES, Calibration, fit_calibration
-from tagwise.models.choice import ModelChoice, build_model, choose_model, model_class, short_name
+from tagwise.models.choice import ModelChoice, model_class
 from tagwise.models.explanations import heaviest_features
 from tagwise.models.held_out_pairs import HeldOutPairs
 from tagwise.models.progress import Callback
@@ -28,6 +28,7 @@ from tagwise.randomness import check_random_state
 from tagwise.text.answers import Request
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate, known_ranking
 from tagwise.text.held_out import HeldOutRows
+from tagwise.text.model_for import model_for
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tag_lists import check_tags, tag_matrix
 from tagwise.text.tfidf import TextFeatures, check_texts
@@ -161,7 +162,8 @@ class Tagger(BaseEstimator):
         rows = TrainingRows.of(texts, tags, known)
         features = TextFeatures(min_df=self.min_df, max_features=self.max_features, characters=self.characters)
         X = features.fit_transform(rows.texts)
-        choice, model = self._chosen(X.shape, rows)
+        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        choice, model = model_for(self.model, X.shape, rows, shared)
         if rows.observed is not None and not model._learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and all tags that a "
@@ -196,24 +198,6 @@ class Tagger(BaseEstimator):
             raise InvalidTypeError(
                 f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
             )
-
-    def _chosen(self, shape: tuple[int, int], rows: TrainingRows) -> tuple[ModelChoice, MultiLabelModel]:
-        if not isinstance(self.model, str):
-            name = short_name(type(self.model))
-            return ModelChoice(name, {}, f"{name} was given as an estimator."), clone(self.model)
-        if self.model.lower() == "auto":
-            choice = choose_model(
-                n_rows=shape[0],
-                n_features=shape[1],
-                n_labels=len(rows.tags),
-                nnz_labels=int(rows.Y.nnz),
-                masked=rows.observed is not None,
-            )
-        else:
-            name = short_name(model_class(self.model))
-            choice = ModelChoice(name, {}, f"{name} was asked for.")
-        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-        return choice, build_model(choice.name, choice.parameters, **shared)
 
     # ------------------------------------------------------------------ texts and tags as matrices
 

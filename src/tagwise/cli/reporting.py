@@ -1,0 +1,53 @@
+"""``--report`` for the verbs that measure: one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tagwise.cli.options import RowOptions
+from tagwise.cli.output import say
+
+if TYPE_CHECKING:
+    from tagwise.cli.evaluate import Evaluated
+
+__all__ = ["check_report", "report_option", "write_findings"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def report_option(function: Function) -> Function:
+    """``--report``."""
+    return click.option(
+        "--report",
+        metavar="FILE.html",
+        help="Write a report for people as well: one HTML file with curves, a table of all tags, and examples with "
+        "the words that speak for each tag. Needs the extra plots.",
+    )(function)
+
+
+def check_report(report: str | None, file: str, rows: RowOptions) -> None:
+    """Refuse a report that could not be written, before any work."""
+    if report is None:
+        return
+    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.exceptions import InvalidInputError
+    from tagwise.reports.html import check_report_path
+
+    if file_format(file, rows.format) in MATRIX_FORMATS:
+        raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
+    check_report_path(report)
+
+
+def write_findings(found: Evaluated, report: str, source: str, ks: tuple[int, ...]) -> None:
+    """The report of ``tagwise evaluate``."""
+    from tagwise.reports import gather_findings, write_report
+
+    rows = found.rows
+    assert rows is not None
+    findings = gather_findings(found.model, rows.texts, rows.tags, rows.known, ks=ks, evaluation=found.evaluation)
+    write_report(findings, report, title=f"Tagger {Path(source.split(',')[0]).name}", source=source)
+    say(f"Report written to {report}.")

@@ -1,0 +1,241 @@
+"""``tagwise tune``: good settings of a model, found on held-out rows."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
+from tagwise.cli.output import ProgressBar, say, show, show_json, show_table
+
+if TYPE_CHECKING:
+    from tagwise.tuning import Trial, TuningResult
+
+__all__ = ["command", "training_command"]
+
+_SHOWN = 8
+
+
+@click.command(
+    name="tune",
+    epilog=examples(
+        "tagwise tune articles.csv --model leml --out leml.json",
+        "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
+        "tagwise tune articles.csv --model auto --metric PSP@5 --out best.json",
+        "tagwise tune X.trn.npz --labels Y.trn.npz --model leml --out leml.json",
+    ),
+)
+@click.argument("file")
+@click.option(
+    "--model",
+    default="auto",
+    show_default=True,
+    help="The model to tune: binary-relevance, leml, reml, cascade, or the name of a baseline; auto picks by size.",
+)
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE.json",
+    help="What was tried and found; written after every fit. If it is there already, the same command goes on from it.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=4.0,
+    show_default=True,
+    help="What the search may cost, in fits of all training rows.",
+)
+@click.option("--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k or R@k.")
+@click.option(
+    "--validation",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.2,
+    show_default=True,
+    metavar="FRACTION",
+    help="The part of the rows to hold out and judge by.",
+)
+@click.option("--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first fits.")
+@click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words.")
+@click.option("--min-df", default=2, show_default=True, help="Leave out words that fewer texts have.")
+@click.option("--max-features", type=int, metavar="N", help="Keep only so many words, the most frequent ones.")
+@jobs_option
+@seed_option
+@click.option("--quiet", is_flag=True, help="Say only what looks wrong, and the result.")
+@json_option
+@row_options()
+def command(
+    file: str,
+    model: str,
+    out: str,
+    budget: float,
+    metric: str,
+    validation: float,
+    min_rows: int,
+    characters: bool,
+    min_df: int,
+    max_features: int | None,
+    jobs: int,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    rows: RowOptions,
+) -> None:
+    """Search for good settings of a model: rank, penalty, loss.
+
+    Successive halving: many settings, drawn at random, are fitted on few rows; the best third goes on to three times
+    the rows, and so on to all of them. The model's defaults take part to the end. Which settings are searched for each
+    model is in the documentation of tagwise.tuning. Interrupt it whenever you like: the same command goes on.
+    """
+    from tagwise.models.choice import model_class, short_name
+    from tagwise.tuning import tune
+
+    if model.lower() != "auto":
+        model_class(model)
+    _check_out(out)
+    features = {"characters": characters, "min_df": min_df, "max_features": max_features}
+    X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
+    name = _picked(X, Y, observed) if model.lower() == "auto" else short_name(model_class(model))
+    try:
+        with ProgressBar(f"tuning {name}", None) as bar:
+            result = tune(
+                name,
+                X,
+                Y,
+                observed,
+                validation=judges,
+                validation_fraction=validation,
+                metric=metric,
+                budget=budget,
+                min_rows=min_rows,
+                n_jobs=jobs,
+                random_state=seed,
+                state=out,
+                callback=None if quiet else _Lines(bar, metric),
+            )
+    except KeyboardInterrupt:
+        say(f"What was done so far is in {out}; the same command goes on from there.")
+        raise
+    train = training_command(file, result, features, seed, rows)
+    if as_json:
+        trials = [trial.as_values() for trial in result.trials]
+        show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
+    else:
+        _show(result, train, out)
+
+
+def _check_out(out: str) -> None:
+    from pathlib import Path
+
+    from tagwise.exceptions import InvalidInputError
+
+    if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
+        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists.")
+
+
+def _data(
+    file: str, rows: RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
+) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None]:
+    """Features, labels, mask, and held-out rows of the same three; None where ``tune`` is to split a matrix itself."""
+    from tagwise.cli.records import MATRIX_FORMATS, file_format
+
+    if file_format(file, rows.format) in MATRIX_FORMATS:
+        from tagwise.cli.matrices import read_matrix
+
+        matrix = read_matrix(file, rows)
+        return matrix.X, matrix.Y, None, None
+    from tagwise.cli.rows import read_rows
+    from tagwise.cli.train import held_out_rows
+    from tagwise.text import TextFeatures
+    from tagwise.text.held_out import HeldOutRows
+    from tagwise.text.training import TrainingRows
+
+    training, held = held_out_rows(read_rows(file, rows, quiet=quiet), validation, seed)
+    labels = TrainingRows.of(training.texts, training.tags, training.known)
+    features = TextFeatures(**settings)
+    X = features.fit_transform(training.texts)
+    position = {name: place for place, name in enumerate(labels.tags)}
+    judges = HeldOutRows.of(features, position, held.texts, held.tags, held.known)
+    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
+
+
+def _picked(X: Any, Y: Any, observed: Any) -> str:
+    from tagwise.models.choice import choose_model
+
+    choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
+    say(choice.reason)
+    return choice.name
+
+
+class _Lines:
+    """Tells of every trial: a bar on a terminal, and a line each."""
+
+    def __init__(self, bar: ProgressBar, metric: str) -> None:
+        self._bar, self._metric = bar, metric
+
+    def __call__(self, trial: Trial, done: int, total: int) -> None:
+        score = "failed" if trial.score is None else f"{self._metric} {100 * trial.score:.2f}%"
+        self._bar.at(done, f"{done} of at most {total} fits, {score}")
+        problem = f" ({trial.problem})" if trial.score is None else ""
+        say(
+            f"{done}/{total}: {trial.rows:,} rows, {_settings(trial.settings)}: {score}, {trial.seconds:.1f} s{problem}"
+        )
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_value(value)}" for name, value in settings.items()) or "defaults"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def training_command(
+    file: str, result: TuningResult, features: dict[str, Any], seed: int, rows: RowOptions, out: str = "model"
+) -> str:
+    """The command that trains with the settings that were found, as it is typed into a shell."""
+    words = ["tagwise", "train", file, "--out", out, "--model", result.model]
+    for name, value in result.settings.items():
+        words += ["--set", f"{name}={_value(value)}"]
+    for option in fields(RowOptions):
+        value = getattr(rows, option.name)
+        if value != option.default:
+            flag = f"--{option.name.replace('_', '-')}"
+            words += [flag] if value is True else [flag, str(value)]
+    if features["characters"]:
+        words.append("--characters")
+    if features["min_df"] != 2:
+        words += ["--min-df", str(features["min_df"])]
+    if features["max_features"] is not None:
+        words += ["--max-features", str(features["max_features"])]
+    if seed:
+        words += ["--seed", str(seed)]
+    return shlex.join(words)
+
+
+def _show(result: TuningResult, train: str, out: str) -> None:
+    last = len(result.schedule.rows) - 1
+    finals = sorted(
+        (trial for trial in result.trials if trial.rung == last and trial.score is not None),
+        key=lambda trial: -(trial.score or 0.0),
+    )
+    rows = [
+        [_settings(trial.settings), round(100 * (trial.score or 0.0), 2), round(trial.seconds, 1)]
+        for trial in finals[:_SHOWN]
+    ]
+    show_table(
+        f"{result.model}, fitted on all {result.schedule.rows[-1]:,} rows",
+        ["settings", f"{result.metric}, %", "s"],
+        rows,
+    )
+    best = f"Best settings: {_settings(result.settings)}, {result.metric} {100 * result.score:.2f}%"
+    if not result.settings:
+        best = f"Nothing beats the defaults: {result.metric} {100 * result.score:.2f}%"
+    elif result.default_score is not None:
+        best += f" (defaults: {100 * result.default_score:.2f}%)"
+    again = f", {result.resumed} of them by an earlier run" if result.resumed else ""
+    show(f"{best}. {len(result.trials)} fits{again}; all are in {out}.")
+    show(f"Train with: {train}")

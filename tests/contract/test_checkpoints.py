@@ -1,0 +1,51 @@
+"""Every model takes a checkpoint; cut off and fitted again, it ends as if it had never been cut off."""
+
+import pytest
+from comparison import assert_same_bits
+
+from tagwise.exceptions import InvalidTypeError
+from tagwise.persistence import Checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return Checkpoint(tmp_path / "checkpoint")
+
+
+def cut_off(model, after, *data, checkpoint):
+    def interrupt(iteration, info):
+        if iteration == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data, callback=interrupt, checkpoint=checkpoint)
+    assert not hasattr(model, "n_iter_")
+
+
+def test_a_fit_with_a_checkpoint_is_the_fit_without(make, problem, checkpoint):
+    assert_same_bits(make().fit(*problem, checkpoint=checkpoint), make().fit(*problem))
+    checkpoint.discard()
+    assert not checkpoint.folder.exists()
+
+
+def test_cut_off_after_the_first_iteration_and_fitted_again(make, problem, checkpoint):
+    cut_off(make(), 1, *problem, checkpoint=checkpoint)
+    assert_same_bits(make().fit(*problem, checkpoint=checkpoint), make().fit(*problem))
+
+
+def test_cut_off_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
+    cut_off(make(), 1, *problem, mask, checkpoint=checkpoint)
+    assert_same_bits(make().fit(*problem, mask, checkpoint=checkpoint), make().fit(*problem, mask))
+
+
+def test_a_finished_fit_is_not_done_again(make, problem, checkpoint):
+    whole = make().fit(*problem, checkpoint=checkpoint)
+    again = make().fit(*problem, checkpoint=checkpoint)
+    assert_same_bits(whole, again)
+    if checkpoint.exists():
+        assert again.history_[0]["seconds"] == whole.history_[0]["seconds"]
+
+
+def test_what_is_no_checkpoint(make, problem):
+    with pytest.raises(InvalidTypeError, match="checkpoint must be"):
+        make().fit(*problem, checkpoint="folder")

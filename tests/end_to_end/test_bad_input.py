@@ -1,0 +1,174 @@
+"""What people get wrong: a sentence that says what to do, the right exit code, and nothing overwritten or lost."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import failed, run, some_rows, write_jsonl
+
+
+def train(path, out, *more, **options):
+    return run("train", path, "--out", out, "--model", "binary-relevance", *more, **options)
+
+
+def content(folder):
+    """Every file of a folder with its bytes."""
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv", "only-header.csv"])
+def test_an_empty_file(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("text,tags\n" if name.startswith("only") else "")
+    result = train(path, tmp_path / "m")
+    assert failed(result, 1, str(path), "the file is empty" if name == "empty.csv" else "the file holds no rows")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_file_that_is_not_there(tmp_path, tagger):
+    assert failed(train(tmp_path / "no.csv", tmp_path / "m"), 1, f"{tmp_path / 'no.csv'}: No such file or directory.")
+    assert failed(run("predict", tagger, "articels.csv"), 2, "looks like the name of a file, but there is none")
+    assert failed(run("predict", tmp_path / "no-model", "a dog"), 1, "does not exist")
+
+
+def test_a_missing_column(tmp_path, rows_file):
+    assert failed(
+        train(rows_file, tmp_path / "m", "--text", "body"),
+        1,
+        "there is no column 'body' (--text); columns found: 'id', 'text', 'labels', 'year'",
+    )
+    path = tmp_path / "odd.csv"
+    path.write_text("text,things\na dog,pets\n")
+    assert failed(train(path, tmp_path / "m"), 1, "no column looks like one of tags; name it with --tags")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_field_that_one_row_lacks_names_its_line(tmp_path):
+    rows = some_rows(10)
+    del rows[6]["labels"]
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    assert failed(train(path, tmp_path / "m"), 1, "line 7: the field 'labels' is missing")
+
+
+def test_tags_that_are_no_list(tmp_path):
+    rows = [{"text": "a dog", "tags": "pets;home"}, {"text": "wine", "tags": "drinks"}] * 10
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    result = train(path, tmp_path / "m")
+    assert failed(result, 1, "line 1: the column 'tags' must be a list of tags; found the text 'pets;home'")
+    assert "--tag-separator" in result.stderr
+    assert train(path, tmp_path / "m", "--tag-separator", ";").returncode == 0
+    number = write_jsonl(tmp_path / "numbers.jsonl", [{"text": "a dog", "tags": 3}])
+    assert failed(train(number, tmp_path / "n"), 1, "must be a list of tags; found a number")
+
+
+def test_bytes_that_are_no_utf_8(tmp_path, tagger):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"text,tags\na dog,pets\ncaf\xe9,drinks\n")
+    result = train(path, tmp_path / "m")
+    assert failed(result, 1, "line 3, column 4: byte 0xe9 is not valid UTF-8; convert the file to UTF-8 first")
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"a dog\ncaf\xe9\na cat\n")
+    assert failed(run("predict", tagger, lines), 1, "line 2", "not valid UTF-8")
+    skipped = run("predict", tagger, lines, "--skip-faulty", "--json")
+    assert skipped.returncode == 0
+    assert [line[:10] for line in skipped.stdout.splitlines()] == ['{"line": 1', '{"line": 3']
+    assert "1 faulty rows were left out and not answered; the first: " in skipped.stderr
+
+
+@pytest.mark.parametrize("empty", ["", "  ", None])
+def test_a_row_without_text(tmp_path, empty):
+    rows = some_rows(40)
+    rows[4]["text"] = empty
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    assert failed(train(path, tmp_path / "m"), 1, "line 5: the row has no text", "--skip-faulty")
+    result = train(path, tmp_path / "m", "--skip-faulty")
+    assert result.returncode == 0, result.stderr
+    assert "1 faulty rows were left out; the first: " in result.stderr
+    assert "Trained on 39 rows" in result.stdout
+
+
+def test_rows_that_repeat_others(tmp_path):
+    rows = some_rows(40)
+    path = write_jsonl(tmp_path / "rows.jsonl", rows + rows[:3])
+    result = train(path, tmp_path / "m")
+    assert result.returncode == 0, result.stderr
+    assert "warning: 3 of 43 rows repeat an earlier row, text and tags alike; each counts." in result.stderr
+    assert "Trained on 43 rows" in result.stdout
+    named = train(path, tmp_path / "n", "--id", "id")
+    assert failed(named, 1, "line 41: the identifier 'r0' is that of line 1 too; identifiers must differ")
+
+
+def test_one_tag_only(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"text": f"text {place}", "tags": ["x"]} for place in range(9)])
+    result = train(path, tmp_path / "m")
+    assert failed(result, 1, "there is only one tag, 'x', in all 9 rows: every text would be suggested it")
+    none = write_jsonl(tmp_path / "none.jsonl", [{"text": "some text", "tags": []}] * 4)
+    assert failed(train(none, tmp_path / "m"), 1, "tags holds no tag in any of the 4 rows")
+
+
+def test_a_tag_that_training_never_saw_is_counted(tmp_path, tagger):
+    rows = [{"text": "a dog", "tags": ["pets", "space"]}, {"text": "wine", "tags": ["space"]}]
+    result = run("evaluate", tagger, write_jsonl(tmp_path / "rows.jsonl", rows))
+    assert result.returncode == 0, result.stderr
+    assert (
+        "warning: 1 tags, in 2 places, were never seen in training and count as missed: 'space' (2)." in result.stderr
+    )
+
+
+def test_an_output_folder_that_exists(tmp_path, rows_file, tagger):
+    model = tmp_path / "model"
+    shutil.copytree(tagger, model)
+    before = content(model)
+    assert failed(train(rows_file, model), 1, "holds a model already", "pass --overwrite to replace it")
+    assert content(model) == before
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "letters.txt").write_text("dear")
+    assert failed(train(rows_file, mine, "--overwrite"), 1, "holds 'letters.txt' and no model; name a new or empty")
+    assert content(mine) == {"letters.txt": b"dear"}
+    assert failed(train(rows_file, mine / "letters.txt"), 1, "is a file; name a new folder")
+    assert train(rows_file, model, "--overwrite", "--quiet").returncode == 0
+    assert content(model) != before
+
+
+def small_files_only():
+    """As on a full disk: no file can grow beyond this."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
+def test_a_disk_that_is_full_while_saving(tmp_path, rows_file, tagger):
+    model = tmp_path / "model"
+    shutil.copytree(tagger, model)
+    before = content(model)
+    full = train(rows_file, model, "--overwrite", preexec_fn=small_files_only)
+    assert failed(full, 1, str(model), "The model could not be saved: File too large", "still holds a whole one")
+    assert content(model) == before
+    new = train(rows_file, tmp_path / "new", preexec_fn=small_files_only)
+    assert failed(new, 1, "The model could not be saved")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_disk_that_is_full_while_predicting(tmp_path, tagger):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "tagwise", "predict", str(tagger), "a dog"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    assert failed(result, 1, "tagwise: ", "No space left on device.")
+
+
+def test_calls_that_make_no_sense_are_2(tmp_path, rows_file, tagger):
+    assert failed(run("train", rows_file), 2, "Missing option '--out'")
+    assert failed(run("train", rows_file, "--out", tmp_path / "m", "--set", "rank=3"), 2, "--model auto may pick any")
+    assert failed(run("predict", tagger, "a dog", "--threshold", "high"), 2, 'must be a number or "calibrated"')
+    assert failed(train(rows_file, tmp_path / "m", "--validation", "2"), 2, "--validation")
+    unknown = run("train", rows_file, "--out", tmp_path / "m", "--model", "magic")
+    assert failed(unknown, 1, "model must be auto or one of ")

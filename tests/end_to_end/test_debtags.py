@@ -1,0 +1,64 @@
+"""What the command is for: texts of Debian packages to their tags, with default settings."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import run
+
+
+@pytest.fixture(scope="module")
+def debtags(data_folder):
+    return data_folder / "debtags"
+
+
+@pytest.fixture(scope="module")
+def model(debtags, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("debtags") / "m"
+    result = run("train", debtags / "text.trn.jsonl.gz", "--text", "text", "--tags", "labels", "--out", folder)
+    assert result.returncode == 0, result.stderr
+    assert "iteration 1/" in result.stderr
+    assert "Model: " in result.stdout
+    return folder
+
+
+def test_defaults_rank_the_first_tag_right_in_86_of_100_packages(debtags, model):
+    result = run("evaluate", model, debtags / "text.tst.jsonl.gz", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["rows"] == 6060
+    assert found["metrics"]["P@1"] >= 0.86
+
+
+def test_a_text_is_answered(model):
+    result = run("predict", model, "a text editor for the terminal with syntax highlighting", "--top", "5")
+    assert result.returncode == 0, result.stderr
+    assert "use::editing" in result.stdout
+
+
+def resident_bytes(process):
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_hundred_thousand_lines_take_constant_memory(model, debtags, tmp_path):
+    import gzip
+
+    with gzip.open(debtags / "text.tst.jsonl.gz", "rt", encoding="utf-8") as stream:
+        texts = [json.loads(line)["text"].replace("\n", " ")[:400] for line in stream]
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(texts[place % len(texts)] + "\n" for place in range(100_000)), encoding="utf-8")
+    memory = {}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tagwise", "predict", str(model), str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        for number, _ in enumerate(process.stdout, start=1):
+            if number in (10_000, 99_000):
+                memory[number] = resident_bytes(process)
+        assert process.wait(timeout=600) == 0
+    assert number == 100_000
+    assert memory[99_000] - memory[10_000] < 50e6

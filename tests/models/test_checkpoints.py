@@ -1,0 +1,216 @@
+"""Fits that are cut off and go on from a checkpoint to the very same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from comparison import assert_same_bits
+from interrupted_fits import CASES, FULL, MASK, MASKED, X, Y, cut_off, maker
+
+from tagwise import LEML, REML, Cascade, load
+from tagwise.baselines import KNN
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.models import binary_relevance
+from tagwise.persistence import Checkpoint, read_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _several_batches(monkeypatch):
+    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", 4)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "checkpoint"
+
+
+def go_on(model, data, checkpoint):
+    """The fitted model and the iterations that it still took."""
+    seen = []
+    model.fit(*data, checkpoint=checkpoint, callback=lambda iteration, info: seen.append(iteration))
+    return model, seen
+
+
+# ---------------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cut_off_after_any_iteration(name, folder):
+    make, data = maker(name)
+    whole = make().fit(*data)
+    for after in range(1, whole.n_iter_ + 1):
+        checkpoint = Checkpoint(folder)
+        cut_off(make(), after, data, checkpoint)
+        resumed, seen = go_on(make(), data, checkpoint)
+        assert_same_bits(whole, resumed)
+        # What the last iteration of these adds to the states before is not a state of its own.
+        last = after == whole.n_iter_ and name.startswith(("REML-parts", "Cascade", "LEML-closed"))
+        assert seen == list(range(after + (not last), whole.n_iter_ + 1))
+        np.testing.assert_array_equal(whole.decision_function(data[0]), resumed.decision_function(data[0]))
+        checkpoint.discard()
+
+
+def test_cut_off_while_held_out_rows_decide(folder):
+    def make():
+        return Cascade(rank=3, support=5, shortlist=6, max_iter=1, validation_fraction=0.2)
+
+    whole = make().fit(*FULL)
+    fits = []
+
+    class Cut(BaseException):
+        pass
+
+    original = REML._fit
+
+    def counted(self, *arguments):
+        fits.append(1)
+        if len(fits) == 3:
+            raise Cut
+        original(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(REML, "_fit", counted)
+        with pytest.raises(Cut):
+            make().fit(*FULL, checkpoint=Checkpoint(folder))
+        fits[:] = [1] * 10
+        resumed = make().fit(*FULL, checkpoint=Checkpoint(folder))
+    assert len(fits) == 10 + 3  # two of the four settings had been tried; then the proposer of all rows
+    assert_same_bits(whole, resumed)
+
+
+def test_cut_off_again_and_again(folder):
+    make, data = maker("LEML-squared")
+    for after in (1, 2, 4):
+        cut_off(make(), after, data, Checkpoint(folder))
+    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
+
+
+@pytest.mark.parametrize("name", ["LEML-squared-mask", "REML-support", "REML-parts", "WSABIE", "SLEEC", "FastXML"])
+def test_threads_may_change_in_between(name, folder):
+    make, data = maker(name)
+    cut_off(make(n_jobs=2), 1, data, Checkpoint(folder))
+    assert_same_bits(make().fit(*data), make(n_jobs=3).fit(*data, checkpoint=Checkpoint(folder)))
+
+
+def test_the_last_iterations_are_repeated_where_checkpoints_are_rare(folder):
+    make, data = maker("REML-admm")
+    cut_off(make(), 3, data, Checkpoint(folder, every=2))
+    resumed, seen = go_on(make(), data, Checkpoint(folder, every=2))
+    assert seen == [3, 4]
+    assert_same_bits(make().fit(*data), resumed)
+
+
+def test_a_fit_that_a_callback_stopped_goes_on_as_well(folder):
+    make, data = maker("LEML-squared")
+    short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
+    assert short.n_iter_ == 2
+    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
+
+
+def test_a_cascade_that_a_callback_stopped_goes_on_as_well(folder):
+    make, data = maker("Cascade")
+    short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
+    assert not short.has_ranker_.any()
+    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
+
+
+def test_a_warm_start_goes_on_from_its_checkpoint(folder, tmp_path):
+    make, data = maker("LEML-squared")
+    make(max_iter=1, warm_start=True).fit(*data).save(tmp_path / "model")
+    whole, started = load(tmp_path / "model"), load(tmp_path / "model")
+    for model in (whole, started):
+        model.set_params(max_iter=4)
+    with pytest.raises(KeyboardInterrupt):
+        started.fit(*data, checkpoint=Checkpoint(folder), callback=lambda i, info: _interrupt() if i == 2 else None)
+    assert_same_bits(whole.fit(*data), started.fit(*data, checkpoint=Checkpoint(folder)))
+    with pytest.raises(InvalidInputError, match="feature_factors_ has other values"):
+        whole.fit(*data, checkpoint=Checkpoint(folder))
+    with pytest.raises(InvalidInputError, match="feature_factors_ is not given and was"):
+        make(warm_start=True).fit(*data, checkpoint=Checkpoint(folder))
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
+# ---------------------------------------------------------------------- what a resumed fit tells
+
+
+def test_history_and_seconds_go_on(folder):
+    make, data = maker("LEML-logistic")
+    cut_off(make(), 2, data, Checkpoint(folder))
+    before = read_model(folder).values["history"]
+    resumed = make().fit(*data, checkpoint=Checkpoint(folder))
+    assert resumed.history_[:2] == before
+    seconds = [info["seconds"] for info in resumed.history_]
+    assert seconds == sorted(seconds)
+    assert [info["iteration"] for info in resumed.history_] == [1, 2, 3, 4]
+
+
+def test_verbose_says_that_a_fit_goes_on(folder, capsys):
+    make, data = maker("LEML-squared")
+    cut_off(make(verbose=1), 2, data, Checkpoint(folder))
+    assert "checkpoint" not in capsys.readouterr().err
+    make(verbose=1).fit(*data, checkpoint=Checkpoint(folder))
+    told = capsys.readouterr().err
+    assert f"goes on from the checkpoint in {folder}, 2 of 4 rounds done" in told
+    assert told.count("iteration ") == 2
+
+
+def test_a_resumed_fit_still_warns(folder):
+    make, data = maker("REML-support")
+    cut_off(make(), 4, data, Checkpoint(folder))
+    with pytest.warns(ConvergenceWarning, match="max_iter=4"):
+        make().fit(*data, checkpoint=Checkpoint(folder))
+
+
+# ---------------------------------------------------------------------- another fit
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "sentence"),
+    [
+        ({"reg": 2.0}, MASKED, r"reg is 2\.0 and was 1\.0"),
+        ({"max_iter": 9}, MASKED, "max_iter is 9 and was 4"),
+        ({"random_state": 1}, MASKED, "random_state is 1 and was 0"),
+        ({"positive_weight": np.full(9, 2.0)}, MASKED, "positive_weight has other values"),
+        ({}, FULL, "observed is not given and was"),
+        ({}, (X, Y, 1 - MASK.toarray()), "observed has other values"),
+        ({}, (X[:150], Y[:150], MASK[:150]), "X has shape 150×24 and had 160×24"),
+        ({}, (X, Y[:, ::-1], MASK), "Y has other values"),
+        ({}, (X.toarray(), Y, MASK), "X is dense and was csr"),
+    ],
+)
+def test_another_fit_is_refused_and_leaves_the_checkpoint(folder, changes, data, sentence):
+    make, own = maker("LEML-squared-mask")
+    cut_off(make(), 2, own, Checkpoint(folder))
+    with pytest.raises(InvalidInputError, match=sentence):
+        make(**changes).fit(*data, checkpoint=Checkpoint(folder))
+    assert_same_bits(make().fit(*own), make(verbose=0, n_jobs=2).fit(*own, checkpoint=Checkpoint(folder)))
+
+
+def test_another_model_is_refused(folder):
+    make, data = maker("LEML-squared")
+    cut_off(make(), 2, data, Checkpoint(folder))
+    with pytest.raises(InvalidInputError, match="the model is KNN and was LEML"):
+        KNN().fit(*data, checkpoint=Checkpoint(folder))
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.default_rng(0), np.random.RandomState(0)])
+def test_a_checkpoint_needs_a_seed(folder, random_state):
+    with pytest.raises(InvalidInputError, match="random_state to be a whole number"):
+        LEML(random_state=random_state).fit(*FULL, checkpoint=Checkpoint(folder))
+    assert not folder.exists()
+
+
+def test_a_function_as_kernel_is_refused(folder):
+    with pytest.raises(InvalidInputError, match="kernel is a function"):
+        LEML(kernel=lambda A, B: A @ B.T).fit(*FULL, checkpoint=Checkpoint(folder))
+
+
+def test_a_fit_that_fails_at_once_leaves_no_folder(folder):
+    with pytest.raises(InvalidInputError, match="positive_weight has shape"):
+        LEML(positive_weight=np.ones(3)).fit(*FULL, checkpoint=Checkpoint(folder))
+    assert not folder.exists()

@@ -1,0 +1,64 @@
+"""Where settings come from."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.models.choice import MODEL_NAMES, model_class
+from tagwise.tuning import Choice, LogRange, search_space
+from tagwise.tuning.spaces import check_space, draw_settings
+
+SIZES = {"n_rows": 1000, "n_features": 800, "n_labels": 300}
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_every_model_has_a_space_of_its_own_parameters(name):
+    space = search_space(name, **SIZES)
+    model = model_class(name)
+    assert set(space) <= set(model().get_params(deep=False))
+    for settings in draw_settings(space, 10, np.random.default_rng(0)):
+        model(**settings)._check_all_parameters()
+
+
+def test_ranks_stay_within_the_problem():
+    assert search_space("leml", **SIZES)["rank"] == Choice((25, 50, 100, 200))
+    assert search_space("leml", n_rows=9, n_features=7, n_labels=8)["rank"] == Choice((7,))
+
+
+def test_losses_that_cost_all_pairs_are_searched_on_small_problems_only():
+    large = {"n_rows": 100_000, "n_features": 50, "n_labels": 1000}
+    assert "loss" in search_space("leml", **SIZES)
+    assert "loss" not in search_space("leml", **large)
+    assert "loss" in search_space("leml", **large, n_pairs=1_000_000)
+
+
+def test_numbers_are_spread_over_their_logarithms():
+    rng = np.random.default_rng(0)
+    values = [LogRange(0.01, 100.0).draw(rng) for _ in range(2000)]
+    assert min(values) >= 0.01
+    assert max(values) <= 100
+    assert np.mean(np.array(values) < 1) == pytest.approx(0.5, abs=0.04)
+    assert all(value == float(f"{value:.3g}") for value in values)
+
+
+def test_settings_differ_and_end_with_the_space():
+    space = {"rank": Choice((1, 2)), "loss": Choice(("a", "b"))}
+    drawn = draw_settings(space, 50, np.random.default_rng(1))
+    assert len(drawn) == len({tuple(sorted(settings.items())) for settings in drawn}) == 4
+    assert draw_settings(space, 3, np.random.default_rng(1)) == drawn[:3]
+
+
+def test_bad_spaces():
+    with pytest.raises(InvalidInputError, match="no parameter 'rang'"):
+        check_space({"rang": Choice((1,))}, "leml")
+    with pytest.raises(InvalidTypeError, match=r"space\['rank'\] must be a Choice"):
+        check_space({"rank": [1, 2]}, "leml")
+    with pytest.raises(InvalidTypeError, match="not be empty"):
+        check_space({}, "leml")
+    with pytest.raises(InvalidInputError, match="low must be finite above 0"):
+        LogRange(0, 1)
+    with pytest.raises(InvalidInputError, match="high must be"):
+        LogRange(2, 1)
+    assert math.isclose(LogRange(2, 2).draw(np.random.default_rng(0)), 2)
