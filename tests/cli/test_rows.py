@@ -51,8 +51,8 @@ def test_given_columns_win_over_guesses(write):
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        (["a;b, c", "d"], [["a", "b, c"], ["d"]]),
-        (["a|b,c", "d"], [["a", "b,c"], ["d"]]),
+        (['"a;b, c"', "d"], [["a", "b, c"], ["d"]]),
+        (['"a|b,c"', "d"], [["a", "b,c"], ["d"]]),
         (['"a,b"', "d"], [["a", "b"], ["d"]]),
         (['"[""a"", ""b;c""]"', "[]"], [["a", "b;c"], []]),
         (["a", ""], [["a"], []]),

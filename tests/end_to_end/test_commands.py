@@ -31,6 +31,27 @@ def test_train_picks_a_model_and_says_why_as_json(tmp_path, rows_file):
     assert result.stderr == ""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_terminal_gets_a_bar_in_the_place_of_lines(tmp_path, rows_file):
+    import pty
+
+    terminal, end = pty.openpty()
+    with open(terminal, "rb", buffering=0) as screen, open(end, "wb", buffering=0) as stderr:
+        result = subprocess.run(
+            [sys.executable, "-m", "tagwise", "train", str(rows_file), "--out", str(tmp_path / "m")]
+            + ["--model", "binary-relevance"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            timeout=600,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        shown = screen.read(1 << 16).decode()
+    assert result.returncode == 0, shown
+    assert "fitting BinaryRelevance" in shown
+    assert "1/1" in shown
+    assert "iteration 1/" not in shown
+
+
 def test_predict_a_text_lines_and_a_file(tagger, rows_file):
     text = run("predict", tagger, "the dog and the cat", "--top", "1", "--explain", "2")
     assert text.returncode == 0, text.stderr

@@ -19,6 +19,8 @@ CASES = {
     **{f"LEML-{loss}": (LEML, {"loss": loss}, FULL) for loss in LOSSES},
     **{f"LEML-{loss}-mask": (LEML, {"loss": loss}, MASKED) for loss in LOSSES},
     **{f"LEML-{loss}-dense": (LEML, {"loss": loss, "positive_weight": 2.0}, DENSE) for loss in LOSSES},
+    "LEML-converging": (LEML, {"tol": 0.05, "max_iter": 30}, FULL),
+    "REML-converging": (REML, {"tol": 0.05, "max_iter": 30, "sparse_part": "support"}, FULL),
     "LEML-stopping": (LEML, {"early_stopping": True, "max_iter": 7}, FULL),
     "LEML-stopping-mask": (LEML, {"early_stopping": True, "loss": "logistic", "max_iter": 7, "patience": 3}, MASKED),
     "LEML-rbf": (LEML, {"kernel": "rbf", "memory_limit": 2e6}, FULL),

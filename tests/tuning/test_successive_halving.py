@@ -56,7 +56,7 @@ def test_schedule():
 def test_finds_the_planted_settings(problem):
     result = search(problem)
     assert result.settings == {"rank": 6, "normalize": False}
-    assert result.default_score < 0.95 < result.score
+    assert result.default_score < 0.92 < 0.93 < result.score
     assert result.schedule.rows == (36, 107, 320)
     assert [trial.rows for trial in result.trials] == sorted(trial.rows for trial in result.trials)
     finals = [trial for trial in result.trials if trial.rows == 320]

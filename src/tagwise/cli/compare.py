@@ -200,7 +200,7 @@ def _measured(name: str, tagger: Tagger, training: TextRows, held_out: TextRows,
     if evaluation.unseen:
         warn(f"{len(evaluation.unseen):,} tags of the test rows were never seen in training and count as missed.")
     return ComparedModel(
-        name=name,
+        name=f"auto ({tagger.choice_.name})" if name.lower() == "auto" else name,
         metrics=evaluation.metrics,
         fit_seconds=tagger.training_["seconds"],
         predict_ms=predict_milliseconds(tagger, held_out.texts),
@@ -224,10 +224,10 @@ def _show(comparison: Comparison, failed: dict[str, str]) -> None:
     rows = [
         [
             model.name,
-            *(round(100 * model.metrics[name], 1) for name in columns),
-            f"{model.fit_seconds:.1f}",
-            f"{model.predict_ms:.3g}",
-            f"{model.megabytes:.1f}",
+            *(f"{100 * model.metrics[name]:5.1f}" for name in columns),
+            f"{model.fit_seconds:7.1f}",
+            f"{model.predict_ms:8.3f}",
+            f"{model.megabytes:6.1f}",
         ]
         for model in comparison.models
     ]

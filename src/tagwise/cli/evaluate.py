@@ -76,9 +76,7 @@ class Evaluated:
 @report_option
 @json_option
 @row_options()
-def command(
-    model: str, file: str, ks: tuple[int, ...], report: str | None, as_json: bool, rows: RowOptions
-) -> None:
+def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_json: bool, rows: RowOptions) -> None:
     """Measure MODEL on FILE, which is read as by train and must not be what it was trained on.
 
     Tags of FILE that training never saw count as missed, and are listed.
@@ -88,7 +86,7 @@ def command(
     found = evaluation_of(model, file, rows, places)
     _warn(found)
     if report is not None:
-        write_findings(found, report, f"{model}, measured on {file}", places)
+        write_findings(found, report, model, file, places)
     if as_json:
         show_json(found.as_plain())
     else:

@@ -75,6 +75,9 @@ def command(
     order, in constant memory: a line of tags with scores for each, or with --json an object a line. A row without text
     gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
+    from tagwise.cli.quick_start import quick_start
+
+    quick_start()
     from tagwise import Tagger, load
     from tagwise.cli.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 

@@ -42,12 +42,13 @@ def check_report(report: str | None, file: str, rows: RowOptions) -> None:
     check_report_path(report)
 
 
-def write_findings(found: Evaluated, report: str, source: str, ks: tuple[int, ...]) -> None:
+def write_findings(found: Evaluated, report: str, model: str, file: str, ks: tuple[int, ...]) -> None:
     """The report of ``tagwise evaluate``."""
     from tagwise.reports import gather_findings, write_report
 
     rows = found.rows
     assert rows is not None
     findings = gather_findings(found.model, rows.texts, rows.tags, rows.known, ks=ks, evaluation=found.evaluation)
-    write_report(findings, report, title=f"Tagger {Path(source.split(',')[0]).name}", source=source)
+    title = f"Tagger {Path(model).absolute().name}"
+    write_report(findings, report, title=title, source=f"{model}, measured on {file}")
     say(f"Report written to {report}.")

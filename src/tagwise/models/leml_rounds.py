@@ -102,7 +102,10 @@ class Rounds:
         done = saved.count("done", 1, max_iter)
         if held is not None:
             held.go_on(factors("best."), saved.real("best_score"), saved.count("best_round", 1, done), done)
-        return cls(factors(), held, saved.real("first"), saved.real("fall"), done, saved.flag("ended"))
+        first, ended = saved.real("first"), saved.flag("ended")
+        if not first and not ended:
+            raise ValueError("the first round lowered nothing, yet it was not the last")
+        return cls(factors(), held, first, saved.real("fall"), done, ended)
 
 
 def _arrays_of(factors: Factors, prefix: str = "") -> dict[str, Any]:

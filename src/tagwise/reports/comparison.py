@@ -89,7 +89,6 @@ def comparison_section(comparison: Comparison) -> str:
         for place, model in enumerate(models)
     )
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["model", *columns, "fit s", "ms a row", "MB"])
-    curves = [(model.name, model.history) for model in models if len(model.history) > 1]
     parts = [
         scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", name="models"),
         '<div class="plots"><div class="wide">',
@@ -106,9 +105,9 @@ def comparison_section(comparison: Comparison) -> str:
             "Up and to the left is better. Seconds are those of this machine at that time, reading texts included.",
         ),
     ]
-    if curves:
+    if any(len(model.history) > 1 for model in models):
         caption = "Each relative to its first value; objectives of different models are different things."
-        drawn = plots.draw_objective(curves, "objectives")
+        drawn = plots.draw_objective([(model.name, model.history) for model in models], "objectives")
         parts.append(figure(drawn, "Objective over time", caption))
     lead = (
         f"{len(models)} models trained on the same {comparison.training_rows:,} rows and measured on the same "

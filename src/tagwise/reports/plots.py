@@ -93,10 +93,15 @@ def _drawing(name: str, description: str, size: tuple[float, float], draw: Calla
     return _inline(stream.getvalue().decode(), name, description)
 
 
-def _legend(axes: Any) -> None:
+def _legend(axes: Any, columns: int = 4) -> None:
     """Above the drawing, where no curve can run through it."""
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, borderaxespad=0.2, columnspacing=1.4, handlelength=1.6
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=columns,
+        borderaxespad=0.2,
+        columnspacing=1.4,
+        handlelength=1.6,
     )
 
 
@@ -177,10 +182,12 @@ def _frequency_ticks(axes: Any, bins: FrequencyBins) -> None:
 
 
 def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: str = "objective") -> str:
-    """Objective over seconds; of several fits, each relative to its own first value."""
+    """Objective over seconds, of fits of more than one step; of several, each relative to its own first value."""
 
     def draw(axes: Any) -> None:
         for number, (label, history) in enumerate(histories):
+            if len(history) < 2:  # no curve; but the others keep the colours that they have in other drawings
+                continue
             seconds = [info["seconds"] for info in history]
             values = np.array([info["objective"] for info in history], dtype=np.float64)
             if len(histories) > 1:
@@ -189,7 +196,7 @@ def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: 
             axes.plot(seconds, values, label=label, **style)
         axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
         if len(histories) > 1:
-            _legend(axes)
+            _legend(axes, columns=3)
 
     return _drawing(name, "Objective of the fit over time", _SIZE, draw)
 
@@ -241,13 +248,18 @@ def draw_cost(names: Sequence[str], seconds: Sequence[float], quality: Sequence[
     """Quality over the seconds of a fit, a point for each model."""
 
     def draw(axes: Any) -> None:
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
         for number, (name, x, y) in enumerate(zip(names, seconds, quality)):
-            axes.plot([max(x, 1e-3)], [100 * y], marker=_MARKERS[number % 6], markersize=8, color=SERIES[number % 6])
-            axes.annotate(name, (max(x, 1e-3), 100 * y), (8, 4), textcoords="offset points", fontsize=9)
+            style = {"marker": _MARKERS[number % 6], "color": SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
+            # A rounded time of 0 has no place on a logarithmic axis.
+            axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **style)
         axes.set_xscale("log")
-        axes.margins(x=0.25, y=0.2)
+        axes.margins(x=0.15, y=0.15)
         axes.set(xlabel="seconds to fit", ylabel=f"{metric}, %")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _legend(axes, columns=3)
 
     return _drawing("cost", f"{metric} of the compared models over their seconds to fit", _SIZE, draw)

@@ -1,0 +1,156 @@
+"""``--report`` through the command, looked at in a real browser."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chromium import Chromium, find_chromium
+from commands import failed, run, some_rows, write_jsonl
+
+SHOWN = 'Array.from(document.querySelectorAll("#tag-table tbody tr")).filter((row) => row.getClientRects().length)'
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, tagger):
+    folder = tmp_path_factory.mktemp("report")
+    test = write_jsonl(folder / "test.jsonl", some_rows(60, seed=5))
+    result = run("evaluate", tagger, test, "--report", folder / "out.html")
+    assert result.returncode == 0, result.stderr
+    assert f"Report written to {folder / 'out.html'}." in result.stderr
+    return folder / "out.html"
+
+
+@pytest.fixture(scope="module")
+def browser(report):
+    binary = find_chromium()
+    if binary is None:
+        pytest.skip("no Chromium is installed; put one on the path or name it with TAGWISE_CHROMIUM")
+    with Chromium(binary) as page:
+        page.view(1280, 900)
+        page.open(report.as_uri())
+        yield page
+
+
+def test_the_report_has_its_parts(report):
+    html = report.read_text(encoding="utf-8")
+    for name in ("headline", "model", "frequency", "fit", "tags", "examples", "example-20"):
+        assert f'id="{name}"' in html
+    assert "calibrated thresholds" in html
+
+
+def test_the_search_box_filters_the_table(browser):
+    names = f"{SHOWN}.map((row) => row.cells[0].textContent)"
+    assert sorted(browser.run(names)) == ["drinks", "food", "garden", "pets"]
+    browser.run('document.getElementById("tag-search").focus()')
+    browser.type("gard")
+    assert browser.run(names) == ["garden"]
+    assert browser.run('document.getElementById("tag-count").textContent') == "1 of 4 tags"
+    browser.type(" nothing")
+    assert browser.run(names) == []
+    browser.run('document.getElementById("tag-search").select()')
+    browser.type("wine")  # one of the words of a tag
+    assert browser.run(names) == ["drinks"]
+    browser.run('document.getElementById("tag-search").select()')
+    browser.type(" ")
+    assert len(browser.run(names)) == 4
+
+
+def test_columns_sort(browser):
+    counts = f"{SHOWN}.map((row) => Number(row.cells[2].dataset.v))"
+    click = 'document.querySelectorAll("#tag-table thead button")[2].click()'
+    browser.run(click)
+    assert browser.run(counts) == sorted(browser.run(counts), reverse=True)
+    browser.run(click)
+    assert browser.run(counts) == sorted(browser.run(counts))
+    browser.run('document.querySelectorAll("#tag-table thead button")[0].click()')
+    assert browser.run(f"{SHOWN}.map((row) => row.cells[0].textContent)") == ["drinks", "food", "garden", "pets"]
+
+
+def test_choosing_a_tag_colours_its_words(browser):
+    colours = 'Array.from(document.querySelectorAll("#example-1 .body .w")).map((word) => word.dataset.sign || "")'
+    before = browser.run(colours)
+    assert "for" in before
+    browser.run('document.querySelectorAll("#example-1 button")[3].click()')
+    assert browser.run(colours) != before
+    browser.run('document.querySelectorAll("#example-1 button")[0].click()')
+    assert browser.run(colours) == before
+
+
+def test_nothing_is_asked_of_the_network(browser, report):
+    assert browser.requests == [report.as_uri()]
+    assert browser.messages == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+def test_it_fits_wide_and_narrow_light_and_dark(browser, width, dark):
+    browser.view(width, 900, dark=dark)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    ground, ink = browser.run(
+        '["backgroundColor", "color"].map((name) => getComputedStyle(document.body)[name].match(/\\d+/g).map(Number))'
+    )
+    assert (sum(ground) < sum(ink)) is dark
+    picture = browser.screenshot()
+    assert picture.startswith(b"\x89PNG")
+    assert struct.unpack(">II", picture[16:24]) == (width, 900)
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_any_work(tmp_path, tagger, rows_file):
+    for name, words in (("out.pdf", "must end in .html"), ("no/out.html", "does not exist")):
+        assert failed(run("evaluate", tagger, rows_file, "--report", tmp_path / name), 1, words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, tagger, rows_file):
+    code = "import sys; sys.modules['matplotlib'] = None; from tagwise.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "evaluate", tagger, rows_file, "--report", tmp_path / "out.html"]
+    result = subprocess.run([str(part) for part in command], capture_output=True, encoding="utf-8", timeout=300)
+    assert failed(result, 1, "pip install 'tagwise[plots]'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_compare_writes_table_json_and_report(tmp_path):
+    train = write_jsonl(tmp_path / "train.jsonl", some_rows(80))
+    test = write_jsonl(tmp_path / "test.jsonl", some_rows(30, seed=9))
+    models = ["--model", "knn", "--model", "binary-relevance", "--model", "leml:rank=2,reg=0.5"]
+    table = run("compare", train, "--test", test, *models, "--report", tmp_path / "out.html", "--quiet")
+    assert table.returncode == 0, table.stderr
+    lines = table.stdout.splitlines()
+    assert lines[0] == "Trained on 80 rows, measured on 30 others, metrics in percent"
+    assert lines[1].split()[:4] == ["model", "P@1", "P@3", "P@5"]
+    assert [line.split()[0] for line in lines[2:5]] == ["knn", "binary-relevance", "leml:rank=2,reg=0.5"]
+    assert lines[5].startswith("Best by nDCG@5: ")
+    html = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert 'id="comparison"' in html
+    assert "leml:rank=2,reg=0.5" in html
+    models[1] = "auto"
+    result = run("compare", train, "--validation", "0.25", *models, "--json", "--k", "1", "--k", "2")
+    found = json.loads(result.stdout)
+    assert (found["training_rows"] + found["rows"]) <= 80
+    assert found["best_by"] == "nDCG@2"
+    names = [model["model"] for model in found["models"]]
+    assert names[0].startswith("auto (")
+    assert names[1:] == ["binary-relevance", "leml:rank=2,reg=0.5"]
+    assert found["best"] == max(found["models"], key=lambda model: model["metrics"]["nDCG@2"])["model"]
+    assert found["failed"] == {}
+    for model in found["models"]:
+        assert model["fit_seconds"] > 0
+        assert model["predict_ms_per_row"] > 0
+        assert model["model_megabytes"] > 0
+
+
+def test_compare_refuses_what_makes_no_sense(tmp_path, rows_file):
+    out = Path(tmp_path / "x.html")
+    assert failed(run("compare", rows_file), 2, "--model")
+    assert failed(run("compare", rows_file, "--model", "lemon"), 1, "model must be auto or one of")
+    assert failed(run("compare", rows_file, "--model", "leml:rang=3"), 1, "no parameter 'rang'")
+    assert failed(run("compare", rows_file, "--model", "auto:rank=3"), 2, "auto takes no settings")
+    assert failed(run("compare", rows_file, "--model", "knn", "--model", "knn"), 2, "given twice")
+    both = ("--test", rows_file, "--validation", "0.2")
+    assert failed(run("compare", rows_file, "--model", "knn", *both), 2, "exclude each other")
+    known = write_jsonl(tmp_path / "known.jsonl", [{**row, "seen": row["labels"]} for row in some_rows(20)])
+    masked = run("compare", known, "--known", "seen", "--model", "wsabie", "--report", out)
+    assert failed(masked, 1, "wsabie has no notion of unknown tags")
+    assert not out.exists()

@@ -1,0 +1,81 @@
+"""``tagwise tune`` through the command: the result, kill and go on, and what is refused."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from commands import failed, run, some_rows, write_jsonl
+
+OPTIONS = ("--model", "leml", "--budget", "2", "--min-rows", "20", "--validation", "0.25", "--jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A search that nothing interrupted: its folder, file and output."""
+    folder = tmp_path_factory.mktemp("tune")
+    rows = write_jsonl(folder / "rows.jsonl", some_rows(120, seed=2))
+    result = run("tune", rows, *OPTIONS, "--out", folder / "whole.json")
+    assert result.returncode == 0, result.stderr
+    return folder, rows, result
+
+
+def untimed(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return [{key: value for key, value in trial.items() if key != "seconds"} for trial in content["trials"]]
+
+
+def test_the_best_settings_and_the_command_to_train_with_them(finished):
+    folder, rows, result = finished
+    content = json.loads((folder / "whole.json").read_text(encoding="utf-8"))
+    assert content["finished"]
+    assert {trial["rung"] for trial in content["trials"]} == {0, 1}
+    finals = [trial["score"] for trial in content["trials"] if trial["rung"] == 1]
+    assert content["result"]["score"] == max(finals)
+    command = next(line for line in result.stdout.splitlines() if line.startswith("Train with: "))
+    words = shlex.split(command.removeprefix("Train with: "))
+    assert words[:3] == ["tagwise", "train", str(rows)]
+    trained = run(*words[1:], cwd=folder)
+    assert trained.returncode == 0, trained.stderr
+    manifest = json.loads((folder / "model" / "manifest.json").read_text(encoding="utf-8"))
+    text = json.dumps(manifest)
+    for name, value in content["result"]["settings"].items():
+        assert f'"{name}": {json.dumps(value)}' in text
+
+
+def test_a_killed_search_goes_on_and_ends_the_same(finished, tmp_path):
+    folder, rows, _ = finished
+    out = tmp_path / "killed.json"
+    arguments = [sys.executable, "-m", "tagwise", "tune", str(rows), *OPTIONS, "--out", str(out)]
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 300
+    while not out.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = len(untimed(out))
+    assert done >= 1
+    again = run("tune", rows, *OPTIONS, "--out", out, "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["resumed"] == done
+    assert untimed(out) == untimed(folder / "whole.json")
+
+
+def test_other_files_are_left_alone(finished, tmp_path):
+    folder, rows, _ = finished
+    before = (folder / "whole.json").read_bytes()
+    other = run("tune", rows, *OPTIONS, "--seed", "1", "--out", folder / "whole.json")
+    assert failed(other, 1, "holds another search")
+    assert (folder / "whole.json").read_bytes() == before
+    mine = tmp_path / "mine.json"
+    mine.write_text("my notes")
+    assert failed(run("tune", rows, *OPTIONS, "--out", mine), 1, "is no file of a search")
+    assert mine.read_text() == "my notes"
+    assert failed(run("tune", rows, *OPTIONS, "--out", tmp_path / "no" / "x.json"), 1, "in a folder that exists")
+    assert failed(run("tune", rows, "--model", "lemon", "--out", tmp_path / "x.json"), 1, "model must be auto")
+    assert failed(run("tune", rows, "--metric", "best", "--out", tmp_path / "x.json"), 1, "metric must be one of")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.json"]

@@ -1,0 +1,221 @@
+"""The report as a file: complete, self-contained, and harmless whatever the data holds."""
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from tagwise import Tagger
+from tagwise.exceptions import InvalidInputError, TagwiseError
+from tagwise.metrics import example_f1, macro_f1, micro_f1
+from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
+from tagwise.reports.examples import pieces_of
+from tagwise.reports.html import report_html
+from tagwise.reports.markup import number, percent, text
+
+HOSTILE = "</script><script>alert(1)</script>"
+QUOTES = "\"' onmouseover=alert(2) x='"
+VOID = {"meta", "link", "br", "input", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks nesting, and keeps what tests ask for."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.elements, self.words, self.scripts = [], [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        (self.scripts if inside == "script" else self.words).append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    words = {HOSTILE: ["scripts", "alerts"], QUOTES: ["quote", "hover"], "plain": ["plain", "simple"], "rare": ["rare"]}
+    names = [HOSTILE, QUOTES, "plain", HOSTILE, HOSTILE, QUOTES, "rare"]
+    texts, tags = [], []
+    for place in range(140):
+        chosen = list(dict.fromkeys([names[place % 7], names[(place // 7) % 7]]))
+        text_words = [rng.choice(words[name]) for name in chosen for _ in range(3)]
+        texts.append(" ".join(text_words) + f" <img src=x onerror=alert(3)> & {HOSTILE} \x07")
+        tags.append(chosen)
+    tags[-1] = [*tags[-1], f"never {HOSTILE}"]
+    return texts, tags
+
+
+@pytest.fixture(scope="module")
+def findings(rows):
+    texts, tags = rows
+    tagger = Tagger("leml").fit(texts[:80], tags[:80]).calibrate(texts[80:110], tags[80:110])
+    return gather_findings(tagger, texts[110:], tags[110:])
+
+
+@pytest.fixture(scope="module")
+def html(findings):
+    return report_html(findings, title=f"T {HOSTILE}", source=QUOTES)
+
+
+def test_all_parts_are_there(html, findings):
+    page = Page(html)
+    identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    assert {"headline", "model", "frequency", "fit", "tags", "examples"} <= set(identifiers)
+    assert sum(name.startswith("example-") for name in identifiers) == 20
+    assert len(page.all("svg")) == 5
+    assert {attributes["href"] for attributes in page.all("a")} <= {f"#{name}" for name in identifiers}
+    words = "".join(page.words)
+    for name, value in findings.evaluation.metrics.items():
+        if name.startswith(("P@", "nDCG@", "PSP@", "R@")) or name.endswith("F1"):
+            assert f"{100 * value:.1f}" in words
+    assert "never seen in training" in words
+    assert "leml was asked for" in words
+
+
+def test_nothing_is_loaded_from_anywhere(html):
+    page = Page(html)
+    for name, attributes in page.elements:
+        for attribute in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
+            value = attributes.get(attribute) or "#"
+            assert value.startswith(("#", "data:")), (name, value)
+        assert not re.search(r"url\((?!#)", attributes.get("style") or "")
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    policy = next(a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_data_is_only_ever_text(html):
+    page = Page(html)
+    assert len(page.scripts) == 1
+    assert "alert(" not in page.scripts[0]
+    assert not page.all("img")
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+    assert HOSTILE in "".join(page.words)
+    assert "\x07" not in html
+
+
+def test_colours_are_those_of_the_style_sheet(html):
+    drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
+    assert len(drawings) == 5
+    for drawing in drawings:
+        assert not re.findall(r"#[0-9a-f]{6}", drawing)
+        assert "var(--" in drawing
+
+
+def test_the_table_adds_up_to_the_decisions(rows, findings):
+    """Summed and averaged, the figures of tags are the F1 that evaluate gives; unseen tags aside."""
+    texts, tags = rows
+    tagger = Tagger("leml").fit(texts[:80], tags[:80])
+    found = gather_findings(tagger, texts[110:-1], tags[110:-1])
+    f1 = [tag.f1 or 0.0 for tag in found.tags]
+    assert np.mean(f1) == pytest.approx(found.evaluation.metrics["macro-F1"])
+    assert [tag.training_rows for tag in found.tags] == sorted((tag.training_rows for tag in found.tags), reverse=True)
+    assert found.reliability is None
+    assert "not calibrated" in report_html(found)
+    truth, _ = tagger.label_matrix(tags[110:-1])
+    decided, _ = tagger.label_matrix(tagger.predict_tags(texts[110:-1]))
+    metrics = found.evaluation.metrics
+    assert metrics["micro-F1"] == pytest.approx(float(micro_f1(truth, decided)))
+    assert metrics["macro-F1"] == pytest.approx(float(macro_f1(truth, decided)))
+    assert metrics["example-F1"] == pytest.approx(float(example_f1(truth, decided)))
+
+
+def test_examples_have_exact_shares(findings):
+    example = findings.examples[0]
+    for suggestion in example.suggestions:
+        assert sum(abs(part.share) for part in suggestion.why) == pytest.approx(1)
+    assert len(example.right) == len(example.suggestions)
+
+
+def test_models_without_explanations_say_so(rows):
+    texts, tags = rows
+    found = gather_findings(Tagger("knn").fit(texts[:110], tags[:110]), texts[110:], tags[110:], n_examples=3)
+    assert found.unexplained
+    words = "".join(Page(report_html(found)).words)
+    assert "KNN has no exact explanations" in words
+    assert "3 examples" in words
+    assert "there is no curve to show" in words
+
+
+def test_masks_leave_unknown_pairs_out(rows):
+    texts, tags = rows
+    tagger = Tagger("binary-relevance").fit(texts[:110], tags[:110])
+    known = [["rare"] for _ in texts[110:]]
+    found = gather_findings(tagger, texts[110:], tags[110:], known)
+    by_name = {tag.tag: tag for tag in found.tags}
+    # Only pairs of a row's own tags, and those with "rare", were looked at: no other tag can be wrong.
+    assert by_name["plain"].precision in (None, 1.0)
+
+
+def test_a_comparison_comes_first(findings, tmp_path):
+    history = [{"objective": 2.0, "seconds": 0.1}, {"objective": 1.0, "seconds": 0.2}]
+    metrics = findings.evaluation.metrics
+    models = [
+        ComparedModel("one", {**metrics, "nDCG@5": 0.5}, 1.0, 0.1, 2.0, "", history),
+        ComparedModel(HOSTILE, {**metrics, "nDCG@5": 0.6}, 10.0, 0.2, 3.0),
+    ]
+    comparison = Comparison(models, "nDCG@5", (1, 3, 5), 100, 20)
+    assert comparison.best == 1
+    path = tmp_path / "out.html"
+    write_report(findings, path, comparison=comparison)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert len(page.all("svg")) == 8
+    assert len(page.scripts) == 1
+    identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    assert identifiers.index("comparison") < identifiers.index("headline")
+    before = path.read_bytes()
+    write_report(findings, path, comparison=comparison)
+    assert path.read_bytes() == before
+
+
+def test_bad_paths_and_missing_matplotlib(findings, tmp_path, monkeypatch):
+    with pytest.raises(InvalidInputError, match=r"must end in \.html"):
+        write_report(findings, tmp_path / "report.pdf")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        write_report(findings, tmp_path / "no" / "report.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        write_report(findings, tmp_path / "folder.html")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(TagwiseError, match=r"pip install 'tagwise\[plots\]'"):
+        write_report(findings, tmp_path / "report.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
+
+
+def test_pieces_are_the_text_again():
+    written = "The Cat, a cat: CATALOGUE über-cat"
+    pieces = pieces_of(written, {"cat", "über"})
+    assert "".join(piece.text for piece in pieces) == written
+    assert [piece.word for piece in pieces if piece.word] == ["cat", "cat", "über", "cat"]
+
+
+def test_small_things():
+    assert text("<a b='c'>&\x00\x85\n") == "&lt;a b=&#x27;c&#x27;&gt;&amp;\ufffd\ufffd\n"
+    assert percent(None) == percent(float("nan")) == "–"
+    assert percent(0.1234) == "12.3"
+    assert (number(True), number(12345), number(0.5), number("<")) == ("True", "12,345", "0.5", "&lt;")
