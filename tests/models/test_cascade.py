@@ -149,6 +149,11 @@ def test_held_out_rows_choose(problem):
     np.testing.assert_array_equal(again.decision_function(problem[0]), model.decision_function(problem[0]))
 
 
+def test_a_shortlist_of_fewer_than_five_labels_can_be_tuned(problem):
+    model = small(validation_fraction=0.25, shortlist=3).fit(*problem)
+    assert all(0 < tried["nDCG@5"] < 1 for tried in model.validation_)
+
+
 def test_weights_per_label_are_not_tuned_away(problem):
     model = small(validation_fraction=0.25, positive_weight="propensity").fit(*problem)
     assert {tried["positive_weight"] for tried in model.validation_} == {"propensity"}

@@ -62,6 +62,8 @@ def test_parameters_can_be_cloned():
 def test_not_fitted():
     with pytest.raises(NotFittedError, match="call fit"):
         TextFeatures().transform(TEXTS)
+    with pytest.raises(NotFittedError, match="call fit"):
+        TextFeatures().saved_arrays()
 
 
 @pytest.mark.parametrize(

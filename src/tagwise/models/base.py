@@ -105,7 +105,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """
         raise ExplanationError(
             f"{type(self).__name__} has no exact explanations: its scores are no sum of one part a feature. Use LEML "
-            "without a kernel, REML, BinaryRelevance, PLST, CPLST, MLCSSP or WSABIE."
+            "without a kernel, REML, Cascade, BinaryRelevance, PLST, CPLST, MLCSSP or WSABIE."
         )
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:

@@ -171,7 +171,9 @@ class _Trial:
         order = np.lexsort((labels, -products), axis=1)[:, :_CALIBRATED]
         ranked, on = np.take_along_axis(products, order, axis=1), np.take_along_axis(is_on, order, axis=1)
         best = np.where(ranked >= 0, np.take_along_axis(labels, order, axis=1), -1)
-        score = float(ndcg_at_k(self.held_positives, best[:, :_PLACES], k=_PLACES))
+        missing = max(0, _PLACES - best.shape[1])  # of a shortlist shorter than that
+        best_places = np.pad(best[:, :_PLACES], ((0, 0), (0, missing)), constant_values=-1)
+        score = float(ndcg_at_k(self.held_positives, best_places, k=_PLACES))
         self.tried.append({**_without_calibration(choice), "nDCG@5": score})
         if score > self.best_score:
             self.best_score = score

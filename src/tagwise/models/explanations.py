@@ -66,7 +66,8 @@ def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
     Parameters
     ----------
     model : fitted model
-        With linear scores: LEML without a kernel, REML, BinaryRelevance, PLST, CPLST, MLCSSP, WSABIE.
+        With linear scores: LEML without a kernel, REML, BinaryRelevance, PLST, CPLST, MLCSSP, WSABIE; or with a linear
+        margin that decides: Cascade.
     X : CSR or array (n, d)
     labels : int array (n, k)
         Labels of each row, as ``predict_topk`` gives them; −1 for none.

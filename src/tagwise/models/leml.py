@@ -18,6 +18,7 @@ from tagwise.models.kernel_map import Kernel, KernelMap, check_kernel_parameters
 from tagwise.models.leml_rounds import Rounds
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
+from tagwise.models.restored_arrays import require_finite_floats
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
@@ -394,4 +395,5 @@ class LEML(FactorModel):
             return
         if self.landmarks_.ndim != 2 or self.landmarks_.shape[1] != self.n_features_in_:
             raise ValueError(f"landmarks of shape {self.landmarks_.shape} for {self.n_features_in_} features")
+        require_finite_floats(landmarks_=self.landmarks_)
         self._check_factors(self.landmarks_.shape[0])

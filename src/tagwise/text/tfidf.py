@@ -125,8 +125,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Features of texts, one row each, as float32 CSR; memory and time are linear in their length."""
-        if not hasattr(self, "_fitted"):
-            raise NotFittedError("This TextFeatures is not fitted yet; call fit with the training texts first.")
+        self._require_fitted()
         rows = check_texts(texts)
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
@@ -140,6 +139,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         ``words``, ``words_idf`` and, with characters, ``characters``, ``characters_idf``. Terms are UTF-8 text joined
         by line feeds, in column order.
         """
+        self._require_fitted()
         arrays = {}
         for kind, part in zip(self._kinds(), self._fitted):
             arrays[kind] = joined_terms(part.terms)
@@ -172,6 +172,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return features
 
     # ------------------------------------------------------------------ inside
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "_fitted"):
+            raise NotFittedError("This TextFeatures is not fitted yet; call fit with the training texts first.")
 
     def _kinds(self) -> tuple[str, ...]:
         return ("words", "characters") if self.characters else ("words",)
