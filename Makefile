@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
 
-.PHONY: demo test test-slow lint bench bench-leml bench-reml figures clean
+.PHONY: demo test test-slow lint bench bench-leml bench-reml bench-baselines figures clean
 
 demo: $(VENV)/.core
 	$(BIN)/tagwise demo
@@ -31,6 +31,9 @@ bench-leml: $(VENV)/.test
 bench-reml: $(VENV)/.test
 	$(BIN)/python benchmarks/reml.py
 
+bench-baselines: $(VENV)/.test
+	$(BIN)/python benchmarks/baselines.py
+
 # The README's table and the documentation's figures; need TAGWISE_DATA.
 figures: $(VENV)/.test
 	$(BIN)/python benchmarks/accuracy.py
@@ -38,6 +41,9 @@ figures: $(VENV)/.test
 	$(BIN)/python benchmarks/missing_labels.py
 	$(BIN)/python benchmarks/positive_weight.py
 	$(BIN)/python benchmarks/reml_pruning.py
+	$(BIN)/python benchmarks/cascade.py
+	$(BIN)/python benchmarks/model_choice.py
+	$(BIN)/python benchmarks/tagger.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
