@@ -8,12 +8,19 @@ import scipy.sparse as sp
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dense import rows_times
+from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
 
 __all__ = ["csr_times_dense", "times", "times_in_order", "unit_rows"]
 
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
+# A dense matrix that is read often but doesn't fit into the cache is multiplied in stripes of columns that do. Each
+# stripe is copied so that it lies close together, which must pay
+# for the copy and for reading the entries once a stripe.
+_CACHED_BYTES = 1 << 24
+_STRIPE, _STRIPE_BYTES = 64, 1 << 22
+_OFTEN = 128
 # Dense rows multiplied in order by a thread at a time.
 _ROWS = 64
 
@@ -21,7 +28,7 @@ _ROWS = 64
 def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``matrix @ dense`` for CSR (m×d) and C-ordered dense (d×k); the result (m×k) has the type of ``dense``.
 
-    Time O(nnz·k), memory only the result. Duplicates add up, and indices need not be sorted.
+    Time O(nnz·k), memory the result and at most 4 MB. Duplicates add up, and indices need not be sorted.
     """
     if dense.ndim != 2 or dense.shape[0] != matrix.shape[1]:
         raise InvalidInputError(
@@ -32,13 +39,19 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
         raise InvalidInputError(f"dense must hold floating numbers; found type {dense.dtype}.")
     dense = np.ascontiguousarray(dense)
     out = np.empty((matrix.shape[0], dense.shape[1]), dtype=dense.dtype)
-    indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
-
-    def rows(start: int, stop: int) -> None:
-        _csr_times_dense(indptr, indices, data, dense, out, start, stop)
-
-    run_chunks(rows, work_chunks(indptr), n_threads)
+    striped = dense.nbytes > _CACHED_BYTES and len(dense) * _STRIPE * dense.itemsize <= _STRIPE_BYTES
+    if not striped or matrix.nnz < _OFTEN * len(dense):
+        _times_columns(matrix, dense, out, 0, n_threads)
+        return out
+    for first, stop in even_chunks(dense.shape[1], _STRIPE):
+        _times_columns(matrix, np.ascontiguousarray(dense[:, first:stop]), out, first, n_threads)
     return out
+
+
+def _times_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray, first: int, n_threads: int) -> None:
+    """Fill the columns of ``out`` from ``first`` on with ``matrix @ columns``."""
+    arrays = matrix.indptr, matrix.indices, matrix.data, columns, out, first
+    run_chunks(lambda start, stop: _csr_times_dense(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
 
 
 def times(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
@@ -96,39 +109,24 @@ def dense_in_order(rows, matrix, out):
             column += 1
 
 
-@compiled(fastmath={"contract"})
-def _csr_times_dense(indptr, indices, data, dense, out, start, stop):
-    total = np.zeros(dense.shape[1], dtype=np.float64)
+@compiled()
+def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
+    """Columns ``shift`` to ``shift`` + width of ``out`` = CSR rows ``start`` to ``stop`` times ``dense`` (d×width)."""
+    width = dense.shape[1]
+    total = np.empty(width, dtype=np.float64)
     for row in range(start, stop):
-        begin, end = indptr[row], indptr[row + 1]
+        begin, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
+        target = out[row]
         if end - begin <= _PARTIAL_TERMS:
-            _sum_rows(indices, data, dense, out[row], begin, end)
+            sum_rows(indices, data, dense, begin, end, 0, width, target, shift)
             continue
         total[:] = 0
         for first in range(begin, end, _PARTIAL_TERMS):
-            _sum_rows(indices, data, dense, out[row], first, min(first + _PARTIAL_TERMS, end))
-            total += out[row]
-        out[row] = total
-
-
-@compiled(fastmath={"contract"})
-def _sum_rows(indices, data, dense, target, begin, end):
-    """``target`` = Σ of the stored entries ``begin`` to ``end``, four at a time so that it is touched less often."""
-    width = dense.shape[1]
-    target[:] = 0
-    position = begin
-    while position + 3 < end:
-        a, b = dense[indices[position]], dense[indices[position + 1]]
-        c, d = dense[indices[position + 2]], dense[indices[position + 3]]
-        va, vb, vc, vd = data[position], data[position + 1], data[position + 2], data[position + 3]
+            sum_rows(indices, data, dense, first, min(first + _PARTIAL_TERMS, end), 0, width, target, shift)
+            for column in range(width):
+                total[column] += target[shift + column]
         for column in range(width):
-            target[column] += va * a[column] + vb * b[column] + vc * c[column] + vd * d[column]
-        position += 4
-    while position < end:
-        a, va = dense[indices[position]], data[position]
-        for column in range(width):
-            target[column] += va * a[column]
-        position += 1
+            target[shift + column] = total[column]
 
 
 def unit_rows(indptr: np.ndarray, data: np.ndarray, *, n_threads: int = 1) -> np.ndarray:

@@ -1,0 +1,81 @@
+"""CSR × dense at the borders of vectors, of long rows and of stripes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise.kernels import csr_times_dense, products
+
+
+@pytest.fixture(scope="module")
+def matrix() -> sp.csr_matrix:
+    """Rows without entries, with one, with many, and with more than are summed in one go."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([0, 1, 2, 7, 8, 9, 40, 255, 256, 257, 600, 0])
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    indices = rng.integers(0, 90, indptr[-1]).astype(np.int32)
+    return sp.csr_matrix((rng.standard_normal(indptr[-1]).astype(np.float32), indices, indptr), shape=(12, 90))
+
+
+def by_definition(matrix: sp.csr_matrix, dense: np.ndarray) -> np.ndarray:
+    out = np.zeros((matrix.shape[0], dense.shape[1]))
+    for row in range(matrix.shape[0]):
+        for position in range(matrix.indptr[row], matrix.indptr[row + 1]):
+            out[row] += matrix.data[position] * dense[matrix.indices[position]].astype(np.float64)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 63, 64, 65, 71, 100, 128, 131])
+def test_every_width_agrees_with_the_definition(matrix, width, dtype) -> None:
+    dense = np.random.default_rng(width).standard_normal((90, width)).astype(dtype)
+    expected = by_definition(matrix, dense)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(csr_times_dense(matrix, dense), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+@pytest.mark.parametrize("value_type", [np.float32, np.float64, np.int32, np.uint8])
+def test_every_type_of_indices_and_values(matrix, index_type, value_type) -> None:
+    dense = np.random.default_rng(0).standard_normal((90, 21)).astype(np.float32)
+    values = np.abs(np.round(matrix.data)).astype(value_type)
+    other = sp.csr_matrix(matrix.shape, dtype=value_type)
+    other.data, other.indices, other.indptr = (
+        values,
+        matrix.indices.astype(index_type),
+        matrix.indptr.astype(index_type),
+    )
+    np.testing.assert_allclose(csr_times_dense(other, dense), by_definition(other, dense), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [5, 11, 64, 77])
+def test_a_column_has_the_same_bits_wherever_it_stands(matrix, width, dtype) -> None:
+    column = np.random.default_rng(1).standard_normal((90, 1)).astype(dtype)
+    product = csr_times_dense(matrix, np.repeat(column, width, axis=1))
+    np.testing.assert_array_equal(product, np.repeat(csr_times_dense(matrix, column), width, axis=1))
+
+
+@pytest.mark.parametrize("width", [64, 150])
+def test_stripes_change_no_bit(matrix, width, monkeypatch) -> None:
+    dense = np.random.default_rng(2).standard_normal((90, width)).astype(np.float32)
+    whole = csr_times_dense(matrix, dense)
+    monkeypatch.setattr(products, "_CACHED_BYTES", 0)
+    monkeypatch.setattr(products, "_OFTEN", 1)
+    calls = []
+    times_columns = products._times_columns
+    monkeypatch.setattr(products, "_times_columns", lambda *a: (calls.append(a[3]), times_columns(*a)))
+    np.testing.assert_array_equal(csr_times_dense(matrix, dense, n_threads=2), whole)
+    assert calls == list(range(0, width, 64))
+
+
+def test_neighbouring_rows_are_not_touched(matrix) -> None:
+    """The last vector overlaps the one before it, never the row below."""
+    dense = np.ones((90, 9), dtype=np.float32)
+    out = np.full((12, 20), 7, dtype=np.float32)
+    products._times_columns(matrix, dense, out, 3, 1)
+    assert (out[:, :3] == 7).all()
+    assert (out[:, 12:] == 7).all()
+    np.testing.assert_allclose(out[:, 3:12], by_definition(matrix, dense), atol=1e-4)
