@@ -1,5 +1,5 @@
 """``python -m tagwise``."""
 
-from tagwise.cli import main
+from tagwise.cli import run
 
-main()
+run()

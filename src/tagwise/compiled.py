@@ -1,15 +1,43 @@
-"""The decorator of every compiled function: machine code without the GIL, cached on disk where that is possible."""
+"""The decorator of every compiled function: machine code without the GIL, cached on disk where that is possible.
+
+The first compilation in a process is said to the logger ``tagwise`` (level INFO): it takes a while, and only once where
+the result can be cached.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
 
 __all__ = ["compiled"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The event of numba for a function that is compiled; what is found in the cache causes none.
+_COMPILING = "numba:compile"
+
+
+class _FirstCompilation(event.Listener):
+    """Says that kernels are compiled, once."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        if not self.said:
+            self.said = True
+            logging.getLogger("tagwise").info(
+                "Compiling for this machine: some seconds, once; the result is kept for later runs."
+            )
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+event.register(_COMPILING, _FirstCompilation())
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:

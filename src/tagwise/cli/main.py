@@ -6,9 +6,11 @@ the output that goes away (``| head``) ends the command with 1 and without a mes
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -16,9 +18,10 @@ import click
 
 from tagwise import __version__
 from tagwise.cli.options import examples
-from tagwise.cli.output import sentences_for_warnings
+from tagwise.cli.output import say, sentences_for_warnings
+from tagwise.cli.quick_start import quick_end
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 VERBS = {
     "train": "tagwise.cli.train",
@@ -67,10 +70,16 @@ def tagwise() -> None:
     """
 
 
+def run() -> None:
+    """The installed command: :func:`main`, and a quick end where the verb started quickly."""
+    main()
+    quick_end()
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; leaves through ``sys.exit`` with the codes above."""
     try:
-        with sentences_for_warnings():
+        with sentences_for_warnings(), sentences_for_log():
             tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)
         # Here, and not when the interpreter ends: a full disk must be said, and be an error.
         sys.stdout.flush()
@@ -94,6 +103,25 @@ def main(arguments: list[str] | None = None) -> Any:
             raise
         click.echo(f"tagwise: {error}", err=True)
         sys.exit(1)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+@contextmanager
+def sentences_for_log() -> Iterator[None]:
+    """Say what the library has to tell on the way (its logger, level INFO)."""
+    logger, handler = logging.getLogger("tagwise"), _Said()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _sentence(error: OSError) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit
 
 __all__ = ["Combination", "behind_shortlist", "log_odds"]
 
@@ -33,17 +32,24 @@ class Combination:
     def product(self, margins: np.ndarray, proposed: np.ndarray) -> np.ndarray:
         """The products p of margins and centred scores of the same shape, in the type of the scores."""
         share = np.clip(proposed + 0.5, _LEAST, 1)
-        return np.asarray(expit(self.slope * margins) * share**self.exponent, dtype=proposed.dtype)
+        return np.asarray(_sigmoid(self.slope * margins) * share**self.exponent, dtype=proposed.dtype)
 
     def scores(self, product: np.ndarray) -> np.ndarray:
         """Centred probabilities q − ½, in [−½, ½], of products p."""
         a, b = self.calibration
-        return np.asarray(expit(a * log_odds(product) + b) - 0.5, dtype=product.dtype)
+        return np.asarray(_sigmoid(a * log_odds(product) + b) - 0.5, dtype=product.dtype)
 
 
 def log_odds(product: np.ndarray) -> np.ndarray:
     """σ⁻¹(p) in float64: near 1, float32 has too few numbers."""
-    return np.asarray(logit(np.clip(product.astype(np.float64), _EDGE, 1 - _EDGE)))
+    share = np.clip(product.astype(np.float64), _EDGE, 1 - _EDGE)
+    return np.asarray(np.log(share / (1 - share)))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """σ(x), to full relative precision on both sides. scipy has it too, but a module that takes long to import."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small) / (1 + small)
 
 
 def behind_shortlist(proposed: np.ndarray) -> np.ndarray:

@@ -10,70 +10,18 @@ import scipy.sparse as sp
 
 from tagwise.kernels.rankers import train_rankers
 from tagwise.kernels.shortlist import pairs_listed
-from tagwise.models.cascade_scores import Combination
-from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.validation import check_integer, check_real
 
 if TYPE_CHECKING:
     from tagwise.persistence.checkpoints import SavedState
 
-__all__ = ["CascadeChoice", "Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
+__all__ = ["Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
 
 # Rows whose shortlists are made together.
 _BLOCK_ROWS = 1 << 14
 # Rankers that are solved further cost a quarter more time and rank held-out rows no better.
 _TOL = 0.3
-
-
-@dataclass(frozen=True)
-class CascadeChoice:
-    """What held-out rows may decide in a cascade."""
-
-    positive_weight: PositiveWeight
-    reg_sparse: float
-    hard_negatives: int
-    C: float
-    combination: Combination
-
-    def as_values(self) -> dict[str, Any]:
-        """Plain values, as models keep them."""
-        return {
-            "positive_weight": self.positive_weight,
-            "reg_sparse": self.reg_sparse,
-            "hard_negatives": self.hard_negatives,
-            "C": self.C,
-            "slope": self.combination.slope,
-            "exponent": self.combination.exponent,
-            "calibration": list(self.combination.calibration),
-        }
-
-    @classmethod
-    def from_values(cls, values: Any) -> CascadeChoice:
-        """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
-        cls.check_values(values)
-        a, b = values["calibration"]
-        combination = Combination(values["slope"], values["exponent"], (a, b))
-        own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
-        return cls(**own, combination=combination)
-
-    @staticmethod
-    def check_values(values: Any) -> None:
-        """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
-        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "calibration")
-        if not isinstance(values, dict) or set(values) != set(names):
-            raise ValueError(f"chosen_ must hold {', '.join(names)}")
-        check_positive_weight(values["positive_weight"])
-        check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
-        for name in ("reg_sparse", "C", "slope"):
-            check_real(values[name], name, minimum=0, open_minimum=True)
-        check_real(values["exponent"], "exponent", minimum=0)
-        calibration = values["calibration"]
-        if not isinstance(calibration, list) or len(calibration) != 2:
-            raise ValueError("calibration must hold two numbers")
-        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
-        check_real(calibration[1], "calibration")
 
 
 @dataclass(frozen=True, eq=False)

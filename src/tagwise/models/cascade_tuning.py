@@ -17,8 +17,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.rankers import shortlist_margins
 from tagwise.kernels.shortlist import pairs_listed
 from tagwise.metrics import ndcg_at_k
+from tagwise.models.cascade_choice import CascadeChoice
 from tagwise.models.cascade_scores import Combination, log_odds
-from tagwise.models.cascade_training import CascadeChoice, hardest, learn_rankers, positives_of, wrong_proposals
+from tagwise.models.cascade_training import hardest, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count

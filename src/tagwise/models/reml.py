@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.kernels import SparseTwoWay
-from tagwise.losses import get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
-from tagwise.models.partitions import LearntParts, learn_parts, project_onto_first, random_parts
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
-from tagwise.models.reml_alternation import (
-    EQUATION_5,
-    LowRankAndSparse,
-    Prepared,
-    Settings,
-    alternate,
-    low_rank_penalty,
-    prepare,
-    sparse_part,
-)
-from tagwise.models.reml_rounds import REMLRounds
 from tagwise.models.sparse_factor_model import SparseFactorModel
-from tagwise.models.sparse_part import admm_fits, pruned
 from tagwise.parallel import thread_count
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.squared import SquaredTerms
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_choice, check_integer, check_real
+
+if TYPE_CHECKING:
+    from tagwise.models.reml_alternation import LowRankAndSparse, Prepared, Settings
+    from tagwise.problems.labels import TrainingLabels
+
+# What only fits need is imported by them, so that a fitted model is loaded quickly.
 
 __all__ = ["REML"]
 
@@ -202,6 +192,12 @@ class REML(SparseFactorModel):
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
+        from tagwise.models.partitions import random_parts
+        from tagwise.models.reml_alternation import alternate, prepare
+        from tagwise.models.reml_rounds import REMLRounds
+        from tagwise.models.sparse_part import pruned
+        from tagwise.problems.labels import TrainingLabels
+
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         dtype = X.dtype
@@ -264,6 +260,11 @@ class REML(SparseFactorModel):
         n_processes: int,
     ) -> LowRankAndSparse:
         """Parts alone, their low ranks projected onto the first one's column space, then H for all labels."""
+        from tagwise.losses import get_loss
+        from tagwise.models.partitions import LearntParts, learn_parts, project_onto_first
+        from tagwise.models.reml_alternation import EQUATION_5, LowRankAndSparse, low_rank_penalty, sparse_part
+        from tagwise.problems.squared import SquaredTerms
+
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
         ready = progress.resume(lambda saved: LearntParts.restored(saved, X, ids, settings.rank)) or LearntParts([])
         parts = ready.parts
@@ -297,6 +298,8 @@ class REML(SparseFactorModel):
         return min(self.partitions, n_labels)
 
     def _settings(self, rank: int, partitions: int) -> Settings:
+        from tagwise.models.reml_alternation import Settings
+
         return Settings(
             rank=-(-rank // partitions),
             reg_low_rank=self.reg_low_rank,
@@ -312,6 +315,8 @@ class REML(SparseFactorModel):
         )
 
     def _which_sparse_part(self, shape: tuple[int, int], n_labels: int, itemsize: int) -> str:
+        from tagwise.models.sparse_part import admm_fits
+
         dense = itemsize * shape[1] * n_labels
         if self.sparse_part == "admm" and dense > self.memory_limit:
             raise InvalidInputError(

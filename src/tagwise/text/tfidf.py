@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.preprocessing import normalize
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.text.terms import CHARACTER_LENGTHS, term_counts
 from tagwise.text.vocabulary import joined_terms, split_terms
 from tagwise.validation import check_flag, check_integer
 
@@ -21,28 +21,34 @@ __all__ = ["CHARACTERS_PREFIX", "CHARACTER_LENGTHS", "TextFeatures", "check_text
 CHARACTERS_PREFIX = "char:"
 """Starts the names of character n-grams. No word can look like one: words hold letters, digits and underscores."""
 
-CHARACTER_LENGTHS = (3, 5)
-"""Shortest and longest character n-gram."""
-
+# scikit-learn's names of the kinds of terms.
 _ANALYZERS = {"words": "word", "characters": "char_wb"}
 
 
 @dataclass(frozen=True, eq=False)
 class _Terms:
-    """One kind of feature: what counts its terms in a text, and their weights."""
+    """One kind of feature: its terms in the order of their columns, and their weights."""
 
-    counter: CountVectorizer
+    kind: str
     terms: list[str]
     idf: np.ndarray
 
-    def weigh(self, counts: Any) -> sp.csr_matrix:
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        """The column of each term."""
+        return {term: column for column, term in enumerate(self.terms)}
+
+    def features(self, texts: list[str]) -> sp.csr_matrix:
+        """Weights of the terms of ``texts``, rows not yet scaled."""
+        return self.weigh(term_counts(texts, self.kind, self.columns))
+
+    def weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         """(1 + ln t)·idf for every count t, rows not yet scaled."""
-        matrix = sp.csr_matrix(counts)
-        matrix.sort_indices()
-        data = np.log(matrix.data, dtype=np.float32)
+        counts.sort_indices()
+        data = np.log(counts.data, dtype=np.float32)
         data += np.float32(1)
-        data *= self.idf[matrix.indices]
-        return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+        data *= self.idf[counts.indices]
+        return sp.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
 
 
 class TextFeatures(TransformerMixin, BaseEstimator):
@@ -79,8 +85,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    scikit-learn's ``CountVectorizer`` reads the texts. Memory and time are linear in the length of the texts, several
-    times as much with ``characters``.
+    scikit-learn's ``CountVectorizer`` finds the vocabulary. Memory and time are linear in the length of the texts,
+    several times as much with ``characters``.
     """
 
     def __init__(self, *, min_df: int = 2, max_features: int | None = None, characters: bool = False) -> None:
@@ -118,7 +124,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                 ) from error
             terms = [str(term) for term in counter.get_feature_names_out()]
             joined_terms(terms)  # what could not be saved is refused before anything is learnt from it
-            fitted.append(_Terms(counter, terms, _inverse_document_frequency(counts)))
+            fitted.append(_Terms(kind, terms, _inverse_document_frequency(counts)))
             blocks.append(fitted[-1].weigh(counts))
         self._set_terms(fitted)
         return _unit_rows(blocks)
@@ -129,7 +135,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         rows = check_texts(texts)
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
-        return _unit_rows([part.weigh(part.counter.transform(rows)) for part in self._fitted])
+        return _unit_rows([part.features(rows) for part in self._fitted])
 
     # ------------------------------------------------------------------ folders
 
@@ -167,7 +173,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                 raise ValueError(f"{kind}_idf must hold one float32 number for each of {len(terms):,} terms")
             if not np.isfinite(idf).all() or (idf <= 0).any():
                 raise ValueError(f"{kind}_idf must hold finite numbers above 0")
-            fitted.append(_Terms(_counter(kind, vocabulary=terms), terms, idf))
+            fitted.append(_Terms(kind, terms, idf))
         features._set_terms(fitted)
         return features
 
@@ -195,7 +201,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.idf_ = np.concatenate([part.idf for part in fitted])
 
 
-def _counter(kind: str, **settings: Any) -> CountVectorizer:
+def _counter(kind: str, **settings: Any) -> Any:
+    # Imported here: it takes long, and only fits need it.
+    from sklearn.feature_extraction.text import CountVectorizer
+
     lengths = CHARACTER_LENGTHS if kind == "characters" else (1, 1)
     return CountVectorizer(analyzer=_ANALYZERS[kind], ngram_range=lengths, dtype=np.float32, **settings)
 
@@ -207,8 +216,11 @@ def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
 
 
 def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
+    from tagwise.kernels.products import unit_rows
+
     matrix = blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.hstack(blocks, format="csr"))
-    return sp.csr_matrix(normalize(matrix, copy=False))
+    matrix.data = unit_rows(matrix.indptr, matrix.data)
+    return matrix
 
 
 def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:
