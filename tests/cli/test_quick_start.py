@@ -46,7 +46,7 @@ def test_a_quick_end_loses_no_output_and_only_follows_a_quick_start():
     code = (
         "import atexit; atexit.register(print, 'taken apart'); from tagwise.cli.quick_start import *; print('said'); "
     )
-    assert printed(code + "quick_end()").split("\n") == ["said", "apart"]
+    assert printed(code + "quick_end()").split("\n") == ["said", "taken apart"]
     assert printed(code + "quick_start(); quick_end()") == "said"
 
 
