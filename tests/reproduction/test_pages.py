@@ -155,3 +155,10 @@ def test_every_stored_result_answers_a_cell():
         for study in read_studies(FOLDER, paper):
             expected |= {results.path(cell) for cell in plan(cells_of(study)) if results.read(cell) is not None}
     assert set((FOLDER / "results").rglob("*.json")) == expected
+
+
+def test_numbers_along_an_axis_are_sorted_and_names_stay_as_met():
+    from tagwise.reproduction.figures import along_axis
+
+    assert along_axis(iter([4000, None, 1000, 4000, 2000])) == [1000, 2000, 4000]
+    assert along_axis(iter(["40%", "100%", "40%", "20%"])) == ["40%", "100%", "20%"]

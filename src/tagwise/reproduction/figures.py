@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def lines_of(figure: Figure, results: StudyResults, dataset: str, metric: str) -
     """Method → (x, y in the paper's unit). A method without the axis holds for all of it: a level line."""
     lines: dict[str, Line] = {}
     cells = [c for c in results.cells if c.dataset == dataset and needed_by(figure, c)]
-    axis = in_order(cell.settings.get(figure.x) for cell in cells)
+    axis = along_axis(cell.settings.get(figure.x) for cell in cells)
     for method in methods_of(figure, results):
         points = []
         for value in axis:
@@ -54,6 +54,16 @@ def lines_of(figure: Figure, results: StudyResults, dataset: str, metric: str) -
         if points:
             lines[method] = ([x for x, _ in points], [y for _, y in points])
     return lines
+
+
+def along_axis(values: Iterator[Any]) -> list[Any]:
+    """Each value once, None left out: numbers from small to large, others as first met."""
+    places = in_order(values)
+    return sorted(places) if _numeric(places) else places
+
+
+def _numeric(places: list[Any]) -> bool:
+    return all(isinstance(place, (int, float)) for place in places)
 
 
 def fitted_slope(line: Line, limit: float | None = None) -> float | None:
@@ -123,8 +133,8 @@ def _printed(
 
 def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, dataset: str, metric: str) -> None:
     lines = lines_of(figure, results, dataset, metric)
-    places: list[Any] = in_order(x for xs, _ in lines.values() for x in xs)
-    numeric = all(isinstance(x, (int, float)) for x in places)
+    places: list[Any] = along_axis(x for xs, _ in lines.values() for x in xs)
+    numeric = _numeric(places)
     at = {x: (x if numeric else i) for i, x in enumerate(places)}
     for method, line in lines.items():
         slope = fitted_slope(line) if figure.slopes else None
@@ -134,6 +144,9 @@ def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
         printed = [(at[x], y) for x, y in values if y is not None]
         if printed:
             axis.plot(*zip(*printed), "--", marker="x", color=drawn.get_color(), label=f"{method}, paper")
+    if figure.relative_to is not None:
+        axis.set_ylim(bottom=0)
+        axis.set_xticks(places)
     if figure.log:
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
