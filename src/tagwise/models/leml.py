@@ -83,9 +83,11 @@ class LEML(FactorModel):
         they are not (below). A few are better than many: solving W to the end in early rounds fits the training labels
         closer and ranks unseen rows worse at the same λ.
     tol : float
-        The fit has converged when a round's step in W lowers the objective by at most ``tol`` times what the first
-        round's did. Unlike a gradient norm this does not change when a factor moves from W to H. The default stops
-        before the training labels are fitted too closely.
+        The fit has converged when two rounds in a row lower the objective, by their steps in W, by at most ``tol``
+        times what the first round's did. Unlike a gradient norm this does not change when a factor moves from W to H.
+        The default stops squared loss after about three rounds, before the training labels are fitted too closely: on
+        held-out training rows of bibtex, debtags and cooking-stackexchange more rounds rank worse, by up to a point,
+        on delicious better by less than half a point.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -155,7 +157,7 @@ class LEML(FactorModel):
         patience: int = 2,
         warm_start: bool = False,
         inner_iter: int = 5,
-        tol: float = 1e-2,
+        tol: float = 0.15,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Rounds"]
 
+# Small falls in a row that end the rounds: one alone may be a step that conjugate gradients took badly.
+_SMALL_FALLS = 2
+
 
 @dataclass
 class Rounds:
@@ -32,6 +35,8 @@ class Rounds:
         The fall of the objective that later ones are measured against: that of the first step in W.
     fall : float
         The last one.
+    small : int
+        How many of the last falls in a row were at most ``tol`` times the first.
     done : int
         Rounds so far.
     ended : bool
@@ -42,6 +47,7 @@ class Rounds:
     held: ValidationRows | None
     first: float = 0.0
     fall: float = 0.0
+    small: int = 0
     done: int = 0
     ended: bool = False
 
@@ -57,7 +63,9 @@ class Rounds:
             more = {} if held is None else {"validation": held.score(factors)}
             self.first = self.first or self.fall
             self.done += 1
-            self.ended = bool(self.fall <= tol * self.first) or (held is not None and held.exhausted)
+            self.small = self.small + 1 if self.fall <= tol * self.first else 0
+            converged = self.fall <= 0 or self.small >= _SMALL_FALLS
+            self.ended = converged or (held is not None and held.exhausted)
             if report(objective, state=self, fall=self.fall, **more):
                 break
 
@@ -76,7 +84,7 @@ class Rounds:
 
     def values(self) -> dict[str, Any]:
         """Falls, rounds and, with held-out rows, the best score."""
-        own = {"first": self.first, "fall": self.fall, "done": self.done, "ended": self.ended}
+        own = {"first": self.first, "fall": self.fall, "small": self.small, "done": self.done, "ended": self.ended}
         held = self.held
         return own if held is None else own | {"best_score": held.best_score, "best_round": held.best_round}
 
@@ -105,7 +113,7 @@ class Rounds:
         first, ended = saved.real("first"), saved.flag("ended")
         if not first and not ended:
             raise ValueError("the first round lowered nothing, yet it was not the last")
-        return cls(factors(), held, first, saved.real("fall"), done, ended)
+        return cls(factors(), held, first, saved.real("fall"), saved.count("small", 0, done), done, ended)
 
 
 def _arrays_of(factors: Factors, prefix: str = "") -> dict[str, Any]:
