@@ -20,26 +20,26 @@ class Scripted:
         return 0.0
 
 
-def rounds_of(falls, *, tol, first=0.0):
+def rounds_of(falls, *, tol, first=0.0, least=3):
     nothing = np.zeros((1, 1), dtype=np.float32)
     rounds = Rounds(Factors(nothing, nothing, nothing, np.zeros(1)), None, first)
-    rounds.run(Scripted(falls), reg=1.0, tol=tol, max_iter=len(falls), report=lambda *a, **k: False)
+    rounds.run(Scripted(falls), reg=1.0, tol=tol, least=least, max_iter=len(falls), report=lambda *a, **k: False)
     return rounds.done, rounds.ended
 
 
 @pytest.mark.parametrize(
     ("falls", "tol", "expected"),
     [
-        ([10, 1, 1, 1], 0.15, (3, True)),
-        ([10, 1, 5, 1, 1, 1], 0.15, (5, True)),  # one small fall is not the end
+        ([10, 1, 1, 1], 0.15, (3, True)),  # not before the third
+        ([10, 9, 8, 1, 1], 0.15, (4, True)),
         ([10, 9, 8], 0.15, (3, False)),
-        ([10, 9, 0, 5], 0.0, (3, True)),  # nothing is left to gain
+        ([10, 0, 5], 0.0, (2, True)),  # nothing is left to gain
         ([0, 1], 0.15, (1, True)),
     ],
 )
-def test_two_small_falls_in_a_row_end_the_rounds(falls, tol, expected):
+def test_a_small_fall_ends_the_rounds_from_the_third_on(falls, tol, expected):
     assert rounds_of(falls, tol=tol) == expected
 
 
 def test_a_warm_start_is_measured_against_the_fit_before():
-    assert rounds_of([1, 1, 1], tol=0.15, first=10.0) == (2, True)
+    assert rounds_of([3, 1.4, 1], tol=0.15, first=10.0, least=1) == (2, True)

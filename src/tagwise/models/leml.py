@@ -28,6 +28,10 @@ from tagwise.validation import check_choice, check_flag, check_integer, check_re
 
 __all__ = ["LEML"]
 
+# Before this many rounds of a cold start a small fall does not end them: the second is often small beside the first,
+# which does most of the work, and the third still worth its time.
+_LEAST_ROUNDS = 3
+
 
 class LEML(FactorModel):
     r"""Low-rank linear model learnt by alternating minimisation, with missing labels.
@@ -83,10 +87,10 @@ class LEML(FactorModel):
         they are not (below). A few are better than many: solving W to the end in early rounds fits the training labels
         closer and ranks unseen rows worse at the same λ.
     tol : float
-        The fit has converged when two rounds in a row lower the objective, by their steps in W, by at most ``tol``
+        The fit has converged when a round's step in W, from the third round on, lowers the objective by at most ``tol``
         times what the first round's did. Unlike a gradient norm this does not change when a factor moves from W to H.
-        The default stops squared loss after about three rounds, before the training labels are fitted too closely: on
-        held-out training rows of bibtex, debtags and cooking-stackexchange more rounds rank worse, by up to a point,
+        The default stops squared loss after three rounds as a rule, before the training labels are fitted too closely:
+        on held-out training rows of bibtex, debtags and cooking-stackexchange more rounds rank worse, by up to a point,
         on delicious better by less than half a point.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
@@ -317,7 +321,8 @@ class LEML(FactorModel):
             # A warm start is measured against the fit that it goes on from, not against its own small first step.
             first = self.history_[0]["fall"] if self._goes_on() else 0.0
             rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), held, first)
-        rounds.run(alternation, reg=self.reg, tol=self.tol, max_iter=self.max_iter, report=progress.step)
+        least = 1 if self._goes_on() else _LEAST_ROUNDS
+        rounds.run(alternation, reg=self.reg, tol=self.tol, least=least, max_iter=self.max_iter, report=progress.step)
 
         if not rounds.ended and not progress.stopped:
             warnings.warn(

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Rounds"]
 
-# Small falls in a row that end the rounds: one alone may be a step that conjugate gradients took badly.
-_SMALL_FALLS = 2
-
 
 @dataclass
 class Rounds:
@@ -35,8 +32,6 @@ class Rounds:
         The fall of the objective that later ones are measured against: that of the first step in W.
     fall : float
         The last one.
-    small : int
-        How many of the last falls in a row were at most ``tol`` times the first.
     done : int
         Rounds so far.
     ended : bool
@@ -47,14 +42,20 @@ class Rounds:
     held: ValidationRows | None
     first: float = 0.0
     fall: float = 0.0
-    small: int = 0
     done: int = 0
     ended: bool = False
 
     def run(
-        self, alternation: Alternation, *, reg: float, tol: float, max_iter: int, report: Callable[..., bool]
+        self,
+        alternation: Alternation,
+        *,
+        reg: float,
+        tol: float,
+        least: int,
+        max_iter: int,
+        report: Callable[..., bool],
     ) -> None:
-        """Rounds until a stopping rule, ``max_iter`` or the report ends them."""
+        """Rounds until a stopping rule (after ``least`` rounds), ``max_iter`` or the report ends them."""
         factors, held = self.factors, self.held
         while not self.ended and self.done < max_iter:
             self.fall = alternation.step_features(factors)
@@ -63,9 +64,8 @@ class Rounds:
             more = {} if held is None else {"validation": held.score(factors)}
             self.first = self.first or self.fall
             self.done += 1
-            self.small = self.small + 1 if self.fall <= tol * self.first else 0
-            converged = self.fall <= 0 or self.small >= _SMALL_FALLS
-            self.ended = converged or (held is not None and held.exhausted)
+            small = self.fall <= tol * self.first and self.done >= least
+            self.ended = small or self.fall <= 0 or (held is not None and held.exhausted)
             if report(objective, state=self, fall=self.fall, **more):
                 break
 
@@ -84,7 +84,7 @@ class Rounds:
 
     def values(self) -> dict[str, Any]:
         """Falls, rounds and, with held-out rows, the best score."""
-        own = {"first": self.first, "fall": self.fall, "small": self.small, "done": self.done, "ended": self.ended}
+        own = {"first": self.first, "fall": self.fall, "done": self.done, "ended": self.ended}
         held = self.held
         return own if held is None else own | {"best_score": held.best_score, "best_round": held.best_round}
 
@@ -113,7 +113,7 @@ class Rounds:
         first, ended = saved.real("first"), saved.flag("ended")
         if not first and not ended:
             raise ValueError("the first round lowered nothing, yet it was not the last")
-        return cls(factors(), held, first, saved.real("fall"), saved.count("small", 0, done), done, ended)
+        return cls(factors(), held, first, saved.real("fall"), done, ended)
 
 
 def _arrays_of(factors: Factors, prefix: str = "") -> dict[str, Any]:
