@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import COMMAND
 
 CONFIGURATION = """
 title = "one method"
@@ -30,7 +30,7 @@ rows = ["dataset"]
 
 def run(*arguments, cwd, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "tagwise", "reproduce", *map(str, arguments)],
+        [*COMMAND, "reproduce", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -54,6 +54,16 @@ def results_in(folder):
 def test_runs_lists_goes_on_and_makes_pages(sources):
     listed = run("toy", "--list", cwd=sources)
     assert listed.stdout == "small: one method: 0 of 2 cells done\n  table 4: precision\n"
+    found = json.loads(run("toy", "--list", "--json", cwd=sources).stdout)
+    assert found == [
+        {
+            "name": "small",
+            "title": "one method",
+            "done": 0,
+            "cells": 2,
+            "shown": [{"number": "table 4", "title": "precision"}],
+        }
+    ]
     quick = run("toy", "--quick", "--threads", "1", cwd=sources)
     assert quick.returncode == 0, quick.stderr
     assert "[1/1] debtags-sample: KNN seed=0: P@1 0." in quick.stderr
@@ -68,6 +78,9 @@ def test_runs_lists_goes_on_and_makes_pages(sources):
     assert whole.returncode == 0, whole.stderr
     assert len(results_in(out)) == 2
     assert f"{out / 'toy' / 'small.md'}\n{out / 'summary.md'}\n" == whole.stdout
+    for_programs = json.loads(run("toy", "--out", out, "--json", cwd=sources).stdout)
+    pages = [str(out / "toy" / "small.md"), str(out / "summary.md")]
+    assert for_programs == {"ran": 0, "done_before": 2, "failed": {}, "pages": pages}
     again = run("toy", "--out", out, cwd=sources)
     assert "2 of 2 cells are done already" in again.stderr
     assert "[" not in again.stderr

@@ -11,8 +11,9 @@ import pytest
 from tagwise.reproduction.cells import cells_of
 from tagwise.reproduction.configuration import read_studies
 from tagwise.reproduction.folder import papers_in
-from tagwise.reproduction.pages import make_pages
-from tagwise.reproduction.results import ResultFolder
+from tagwise.reproduction.pages import _end_mark, make_pages, study_page
+from tagwise.reproduction.papers import PaperValues
+from tagwise.reproduction.results import ResultFolder, StudyResults
 from tagwise.reproduction.runner import plan
 from tagwise.reproduction.shown_metrics import SHOWN
 
@@ -162,3 +163,45 @@ def test_numbers_along_an_axis_are_sorted_and_names_stay_as_met():
 
     assert along_axis(iter([4000, None, 1000, 4000, 2000])) == [1000, 2000, 4000]
     assert along_axis(iter(["40%", "100%", "40%", "20%"])) == ["40%", "100%", "20%"]
+
+
+def committed_results():
+    results = ResultFolder(FOLDER / "results")
+    return [
+        (study, StudyResults(results, cells_of(study)), PaperValues.read(FOLDER / paper / "paper.csv"), results)
+        for paper in papers_in(FOLDER)
+        for study in read_studies(FOLDER, paper)
+    ]
+
+
+def test_every_table_that_falls_short_is_discussed():
+    for study, found, paper, results in committed_results():
+        _, comparisons = study_page(study, found, paper, results)
+        discussed = {table.number for table in study.tables if table.discussion.strip()}
+        short = {entry.number for entry in comparisons if entry.reproduced < entry.with_paper}
+        assert short <= discussed, f"{study.paper}, {study.name}"
+
+
+def test_a_quick_run_takes_less_than_three_minutes():
+    """By the seconds that the committed results of its cells took, on two cores."""
+    seconds = dict.fromkeys(papers_in(FOLDER), 0.0)
+    for study, _, _, results in committed_results():
+        stored = [results.read(cell) for cell in plan(cells_of(study, quick=True))]
+        seconds[study.paper] += sum(result["seconds"]["cell"] for result in stored if result is not None)
+    assert max(seconds.values()) < 180, seconds
+
+
+def test_a_choice_at_the_end_of_its_grid_is_marked(toy, studies, results):
+    folder = ResultFolder(results)
+    for cell in plan(cells_of(studies[0])):
+        if cell.choice:
+            tried = [{"reg": 1.0, "value": 0.5}, {"reg": 1000.0, "value": 0.1}]
+            folder.write(cell, {"chosen": {"reg": 1.0}, "tried": tried})
+    make_pages(toy, results, ("toy",), figures=False)
+    text = (results / "toy" / "small.md").read_text()
+    assert "| share = 4%, seed = 1 | reg = 1 | 0.5000 | 2 |" in text, "two values have no inside"
+    assert "⊣" not in text
+    assert _end_mark("reg", 3.0, {"reg": [0.3, 1.0, 3.0]}) == _end_mark("k", 1, {"k": [1, 2, 3]}) == " ⊣"
+    assert _end_mark("reg", 1.0, {"reg": [0.3, 1.0, 3.0]}) == ""
+    assert _end_mark("rank", 0.05, {"rank": [1, 3, 0.05]}) == "", "a share and a number do not compare"
+    assert _end_mark("threshold", 0.2, {"reg": [0.3, 1.0, 3.0]}) == ""

@@ -1,14 +1,18 @@
 """Hyper-parameters come from training rows by the stated rule."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.metrics import f1_score, jaccard_score
 
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
 from tagwise.metrics import ndcg_at_k, precision_at_k
 from tagwise.models.mse_selection import select_parameters
 from tagwise.reproduction.configuration import Selection
+from tagwise.reproduction.label_averages import label_precision
 from tagwise.reproduction.measuring import metric_values, metrics_on_known
 from tagwise.reproduction.selection import choose
 
@@ -66,6 +70,20 @@ def test_unknown_labels_do_not_count(sample):
     assert found["chosen"] == {"reg": 1.0}
 
 
+def test_unknown_labels_do_not_shape_the_split(sample):
+    """Rare labels decide which rows may be held out; labels that are hidden must not."""
+    X, Y = sample
+    observed = hide_labels(Y, 0.3, random_state=0)
+    known = sp.csr_matrix(Y.multiply(observed))
+    rule = Selection(rule="validation", metric="nDCG@5", fraction=0.25)
+    grid = {"reg": [1.0, 30.0]}
+    tried = [
+        choose("BinaryRelevance", {}, grid, rule, X, labels, observed, seed=0, threads=1)["tried"]
+        for labels in (Y, known)
+    ]
+    assert tried[0] == tried[1]
+
+
 def test_mse_chooses_as_its_own_selection_does(sample):
     X, Y = sample[0][:150], sample[1][:150, :6]
     grid = {"subspace_rank": [1, 2], "reg": [0.2, 0.4]}
@@ -74,6 +92,25 @@ def test_mse_chooses_as_its_own_selection_does(sample):
     best = select_parameters(MSE, X, Y, grid, n_folds=2, random_state=0, fixed={})[0]
     assert found["chosen"] == {name: best[name] for name in ("subspace_rank", "reg", "threshold")}
     assert max(entry["value"] for entry in found["tried"]) == pytest.approx(best["f1"])
+
+
+def test_averages_over_labels_are_those_of_scikit_learn(sample):
+    rng = np.random.default_rng(0)
+    truth, predicted = ((rng.random((60, 9)) < share).astype(np.float32) for share in (0.3, 0.2))
+    truth[:, 0] = predicted[:, 1] = 0
+    values = metric_values(
+        SimpleNamespace(predict=lambda X: sp.csr_matrix(predicted)),
+        ("label precision", "label recall", "label accuracy", "micro F1"),
+        None,
+        None,
+        sp.csr_matrix(truth),
+    )[0]
+    hits, on, true = (matrix.sum(axis=0) for matrix in (truth * predicted, predicted, truth))
+    assert values["label precision"] == pytest.approx(np.mean(hits[on > 0] / on[on > 0]))
+    assert values["label recall"] == pytest.approx(np.mean(hits[true > 0] / true[true > 0]))
+    assert values["label accuracy"] == pytest.approx(jaccard_score(truth, predicted, average="macro"))
+    assert values["micro F1"] == pytest.approx(f1_score(truth, predicted, average="micro"))
+    assert label_precision(truth, np.zeros_like(truth)) == 0
 
 
 def test_only_asked_metrics_are_taken(sample):

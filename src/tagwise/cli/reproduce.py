@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tagwise.cli.options import examples, json_option
+from tagwise.cli.output import show, show_json
+
 if TYPE_CHECKING:
     from tagwise.reproduction.cells import Cell
     from tagwise.reproduction.configuration import Figure, Study, Table
@@ -16,10 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-EPILOG = "Examples:  tagwise reproduce leml --quick    tagwise reproduce leml --table 6    tagwise reproduce mse --list"
 
-
-@click.command(name="reproduce", epilog=EPILOG)
+@click.command(
+    name="reproduce",
+    short_help="Run a paper's tables again, its values beside ours.",
+    epilog=examples(
+        "tagwise reproduce leml --quick",
+        "tagwise reproduce leml --table 6",
+        "tagwise reproduce mse --list",
+        "tagwise reproduce reml --list --json",
+    ),
+)
 @click.argument("paper")
 @click.option("--table", "number", help='Only what this table or figure shows, such as 6, "figure 1" or theory.')
 @click.option("--quick", is_flag=True, help="A small part of the cells: a few minutes, into quick-results.")
@@ -30,6 +40,7 @@ EPILOG = "Examples:  tagwise reproduce leml --quick    tagwise reproduce leml --
 )
 @click.option("--threads", default=-1, show_default=True, help="Threads; -1 uses all cores.")
 @click.option("--pages-only", is_flag=True, help="Make the pages anew from the stored results; run nothing.")
+@json_option
 def command(
     paper: str,
     number: str | None,
@@ -39,6 +50,7 @@ def command(
     folder: str | None,
     threads: int,
     pages_only: bool,
+    as_json: bool,
 ) -> None:
     """Run the tables and figures of PAPER (leml, reml or mse) and write pages: the paper's value beside ours.
 
@@ -53,10 +65,22 @@ def command(
     studies = read_studies(place, paper)
     wanted = _wanted(studies, number, quick)
     if only_list:
-        _show(studies, wanted, ResultFolder(target))
+        _show(_listed(studies, wanted, ResultFolder(target)), as_json)
         return
     outcome = None if pages_only else _run(studies, wanted, ResultFolder(target), threads)
-    _pages(place, target)
+    pages = _pages(place, target)
+    if as_json:
+        show_json(
+            {
+                "ran": 0 if outcome is None else outcome.ran,
+                "done_before": 0 if outcome is None else outcome.finished_before,
+                "failed": {cell.title: message for cell, message in ([] if outcome is None else outcome.failed)},
+                "pages": pages,
+            }
+        )
+    else:
+        for page in pages:
+            show(page)
     if outcome is not None and outcome.failed:
         for cell, message in outcome.failed:
             click.echo(f"failed: {cell.title}: {message}", err=True)
@@ -74,12 +98,11 @@ def _run(studies: list[Study], wanted: list[Cell], folder: Any, threads: int) ->
         return run_cells(wanted, folder, progress, threads=thread_count(threads))
 
 
-def _pages(place: Path, target: Path) -> None:
+def _pages(place: Path, target: Path) -> list[str]:
     from tagwise.reproduction.folder import papers_in
     from tagwise.reproduction.pages import make_pages
 
-    for page in make_pages(place, target, papers_in(place)):
-        click.echo(str(page))
+    return [str(page) for page in make_pages(place, target, papers_in(place))]
 
 
 def _wanted(studies: list[Study], number: str | None, quick: bool) -> list[Cell]:
@@ -88,7 +111,7 @@ def _wanted(studies: list[Study], number: str | None, quick: bool) -> list[Cell]
 
     if number is None:
         return [cell for study in studies for cell in cells_of(study, quick=quick)]
-    items = [(study, item) for study in studies for item in study.shown if _same(item, number)]
+    items = _items(studies, number) or _items(studies, f"figure {number}")
     if not items:
         known = ", ".join(item.number for study in studies for item in study.shown)
         raise click.BadParameter(f"there is no {number!r}; there are {known}.", param_hint="--table")
@@ -98,27 +121,45 @@ def _wanted(studies: list[Study], number: str | None, quick: bool) -> list[Cell]
         for cell in cells_of(study, quick=quick)
         if needed_by(item, cell)
     }
+    if not found:
+        raise click.BadParameter(f"--quick leaves nothing of {number!r}; run it without.", param_hint="--table")
     return list(found.values())
 
 
+def _items(studies: list[Study], number: str) -> list[tuple[Study, Table | Figure]]:
+    return [(study, item) for study in studies for item in study.shown if _same(item, number)]
+
+
 def _same(item: Table | Figure, number: str) -> bool:
-    asked = number.lower().replace("-", " ").strip()
+    asked, full = (text.lower().replace("-", " ").strip() for text in (number, item.number))
     # "table 3 (AUC)" is a part of table 3, "theory, n" one of the theory.
-    whole = item.number.lower().split(" (")[0].split(",")[0]
-    return asked in (item.number.lower(), whole) or f"table {asked}" == whole
+    whole = full.split(" (")[0].split(",")[0]
+    return asked in (full, whole) or f"table {asked}" == whole
 
 
-def _show(studies: list[Study], wanted: list[Cell], folder: Any) -> None:
+def _listed(studies: list[Study], wanted: list[Cell], folder: Any) -> list[dict[str, Any]]:
+    """What there is, and how much of it is done."""
     from tagwise.reproduction.runner import plan
 
+    listed = []
     for study in studies:
         cells = plan([cell for cell in wanted if cell.study is study])
         if not cells:
             continue
         done = sum(folder.read(cell) is not None for cell in cells)
-        click.echo(f"{study.name}: {study.title}: {done} of {len(cells)} cells done")
-        for item in study.shown:
-            click.echo(f"  {item.number}: {item.title}")
+        shown = [{"number": item.number, "title": item.title} for item in study.shown]
+        listed.append({"name": study.name, "title": study.title, "done": done, "cells": len(cells), "shown": shown})
+    return listed
+
+
+def _show(listed: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json(listed)
+        return
+    for study in listed:
+        show(f"{study['name']}: {study['title']}: {study['done']} of {study['cells']} cells done")
+        for item in study["shown"]:
+            show(f"  {item['number']}: {item['title']}")
 
 
 def _headline(result: dict[str, Any]) -> str:

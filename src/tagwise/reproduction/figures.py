@@ -22,6 +22,11 @@ __all__ = ["Line", "draw", "fitted_slope", "lines_of", "panels_of"]
 
 Line = tuple[list[Any], list[float]]
 
+# Above the highest point of an axis that starts at 0.
+_HEADROOM = 1.1
+# Beyond this ratio of the highest to the lowest value a line would hide the others: the axis becomes logarithmic.
+_WIDE_RANGE = 10
+
 
 def panels_of(figure: Figure, results: StudyResults) -> list[tuple[str, str]]:
     """Data set and metric of each panel, of data sets that have a result."""
@@ -82,7 +87,7 @@ def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues
         return
     special: dict[str, Callable[..., None]] = {"method": _bars, "curve": _curve}
     pyplot = _pyplot()
-    width = min(3, len(panels))
+    width = _panels_a_row(figure, len(panels))
     height = math.ceil(len(panels) / width)
     with pyplot.rc_context({"svg.hashsalt": "tagwise", "svg.fonttype": "none", "font.size": 9}):
         drawing, axes = pyplot.subplots(height, width, figsize=(4.6 * width, 3.4 * height), squeeze=False)
@@ -95,6 +100,13 @@ def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues
         drawing.tight_layout()
         _save(drawing, stem)
         pyplot.close(drawing)
+
+
+def _panels_a_row(figure: Figure, panels: int) -> int:
+    """A data set a row where that fits, at most three side by side, and four as two by two."""
+    if len(figure.metrics) in (2, 3):
+        return len(figure.metrics)
+    return 2 if panels == 4 else min(3, panels)
 
 
 def _pyplot() -> Any:
@@ -136,25 +148,38 @@ def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
     places: list[Any] = along_axis(x for xs, _ in lines.values() for x in xs)
     numeric = _numeric(places)
     at = {x: (x if numeric else i) for i, x in enumerate(places)}
+    heights = [y for _, ys in lines.values() for y in ys]
     for method, line in lines.items():
-        slope = fitted_slope(line) if figure.slopes else None
-        label = method if slope is None else f"{method}, slope {slope:.2f}"
-        (drawn,) = axis.plot([at[x] for x in line[0]], line[1], marker="o", label=label)
+        (drawn,) = axis.plot([at[x] for x in line[0]], line[1], marker="o", label=method + _slope_text(figure, line))
         values = ((x, _printed(figure, paper, dataset, method, {**figure.where, figure.x: x}, metric)) for x in line[0])
         printed = [(at[x], y) for x, y in values if y is not None]
         if printed:
             axis.plot(*zip(*printed), "--", marker="x", color=drawn.get_color(), label=f"{method}, paper")
-    if figure.relative_to is not None:
-        axis.set_ylim(bottom=0)
-        axis.set_xticks(places)
+            heights += [y for _, y in printed]
+    if figure.relative_to is not None and heights:
+        axis.set_ylim(0, _HEADROOM * max(heights))
     if figure.log:
         axis.set_xscale("log", base=2)
+    if figure.log or (heights and 0 < _WIDE_RANGE * min(heights) < max(heights)):
         axis.set_yscale("log")
     if lines:
         axis.set_xticks(list(at.values()), [str(x) for x in at])
         axis.set_xticks([], minor=True)
-        axis.legend(fontsize=7)
+        # A speed-up rises from the left: what is below the line is free.
+        axis.legend(fontsize=7, loc="best" if figure.relative_to is None else "lower right")
     _title(axis, dataset, metric, figure)
+
+
+def _slope_text(figure: Figure, line: Line) -> str:
+    """The fitted slope for the legend; first that of the part that the figure is about, where it is about a part."""
+    if not figure.slopes:
+        return ""
+    whole, part = fitted_slope(line), fitted_slope(line, figure.slope_limit)
+    if whole is None:
+        return ""
+    if figure.slope_limit is None or part is None:
+        return f", slope {whole:.2f}"
+    return f"\nslope {part:.2f} up to {figure.slope_limit:g}, {whole:.2f} in all"
 
 
 def _bars(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, dataset: str, metric: str) -> None:
@@ -172,8 +197,9 @@ def _bars(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues, 
         axis.plot(*zip(*marks), "kx", label="paper")
         axis.legend(fontsize=7)
     if heights:
-        low = min(heights)
-        axis.set_ylim(bottom=max(0.0, low - 0.3 * (max(heights) - low) - 1))
+        low, high = min(heights), max(heights)
+        spread = high - low + 1
+        axis.set_ylim(max(0.0, low - 0.5 * spread), high + 0.2 * spread)
     axis.set_xticks(places, names, rotation=60, ha="right", fontsize=7)
     _title(axis, dataset, metric, figure)
 
@@ -184,7 +210,7 @@ def _curve(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
         axis.plot(curve["x"], curve["y"])
     axis.set_xscale("log")
     axis.set_yscale("symlog")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 2 * max((max(curve["y"]) for curve in found), default=1))
     axis.set_xlabel("place of the label")
     axis.set_title(dataset)
     axis.set_ylabel("rows with it")

@@ -18,8 +18,10 @@ from tagwise.metrics import (
     example_recall,
     hamming_loss,
     inverse_propensity,
+    micro_f1,
     ranking_report,
 )
+from tagwise.reproduction.label_averages import label_accuracy, label_precision, label_recall
 
 __all__ = ["fitted", "metric_values", "metrics_on_known"]
 
@@ -29,6 +31,10 @@ _SETS = {
     "F1": example_f1,
     "accuracy": example_accuracy,
     "hamming": hamming_loss,
+    "label precision": label_precision,
+    "label recall": label_recall,
+    "label accuracy": label_accuracy,
+    "micro F1": micro_f1,
 }
 _PLACES = (1, 3, 5)
 # Rows scored at once where every label's score is needed; about 4 million scores.

@@ -22,6 +22,7 @@ LEGEND = (
     "AUC; 0.001 of Hamming loss); – is not run yet. Every figure of ours is in a JSON file of the folder "
     "[{name}/]({name}/), every one of the paper's in `reproduction/{paper}/paper.csv`."
 )
+END_OF_GRID = "⊣"
 
 
 def make_pages(folder: Path, out: Path, papers: tuple[str, ...], *, figures: bool = True) -> list[Path]:
@@ -129,14 +130,19 @@ def _choices(study: Study, results: StudyResults, folder: ResultFolder) -> list[
     """The rule in words, and what it chose."""
     rules: dict[str, None] = {}
     rows: dict[str, str] = {}
+    several_seeds = len({cell.seed for cell in results.cells}) > 1
     for cell, _ in results.done:
         choice, rule = choice_of(cell), study.selection_of(cell.method)
         stored = None if choice is None else folder.read(choice)
         if choice is None or stored is None or rule is None:
             continue
         rules.setdefault(_rule_text(rule))
-        chosen = ", ".join(f"{name} = {_short(value)}" for name, value in sorted(stored["chosen"].items()))
-        settings = ", ".join(f"{axis} = {value}" for axis, value in choice.settings.items())
+        chosen = ", ".join(
+            f"{name} = {_short(value)}{_end_mark(name, value, stored['question']['grid'])}"
+            for name, value in sorted(stored["chosen"].items())
+        )
+        places = {**choice.settings, **({"seed": choice.seed} if several_seeds else {})}
+        settings = ", ".join(f"{axis} = {value}" for axis, value in places.items())
         value = f"{max(entry['value'] for entry in stored['tried']):.4f}"
         rows[choice.file_name] = (
             f"| {choice.dataset} | {choice.method.name} | {settings} | {chosen} | {value} | {len(stored['tried'])} |"
@@ -146,7 +152,17 @@ def _choices(study: Study, results: StudyResults, folder: ResultFolder) -> list[
     head = (
         "| data set | method | chosen at | chosen | held-out metric | tried |\n| --- | --- | --- | --- | ---: | ---: |"
     )
-    return ["## Hyper-parameters", " ".join(rules), head + "\n" + "\n".join(rows.values())]
+    notes = list(rules)
+    if any(END_OF_GRID in row for row in rows.values()):
+        notes.append(f"{END_OF_GRID} marks a choice at an end of its grid: the best value may lie beyond it.")
+    return ["## Hyper-parameters", " ".join(notes), head + "\n" + "\n".join(rows.values())]
+
+
+def _end_mark(name: str, chosen: Any, grid: Any) -> str:
+    """The mark of a number at an end of a grid of at least three; counts and shares in one grid do not compare."""
+    values = grid.get(name, []) if isinstance(grid, dict) else []
+    alike = {type(value) for value in values} in ({int}, {float})
+    return f" {END_OF_GRID}" if alike and len(values) > 2 and chosen in (min(values), max(values)) else ""
 
 
 def _rule_text(rule: Selection) -> str:

@@ -46,7 +46,7 @@ def choose(
     if rule.rule == "mse":
         tried = _by_mse(kind, fixed, grid, rule, X, Y, seed, threads)
     else:
-        held_out = _held_out_rows(rule, Y, seed)
+        held_out = _held_out_rows(rule, Y, observed, seed)
         tried = [
             {**point, "value": _value(kind, {**fixed, **point}, rule, X, Y, observed, held_out, seed, threads)}
             for point in ParameterGrid(grid)
@@ -70,12 +70,14 @@ def _fewer_rows(
     return X[rows], Y[rows], None if observed is None else observed[rows]
 
 
-def _held_out_rows(rule: Selection, Y: sp.csr_matrix, seed: int) -> list[np.ndarray]:
+def _held_out_rows(rule: Selection, Y: sp.csr_matrix, observed: sp.csr_matrix | None, seed: int) -> list[np.ndarray]:
     """Masks of the rows that are held out: one for a validation split, one a fold otherwise."""
     if rule.rule == "folds":
         fold = random_generator(seed).permutation(Y.shape[0]) % rule.folds
         return [fold == k for k in range(rule.folds)]
-    _, rows = split_rows(Y, rule.fraction, random_state=seed)
+    # The split keeps a row of every label in training; what is hidden must not take part in that.
+    seen = Y if observed is None else sp.csr_matrix(Y.shape, dtype=np.float32)
+    _, rows = split_rows(seen, rule.fraction, random_state=seed)
     mask = np.zeros(Y.shape[0], dtype=bool)
     mask[rows] = True
     return [mask]

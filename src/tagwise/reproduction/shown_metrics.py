@@ -42,6 +42,7 @@ class ShownMetric:
 
 
 _PERCENT = ShownMetric(100, 2, 1, 1.0)
+_WHOLE_PERCENT = ShownMetric(100, 1, 1, 1.0)
 _SECONDS = ShownMetric(1, 2, 0, 0)
 _COUNT = ShownMetric(1, 0, 0, 0)
 
@@ -49,7 +50,8 @@ SHOWN = {
     **{f"{name}@{k}": _PERCENT for name in ("P", "nDCG", "PSP", "R") for k in (1, 3, 5)},
     "AUC": ShownMetric(1, 4, 1, 0.01),
     "hamming": ShownMetric(1, 4, -1, 0.001),
-    **dict.fromkeys(("precision", "recall", "F1", "accuracy"), ShownMetric(100, 1, 1, 1.0)),
+    **dict.fromkeys(("precision", "recall", "F1", "accuracy"), _WHOLE_PERCENT),
+    **dict.fromkeys(("label precision", "label recall", "micro F1", "label accuracy"), _WHOLE_PERCENT),
     "CPU seconds": _SECONDS,
     "fit seconds": _SECONDS,
     "gradient seconds": ShownMetric(1, 4, 0, 0),
