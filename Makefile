@@ -34,6 +34,16 @@ bench-reml: $(VENV)/.test
 bench-baselines: $(VENV)/.test
 	$(BIN)/python benchmarks/baselines.py
 
+# Installs each peer into an environment of its own, outside the repository; needs TAGWISE_DATA.
+.PHONY: bench-peers
+bench-peers: $(VENV)/.test
+	$(BIN)/python benchmarks/peers/run.py $(ARGS)
+
+# Exact top-k beside BLAS, one-row answers and the approximate index; needs TAGWISE_DATA.
+.PHONY: bench-prediction
+bench-prediction: $(VENV)/.test
+	$(BIN)/python benchmarks/prediction.py $(ARGS)
+
 # The README's table and the documentation's figures; need TAGWISE_DATA.
 figures: $(VENV)/.test
 	$(BIN)/python benchmarks/accuracy.py
