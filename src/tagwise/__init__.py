@@ -14,8 +14,10 @@ __all__ = [
     "LEML",
     "MSE",
     "REML",
+    "ApproximateIndex",
     "BinaryRelevance",
     "Cascade",
+    "Checkpoint",
     "Tagger",
     "__version__",
     "baselines",
@@ -29,18 +31,22 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tagwise import baselines, data, exceptions, metrics
+    from tagwise.models.approximate_index import ApproximateIndex
     from tagwise.models.binary_relevance import BinaryRelevance
     from tagwise.models.cascade import Cascade
     from tagwise.models.leml import LEML
     from tagwise.models.loading import load
     from tagwise.models.mse import MSE
     from tagwise.models.reml import REML
+    from tagwise.persistence.checkpoints import Checkpoint
     from tagwise.solvers.low_rank_plus_sparse import label_frequencies, low_rank_plus_sparse
     from tagwise.text.tagger import Tagger
 
 _HOME_OF = {
+    "ApproximateIndex": "tagwise.models.approximate_index",
     "BinaryRelevance": "tagwise.models.binary_relevance",
     "Cascade": "tagwise.models.cascade",
+    "Checkpoint": "tagwise.persistence.checkpoints",
     "LEML": "tagwise.models.leml",
     "REML": "tagwise.models.reml",
     "MSE": "tagwise.models.mse",

@@ -104,7 +104,7 @@ def test_texts_with_the_words_and_tags_of_a_tagger(convert, tmp_path, rows_file)
     tagger.save(tmp_path / "tagger")
     other = [{"text": "dog and wine", "labels": ["pets", "cars"]}]
     said = convert(write_jsonl(tmp_path / "o.jsonl", other), tmp_path / "o.xmc", "--model", tmp_path / "tagger")
-    assert "1 tags that" in said
+    assert "1 tag that" in said
     assert "'cars' (1)" in said
     read = data.read_xmc(tmp_path / "o.xmc")
     assert (read.X.shape[1], read.Y.shape[1]) == (len(tagger.features_.feature_names), 4)
@@ -147,4 +147,12 @@ def test_a_faulty_row_leaves_no_half_file(convert, tmp_path):
         convert(source, tmp_path / "out.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
     said = convert(source, tmp_path / "out.jsonl", "--skip-faulty")
-    assert "1 faulty rows were left out" in said
+    assert "left out: 1 faulty row; the first: " in said
+
+
+def test_the_result_for_programs(rows_file, tmp_path, capsys):
+    target = tmp_path / "out.csv"
+    tagwise.main(["convert", str(rows_file), str(target), "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["from"], found["to"], found["rows"]) == ("jsonl", "csv", 20)
+    assert found["bytes"] == target.stat().st_size

@@ -57,11 +57,39 @@ def test_given_columns_win_over_guesses(write):
         (['"[""a"", ""b;c""]"', "[]"], [["a", "b;c"], []]),
         (["a", ""], [["a"], []]),
         (["", ""], [[], []]),
+        (["a;", ";b;;c"], [["a"], ["b", "c"]]),
     ],
 )
 def test_separators_are_guessed(write, cells, expected):
     path = write("rows.csv", "text,tags\n" + "".join(f"words,{cell}\n" for cell in cells))
     assert rows_of(path).tags == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('text;tags\n"a; b";x,y\n', "columns separated by ';' (guessed), texts from"),
+        ('"text";"tags"\n"a; b";"x,y"\n', "columns separated by ';' (guessed), texts from"),
+        ("text\ttags\na; b\tx,y\n", "columns separated by '\\t' (guessed), texts from"),
+        ('text,tags\na; b,"x,y"\n', "rows.csv: texts from"),
+    ],
+)
+def test_columns_of_a_table_may_be_separated_by_semicolons_or_tabs(write, content, said):
+    rows = rows_of(write("rows.csv", content))
+    assert (rows.texts, rows.tags) == (["a; b"], [["x", "y"]])
+    assert said in rows.said[0]
+
+
+@pytest.mark.parametrize("content", ['[{"text": "a", "tags": ["x"]}]', '\ufeff[\n {"text": "a", "tags": []}\n]\n'])
+def test_a_json_list_is_told_from_json_lines(write, content):
+    path = write("rows.json", content)
+    with pytest.raises(InvalidInputError, match=r"holds one JSON list.* jq -c '\.\[\]'"):
+        rows_of(path, skip_faulty=True)
+
+
+def test_lines_without_tags_are_no_rows_to_train_on(write):
+    with pytest.raises(InvalidInputError, match=r"read as a text a line, without tags.* --format"):
+        rows_of(write("lines.txt", "some words\n"))
 
 
 def test_a_given_separator_wins(write):
@@ -101,9 +129,9 @@ def test_a_truncated_stream_is_an_error_even_when_skipping(write):
         ('["a"]', "every line must hold a JSON object; found a list"),
         ('{"text": 3, "tags": []}', "must hold text; found 3"),
         ('{"tags": []}', "the field 'text' is missing"),
-        ('{"text": "t", "tags": [3]}', "must hold tags as text; found a number"),
+        ('{"text": "t", "tags": [3]}', "must hold tags as text, in quotes; found a number"),
         ('{"text": "t", "tags": [" "]}', "holds an empty tag"),
-        ('{"text": "t", "tags": null}', "must be a list of tags; found null"),
+        ('{"text": "t", "tags": null}', r"must be a list of tags; found null; write \[\]"),
         ('{"text": "\\ud800", "tags": []}', "half of a surrogate pair"),
         ('{"text": "", "tags": []}', "the row has no text"),
     ],
@@ -115,11 +143,11 @@ def test_faults_name_their_line_and_can_be_skipped(write, line, reason):
     assert caught.value.line == 2
     rows = rows_of(path, skip_faulty=True)
     assert (rows.texts, rows.skipped, rows.lines) == (["first", "last"], 1, [1, 3])
-    assert "1 faulty rows were left out" in rows.said[1]
+    assert "left out: 1 faulty row; the first: " in rows.said[1]
 
 
 def test_where_all_rows_are_faulty_nothing_is_left(write):
-    with pytest.raises(ParseError, match="no row is left; 2 are faulty"):
+    with pytest.raises(ParseError, match="no row is left; 2 rows faulty"):
         rows_of(write("rows.csv", "text,tags\n,a\n,b\n"), skip_faulty=True)
 
 
@@ -127,9 +155,11 @@ def test_what_looks_wrong_is_said(write, capsys):
     path = write("rows.csv", "text,tags\nx,a;a\nx,a\nx,a\n")
     rows = read_rows(path, RowOptions())
     said = capsys.readouterr().err
-    assert "warning: 1 rows list a tag twice; it counts once." in said
-    assert "warning: 2 of 3 rows repeat an earlier row" in said
+    assert "warning: 1 row with a tag that is listed twice; it counts once." in said
+    assert "warning: of 3 rows, 2 repeat an earlier row" in said
     assert rows.repeats == 2
+    read_rows(write("stray.csv", "text,tags\nx,a;\ny,a;;b\nz,a;b\n"), RowOptions())
+    assert "warning: 2 rows with ';' that no tag stands beside; it is passed over." in capsys.readouterr().err
     lonely = read_rows(write("lonely.csv", "text,tags\nx,some words\ny,other words\n"), RowOptions())
     assert "none of the 2 tags is in two rows; is 'tags' the column of the tags?" in lonely.said[-1]
 
@@ -149,6 +179,8 @@ def test_formats_go_by_endings_headers_and_what_is_said(write):
     assert file_format("-") == "text"
     with pytest.raises(InvalidInputError, match="say it with --format"):
         file_format(write("d.data", ""))
+    with pytest.raises(InvalidInputError, match=r"is a spreadsheet.* save it as CSV"):
+        file_format("rows.xlsx")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(write, monkeypatch):

@@ -4,11 +4,10 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from commands import failed, run, some_rows, write_jsonl
+from commands import COMMAND, failed, run, some_rows, write_jsonl
 
 
 def train(path, out, *more, **options):
@@ -33,6 +32,26 @@ def test_a_file_that_is_not_there(tmp_path, tagger):
     assert failed(train(tmp_path / "no.csv", tmp_path / "m"), 1, f"{tmp_path / 'no.csv'}: No such file or directory.")
     assert failed(run("predict", tagger, "articels.csv"), 2, "looks like the name of a file, but there is none")
     assert failed(run("predict", tmp_path / "no-model", "a dog"), 1, "does not exist")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows.json", '[{"text": "a dog", "tags": ["pets"]}]', "holds one JSON list"),
+        ("rows.xlsx", "PK", "is a spreadsheet, which tagwise does not read; save it as CSV"),
+        ("rows.txt", "a dog", "is read as a text a line, without tags"),
+        ("rows.dat", "a dog", "says nothing about what the file holds; say it with --format"),
+    ],
+)
+def test_a_file_of_another_kind(tmp_path, name, content, words):
+    (tmp_path / name).write_text(content)
+    assert failed(train(tmp_path / name, tmp_path / "m"), 1, str(tmp_path / name), words)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path, tagger):
+    assert failed(train(tmp_path, tmp_path / "m"), 1, f"{tmp_path} is a folder; name a file")
+    assert failed(run("predict", tagger, tmp_path), 1, f"{tmp_path} is a folder; name a file")
 
 
 def test_a_missing_column(tmp_path, rows_file):
@@ -76,7 +95,7 @@ def test_bytes_that_are_no_utf_8(tmp_path, tagger):
     skipped = run("predict", tagger, lines, "--skip-faulty", "--json")
     assert skipped.returncode == 0
     assert [line[:10] for line in skipped.stdout.splitlines()] == ['{"line": 1', '{"line": 3']
-    assert "1 faulty rows were left out and not answered; the first: " in skipped.stderr
+    assert "left out and not answered: 1 faulty row; the first: " in skipped.stderr
 
 
 @pytest.mark.parametrize("empty", ["", "  ", None])
@@ -87,7 +106,7 @@ def test_a_row_without_text(tmp_path, empty):
     assert failed(train(path, tmp_path / "m"), 1, "line 5: the row has no text", "--skip-faulty")
     result = train(path, tmp_path / "m", "--skip-faulty")
     assert result.returncode == 0, result.stderr
-    assert "1 faulty rows were left out; the first: " in result.stderr
+    assert "left out: 1 faulty row; the first: " in result.stderr
     assert "Trained on 39 rows" in result.stdout
 
 
@@ -96,7 +115,7 @@ def test_rows_that_repeat_others(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", rows + rows[:3])
     result = train(path, tmp_path / "m")
     assert result.returncode == 0, result.stderr
-    assert "warning: 3 of 43 rows repeat an earlier row, text and tags alike; each counts." in result.stderr
+    assert "warning: of 43 rows, 3 repeat an earlier row, text and tags alike; each counts." in result.stderr
     assert "Trained on 43 rows" in result.stdout
     named = train(path, tmp_path / "n", "--id", "id")
     assert failed(named, 1, "line 41: the identifier 'r0' is that of line 1 too; identifiers must differ")
@@ -110,13 +129,31 @@ def test_one_tag_only(tmp_path):
     assert failed(train(none, tmp_path / "m"), 1, "tags holds no tag in any of the 4 rows")
 
 
+def test_a_separator_at_the_end_of_the_tags_is_said_and_passed_over(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,tags\n" + "the dog,pets;\nthe wine,drinks;food\n" * 5)
+    result = train(path, tmp_path / "m")
+    assert result.returncode == 0, result.stderr
+    assert "warning: 5 rows with ';' that no tag stands beside; it is passed over." in result.stderr
+    assert "3 tags" in result.stdout
+
+
+def test_held_out_rows_that_teach_nothing_do_not_lose_the_tagger(tmp_path):
+    # The only rows that can be held out are those without tags: each tag has but one.
+    rows = [{"text": "the dog", "tags": ["pets"]}, {"text": "the wine", "tags": ["drinks"]}]
+    rows += [{"text": f"the rest {place}", "tags": []} for place in range(8)]
+    result = train(write_jsonl(tmp_path / "rows.jsonl", rows), tmp_path / "m", "--validation", "0.3")
+    assert result.returncode == 0, result.stderr
+    assert "warning: the tagger has no probabilities and thresholds: " in result.stderr
+    assert "On 3 held-out rows: P@1 0.0%" in result.stdout
+    assert run("predict", tmp_path / "m", "the dog").returncode == 0
+
+
 def test_a_tag_that_training_never_saw_is_counted(tmp_path, tagger):
     rows = [{"text": "a dog", "tags": ["pets", "space"]}, {"text": "wine", "tags": ["space"]}]
     result = run("evaluate", tagger, write_jsonl(tmp_path / "rows.jsonl", rows))
     assert result.returncode == 0, result.stderr
-    assert (
-        "warning: 1 tags, in 2 places, were never seen in training and count as missed: 'space' (2)." in result.stderr
-    )
+    assert "warning: counted as missed: 1 tag that training never saw, in 2 places: 'space' (2)." in result.stderr
 
 
 def test_an_output_folder_that_exists(tmp_path, rows_file, tagger):
@@ -131,8 +168,19 @@ def test_an_output_folder_that_exists(tmp_path, rows_file, tagger):
     assert failed(train(rows_file, mine, "--overwrite"), 1, "holds 'letters.txt' and no model; name a new or empty")
     assert content(mine) == {"letters.txt": b"dear"}
     assert failed(train(rows_file, mine / "letters.txt"), 1, "is a file; name a new folder")
+    inside = train(rows_file, rows_file / "m")
+    assert failed(inside, 1, f"--out: {rows_file} is a file, in which {rows_file / 'm'} cannot be")
+    assert "iteration" not in inside.stderr
     assert train(rows_file, model, "--overwrite", "--quiet").returncode == 0
     assert content(model) != before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="a superuser may write anywhere")
+def test_an_output_folder_that_may_not_be_written_is_refused_before_the_fit(tmp_path, rows_file):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    result = train(rows_file, tmp_path / "closed" / "m")
+    assert failed(result, 1, "may not be written to")
+    assert "iteration" not in result.stderr
 
 
 def small_files_only():
@@ -156,7 +204,7 @@ def test_a_disk_that_is_full_while_saving(tmp_path, rows_file, tagger):
 def test_a_disk_that_is_full_while_predicting(tmp_path, tagger):
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [sys.executable, "-m", "tagwise", "predict", str(tagger), "a dog"],
+            [*COMMAND, "predict", str(tagger), "a dog"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -170,5 +218,7 @@ def test_calls_that_make_no_sense_are_2(tmp_path, rows_file, tagger):
     assert failed(run("train", rows_file, "--out", tmp_path / "m", "--set", "rank=3"), 2, "--model auto may pick any")
     assert failed(run("predict", tagger, "a dog", "--threshold", "high"), 2, 'must be a number or "calibrated"')
     assert failed(train(rows_file, tmp_path / "m", "--validation", "2"), 2, "--validation")
+    report = train(rows_file, tmp_path / "m", "--report", tmp_path / "out.html")
+    assert failed(report, 2, "--report is about rows that the tagger was not trained on", "--test", "--validation")
     unknown = run("train", rows_file, "--out", tmp_path / "m", "--model", "magic")
     assert failed(unknown, 1, "model must be auto or one of ")

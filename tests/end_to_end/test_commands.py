@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import WORDS, failed, run, some_rows, write_jsonl
+from commands import COMMAND, WORDS, failed, lines_of, on_terminal, run, some_rows, write_jsonl
 
 
 def test_train_says_what_it_read_what_it_chose_and_how_large_it_is(trained):
@@ -31,25 +31,52 @@ def test_train_picks_a_model_and_says_why_as_json(tmp_path, rows_file):
     assert result.stderr == ""
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
-def test_a_terminal_gets_a_bar_in_the_place_of_lines(tmp_path, rows_file):
-    import pty
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
-    terminal, end = pty.openpty()
-    with open(terminal, "rb", buffering=0) as screen, open(end, "wb", buffering=0) as stderr:
-        result = subprocess.run(
-            [sys.executable, "-m", "tagwise", "train", str(rows_file), "--out", str(tmp_path / "m")]
-            + ["--model", "binary-relevance"],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            timeout=600,
-            env={**os.environ, "TERM": "xterm"},
-        )
-        shown = screen.read(1 << 16).decode()
-    assert result.returncode == 0, shown
+
+@on_posix
+def test_a_terminal_gets_a_bar_in_the_place_of_lines(tmp_path, rows_file):
+    code, shown = on_terminal("train", rows_file, "--out", tmp_path / "m", "--model", "binary-relevance")
+    assert code == 0, shown
+    assert "reading rows.jsonl" in shown
     assert "fitting BinaryRelevance" in shown
     assert "1/1" in shown
     assert "iteration 1/" not in shown
+
+
+@on_posix
+def test_sentences_stand_above_bars_and_not_in_them(tmp_path, rows_file):
+    code, shown = on_terminal("train", rows_file, "--out", tmp_path / "m", "--model", "leml", "--set", "rank=9")
+    assert code == 0, shown
+    # Said while the bar of the fit is shown.
+    assert "warning: rank=9 is more than 16 features and 4 labels allow; using 4." in lines_of(shown)
+    out = tmp_path / "tune.json"
+    options = ("--model", "leml", "--budget", "1", "--min-rows", "20", "--jobs", "1", "--out", out)
+    code, shown = on_terminal("tune", rows_file, *options)
+    assert code == 0, shown
+    trials = [line for line in lines_of(shown) if "nDCG@5" in line]
+    assert [line.split(":")[0] for line in trials] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "4 of at most 4 fits" in shown
+
+
+@on_posix
+def test_answers_on_a_terminal_are_not_mixed_with_a_bar(tagger, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("the dog\nthe wine\n")
+    code, shown = on_terminal("predict", tagger, path, "--top", "1", stdout_too=True)
+    assert code == 0, shown
+    assert [line.split(" ")[0] for line in lines_of(shown) if line] == ["pets", "drinks"]
+    assert "predicting" in on_terminal("predict", tagger, path)[1]
+
+
+@on_posix
+@pytest.mark.parametrize("columns", [40, 120])
+def test_tables_on_a_terminal_show_every_number(tagger, rows_file, columns):
+    code, shown = on_terminal("evaluate", tagger, rows_file, columns=columns, stdout_too=True)
+    assert code == 0, shown
+    numbers = [line.split()[-1] for line in lines_of(shown) if line.startswith("nDCG: ")]
+    assert len(numbers) == 1
+    assert float(numbers[0]) > 90
 
 
 def test_predict_a_text_lines_and_a_file(tagger, rows_file):
@@ -66,7 +93,7 @@ def test_predict_a_text_lines_and_a_file(tagger, rows_file):
     assert [len(answer["suggestions"]) for answer in answers] == [2, 0, 2]
     assert [answers[place]["suggestions"][0]["tag"] for place in (0, 2)] == ["drinks", "food"]
     assert 0 <= answers[0]["suggestions"][0]["probability"] <= 1
-    assert "1 of 3 rows have no text; they got no tags" in lines.stderr
+    assert "of 3 rows, 1 without text got no tags" in lines.stderr
 
     rows = run("predict", tagger, rows_file, "--id", "id", "--threshold", "calibrated")
     assert rows.returncode == 0, rows.stderr
@@ -79,18 +106,45 @@ def test_predict_a_text_lines_and_a_file(tagger, rows_file):
     assert len(rows.stdout.splitlines()) == 80
 
 
-def test_predict_answers_line_by_line_through_a_pipe(tagger):
+def test_an_empty_text_gets_no_tags(tagger):
+    for text in ("", "  "):
+        result = run("predict", tagger, text, "--json")
+        assert result.returncode == 0
+        assert json.loads(result.stdout) == {"suggestions": []}
+        assert result.stderr == "warning: the text is empty: it gets no tags.\n"
+
+
+def test_output_that_has_no_bytes_for_a_character(tmp_path):
+    rows = [{"text": f"the {word}", "tags": [tag]} for word, tag in (("dog", "töl"), ("wine", "питьё"))] * 5
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    assert run("train", path, "--out", tmp_path / "m", "--model", "binary-relevance").returncode == 0
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    plain = subprocess.run(
+        [*COMMAND, "predict", tmp_path / "m", "the wine"], capture_output=True, env=latin, timeout=300
+    )
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout.startswith(rb"\u043f\u0438\u0442\u044c\u0451 ")
+    found = subprocess.run(
+        [*COMMAND, "predict", tmp_path / "m", "the dog", "--json"], capture_output=True, env=latin, timeout=300
+    )
+    assert json.loads(found.stdout.decode("ascii"))["suggestions"][0]["tag"] == "töl"
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl"])
+def test_predict_answers_line_by_line_through_a_pipe(tagger, kind):
+    options = ["--line-by-line", "--top", "1", "--format", kind, "--json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "tagwise", "predict", str(tagger), "-", "--line-by-line", "--top", "1"],
+        [*COMMAND, "predict", str(tagger), "-", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         bufsize=1,
     ) as process:
         for tag in ("pets", "garden"):
-            process.stdin.write(" ".join(WORDS[tag]) + "\n")
+            text = " ".join(WORDS[tag])
+            process.stdin.write((json.dumps({"text": text}) if kind == "jsonl" else text) + "\n")
             process.stdin.flush()
-            assert process.stdout.readline().startswith(tag)
+            assert json.loads(process.stdout.readline())["suggestions"][0]["tag"] == tag
         process.stdin.close()
         assert process.wait(timeout=600) == 0
 
@@ -99,7 +153,7 @@ def test_predict_ends_quietly_when_its_reader_goes_away(tagger, tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("a dog\n" * 50_000)
     with subprocess.Popen(
-        [sys.executable, "-m", "tagwise", "predict", str(tagger), str(path)],
+        [*COMMAND, "predict", str(tagger), str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -122,7 +176,7 @@ def test_evaluate_measures_and_counts_tags_that_training_never_saw(tagger, tmp_p
     assert {"nDCG@5", "PSP@5", "micro-F1", "macro-F1", "example-F1"} <= set(found["metrics"])
     assert found["decided_by"] == "calibrated thresholds"
     assert found["unseen_tags"] == {"space travel": 1}
-    assert "1 tags, in 1 places, were never seen in training and count as missed: 'space travel' (1)." in result.stderr
+    assert "counted as missed: 1 tag that training never saw, in 1 place: 'space travel' (1)." in result.stderr
     plain = run("evaluate", tagger, path, "--k", "2")
     assert "P: precision of the first k tags" in plain.stdout
     assert "@2" in plain.stdout
@@ -151,6 +205,17 @@ def test_explain_adds_up_to_the_score(tagger):
     assert "dog" in people.stdout
     assert "without any word" in people.stdout
     assert failed(run("explain", tagger, "dog", "--tag", "cars"), 1, "--tag 'cars' is none of the 4")
+
+
+def test_a_kernel_has_no_explanations_and_says_so(tmp_path, rows_file):
+    model = tmp_path / "m"
+    kernel = ("--model", "leml", "--set", "kernel=rbf", "--set", "rank=3")
+    assert run("train", rows_file, "--out", model, *kernel).returncode == 0
+    assert failed(run("explain", model, "the dog"), 1, "LEML with a kernel has no exact explanations")
+    assert failed(run("predict", model, "the dog", "--explain", "2"), 1, "has no exact explanations")
+    tag = run("inspect", model, "--tag", "pets")
+    assert tag.returncode == 0
+    assert "has no exact explanations" in tag.stdout
 
 
 def test_a_matrix_gives_a_plain_model(tmp_path, rows_file):
@@ -201,7 +266,7 @@ def sample_file(tmp_path_factory):
 
 
 def start(*arguments):
-    command = [sys.executable, "-m", "tagwise", *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
     )

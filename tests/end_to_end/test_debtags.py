@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import COMMAND, run
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,7 @@ def test_a_hundred_thousand_lines_take_constant_memory(model, debtags, tmp_path)
     path = tmp_path / "lines.txt"
     path.write_text("".join(texts[place % len(texts)] + "\n" for place in range(100_000)), encoding="utf-8")
     memory = {}
-    with subprocess.Popen(
-        [sys.executable, "-m", "tagwise", "predict", str(model), str(path)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*COMMAND, "predict", str(model), str(path)], stdout=subprocess.PIPE, text=True) as process:
         for number, _ in enumerate(process.stdout, start=1):
             if number in (10_000, 99_000):
                 memory[number] = resident_bytes(process)

@@ -1,12 +1,14 @@
 """The installed command, as a person runs it."""
 
+import json
 import re
 import subprocess
-import sys
+
+from commands import COMMAND
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "tagwise", *arguments], capture_output=True, text=True, timeout=300)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_demo_shows_metrics_ten_packages_and_the_time():
@@ -27,6 +29,14 @@ def test_demo_is_the_same_for_the_same_seed():
         return text[: text.rindex("Features")]
 
     assert untimed(first) == untimed(second)
+
+
+def test_demo_for_programs():
+    result = run("demo", "--rank", "20", "--max-iter", "2", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["rounds"] == 2
+    assert found["metrics"]["P@1"] > 0.7
 
 
 def test_bad_calls_say_what_is_wrong():

@@ -103,6 +103,49 @@ def test_a_report_that_cannot_be_written_is_refused_before_any_work(tmp_path, ta
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_that_is_no_report_is_never_replaced(tmp_path, tagger, rows_file):
+    mine = tmp_path / "mine.html"
+    mine.write_text("<html>my page</html>")
+    refused = run("evaluate", tagger, rows_file, "--report", mine)
+    assert failed(refused, 1, "exists and is no report of tagwise; name another file")
+    assert mine.read_text() == "<html>my page</html>"
+    for _ in range(2):  # a report is replaced by the next one
+        assert run("evaluate", tagger, rows_file, "--report", tmp_path / "out.html").returncode == 0
+
+
+def test_train_reports_on_held_out_rows_and_on_a_test_file(tmp_path, rows_file):
+    out = tmp_path / "out.html"
+    options = ("--model", "binary-relevance", "--validation", "0.25", "--report", out)
+    held_out = run("train", rows_file, "--out", tmp_path / "a", *options)
+    assert held_out.returncode == 0, held_out.stderr
+    html = out.read_text(encoding="utf-8")
+    assert f"a, measured on rows held out of {rows_file}" in html
+    assert "measured on 20 rows" in html
+    assert "learnt from these same rows" in html
+    test = write_jsonl(tmp_path / "test.jsonl", [*some_rows(30, seed=9), {"text": "dog", "labels": ["space"]}])
+    tested = run("train", rows_file, "--out", tmp_path / "b", *options, "--test", test, "--json")
+    assert tested.returncode == 0, tested.stderr
+    html = out.read_text(encoding="utf-8")
+    assert f"b, measured on {test}" in html
+    assert "measured on 31 rows" in html
+    assert "learnt from these same rows" not in html
+    assert "counted as missed: 1 tag that training never saw, in 1 place: 'space' (1)." in tested.stderr
+    figures = json.loads(tested.stdout)
+    assert (figures["held_out"]["rows"], figures["test"]["rows"]) == (20, 31)
+    measured = json.loads(run("evaluate", tmp_path / "b", test, "--json").stdout)["metrics"]
+    assert {name: figures["test"][name] for name in ("P@1", "nDCG@5")} == {
+        name: measured[name] for name in ("P@1", "nDCG@5")
+    }
+
+
+def test_a_faulty_test_file_is_found_before_the_fit(tmp_path, rows_file):
+    (tmp_path / "test.jsonl").write_text("nonsense\n")
+    result = run("train", rows_file, "--out", tmp_path / "m", "--test", tmp_path / "test.jsonl")
+    assert failed(result, 1, "test.jsonl, line 1", "invalid JSON")
+    assert "iteration" not in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, tagger, rows_file):
     code = "import sys; sys.modules['matplotlib'] = None; from tagwise.cli import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "evaluate", tagger, rows_file, "--report", tmp_path / "out.html"]
@@ -119,7 +162,8 @@ def test_compare_writes_table_json_and_report(tmp_path):
     assert table.returncode == 0, table.stderr
     lines = table.stdout.splitlines()
     assert lines[0] == "Trained on 80 rows, measured on 30 others, metrics in percent"
-    assert lines[1].split()[:4] == ["model", "P@1", "P@3", "P@5"]
+    assert lines[1].split() == ["model", "P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "fit", "s", "ms", "a", "row", "MB"]
+    assert table.stderr.splitlines() == [f"Report written to {tmp_path / 'out.html'}."]
     assert [line.split()[0] for line in lines[2:5]] == ["knn", "binary-relevance", "leml:rank=2,reg=0.5"]
     assert lines[5].startswith("Best by nDCG@5: ")
     html = (tmp_path / "out.html").read_text(encoding="utf-8")

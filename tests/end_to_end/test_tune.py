@@ -5,11 +5,10 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from commands import failed, run, some_rows, write_jsonl
+from commands import COMMAND, failed, run, some_rows, write_jsonl
 
 OPTIONS = ("--model", "leml", "--budget", "2", "--min-rows", "20", "--validation", "0.25", "--jobs", "1")
 
@@ -50,7 +49,7 @@ def test_the_best_settings_and_the_command_to_train_with_them(finished):
 def test_a_killed_search_goes_on_and_ends_the_same(finished, tmp_path):
     folder, rows, _ = finished
     out = tmp_path / "killed.json"
-    arguments = [sys.executable, "-m", "tagwise", "tune", str(rows), *OPTIONS, "--out", str(out)]
+    arguments = [*COMMAND, "tune", str(rows), *OPTIONS, "--out", str(out)]
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 300
     while not out.exists() and process.poll() is None and time.monotonic() < end:

@@ -1,9 +1,17 @@
 """The installed command as a person runs it, and small files to run it on."""
 
 import json
+import os
 import random
+import re
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+
+# The command as it is installed beside this Python; another name of it is `python -m tagwise`.
+_SCRIPT = Path(sys.executable).with_name("tagwise")
+COMMAND = [str(_SCRIPT)] if _SCRIPT.exists() else [sys.executable, "-m", "tagwise"]
 
 WORDS = {
     "pets": ["cat", "dog", "tail", "fur"],
@@ -16,7 +24,7 @@ WORDS = {
 def run(*arguments, cwd=None, stdin=None, **options):
     """``tagwise`` with these arguments; standard output and error as text."""
     return subprocess.run(
-        [sys.executable, "-m", "tagwise", *map(str, arguments)],
+        [*COMMAND, *map(str, arguments)],
         capture_output=True,
         encoding="utf-8",
         input=stdin,
@@ -24,6 +32,35 @@ def run(*arguments, cwd=None, stdin=None, **options):
         cwd=cwd,
         **options,
     )
+
+
+def on_terminal(*arguments, columns=100, stdout_too=False):
+    """``tagwise`` with standard error (and output) on a terminal: the exit code, and what the terminal was sent."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=end if stdout_too else subprocess.DEVNULL,
+        stderr=end,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm-256color"},
+    )
+    os.close(end)
+    shown = b""
+    with suppress(OSError), open(terminal, "rb", buffering=0) as screen:  # an error where the other end is closed
+        while part := screen.read(1 << 16):
+            shown += part
+    return process.wait(timeout=600), shown.decode()
+
+
+def lines_of(shown):
+    """What a terminal was sent, as lines without colours; a bar that is drawn again is a line again."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown))
 
 
 def failed(result, code, *words):

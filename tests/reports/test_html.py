@@ -89,8 +89,19 @@ def test_all_parts_are_there(html, findings):
     for name, value in findings.evaluation.metrics.items():
         if name.startswith(("P@", "nDCG@", "PSP@", "R@")) or name.endswith("F1"):
             assert f"{100 * value:.1f}" in words
-    assert "never seen in training" in words
+    assert "Never seen in training: 1 tag of these rows" in words
     assert "leml was asked for" in words
+
+
+def test_rows_that_calibrated_do_not_judge_the_probabilities(rows):
+    texts, tags = rows
+    tagger = Tagger("leml").fit(texts[:80], tags[:80]).calibrate(texts[80:110], tags[80:110])
+    same = gather_findings(tagger, texts[80:110], tags[80:110], calibrated_on_them=True)
+    assert same.reliability is tagger.calibration_.reliability
+    assert "learnt from these same rows" in report_html(same)
+    other = gather_findings(tagger, texts[110:], tags[110:])
+    assert other.reliability is not tagger.calibration_.reliability
+    assert "learnt from these same rows" not in report_html(other)
 
 
 def test_nothing_is_loaded_from_anywhere(html):

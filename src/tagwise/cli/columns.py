@@ -11,7 +11,16 @@ from tagwise.cli.options import RowOptions
 from tagwise.data.formats.jsonl import kind_of
 from tagwise.exceptions import InvalidInputError
 
-__all__ = ["EVERY_TAG", "JSON_LISTS", "TAG_NAMES", "TEXT_NAMES", "Columns", "cell_tags", "find_columns"]
+__all__ = [
+    "EVERY_TAG",
+    "JSON_LISTS",
+    "TAG_NAMES",
+    "TEXT_NAMES",
+    "Columns",
+    "cell_tags",
+    "find_columns",
+    "has_stray_separator",
+]
 
 TEXT_NAMES = (
     "text",
@@ -69,10 +78,12 @@ def find_columns(
     *,
     with_tags: bool,
     table: bool,
+    note: str = "",
 ) -> Columns:
     """Decide on columns, from their names and the first records.
 
-    In a ``table`` a cell of tags is text, and what separates them is guessed; elsewhere tags are lists.
+    In a ``table`` a cell of tags is text, and what separates them is guessed; elsewhere tags are lists. ``note`` is
+    what else is to be said of the file.
 
     Raises
     ------
@@ -80,7 +91,7 @@ def find_columns(
         A column that was named is not there, or none looks like what is needed.
     """
     text, text_note = _column(path, columns, options.text, "--text", "texts", TEXT_NAMES)
-    parts = [f"texts from {text!r}{text_note}"]
+    parts = [*([note] if note else []), f"texts from {text!r}{text_note}"]
     tags = known = separator = None
     if with_tags:
         rest = [name for name in columns if name != text]
@@ -158,12 +169,13 @@ def cell_tags(value: Any, column: str, separator: str | None) -> list[str]:
             'say what stands between them with --tag-separator, such as ";"'
         )
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"the column {column!r} must be a list of tags; found {kind_of(value)}")
+        none = "; write [] where a row has no tags" if value is None else ""
+        raise ValueError(f"the column {column!r} must be a list of tags; found {kind_of(value)}{none}")
     for tag in value:
         if not isinstance(tag, str):
-            raise ValueError(f"the column {column!r} must hold tags as text; found {kind_of(tag)}")
+            raise ValueError(f"the column {column!r} must hold tags as text, in quotes; found {kind_of(tag)}")
         if not tag.strip():
-            raise ValueError(f"the column {column!r} holds an empty tag")
+            raise ValueError(f"the column {column!r} holds an empty tag; name it, or remove it")
     return list(value)
 
 
@@ -175,4 +187,11 @@ def _split(cell: str, column: str, separator: str) -> list[Any]:
         if listed is None:
             raise ValueError(f"the column {column!r} must hold JSON lists of tags; found {cell[:40]!r}")
         return listed
-    return [tag.strip() for tag in cell.split(separator)]
+    return [tag.strip() for tag in cell.split(separator) if tag.strip()]
+
+
+def has_stray_separator(value: Any, separator: str | None) -> bool:
+    """Whether a cell has a separator without a tag on either side, as in ``"a;;b"`` and ``"a;"``."""
+    if not isinstance(value, str) or separator is None or separator == JSON_LISTS or separator not in value:
+        return False
+    return not all(part.strip() for part in value.split(separator))

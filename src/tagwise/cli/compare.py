@@ -9,17 +9,20 @@ import click
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
 from tagwise.cli.output import say, show, show_json, show_table, warn
 from tagwise.cli.reporting import check_report, report_option
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise import Tagger
     from tagwise.cli.rows import TextRows
     from tagwise.reports import ComparedModel, Comparison
+    from tagwise.text.evaluation import Evaluation
 
 __all__ = ["command", "parse_model"]
 
 
 @click.command(
     name="compare",
+    short_help="Train several models and measure them on the same rows.",
     epilog=examples(
         "tagwise compare articles.csv --model auto --model leml --model knn",
         "tagwise compare train.csv --test test.csv --model leml --model leml:rank=200,reg=0.3",
@@ -72,8 +75,8 @@ def command(
     """Train several models on FILE and measure them on the same other rows.
 
     The table has precision (P), nDCG and propensity-scored precision (PSP) of the first k tags, seconds to fit,
-    milliseconds to suggest tags for a row, and the size of the model. The best is that of highest nDCG at the largest
-    k. No model is kept; train it with tagwise train.
+    milliseconds to suggest tags for a row, and the size of the model; the report and --json have more. The best is that
+    of highest nDCG at the largest k. No model is kept; train it with tagwise train.
     """
     from tagwise import Tagger
     from tagwise.cli.records import MATRIX_FORMATS, file_format
@@ -97,7 +100,7 @@ def command(
     if test is not None:
         held_out = read_rows(test, rows, quiet=quiet)
     else:
-        from tagwise.cli.train import held_out_rows
+        from tagwise.cli.fitting import held_out_rows
 
         training, held_out = held_out_rows(training, 0.2 if validation is None else validation, seed)
     taggers = {
@@ -112,7 +115,7 @@ def command(
         )
         for name, estimator in zip(models, estimators)
     }
-    comparison, best, failed = _compare(taggers, training, held_out, places)
+    comparison, best, failed = _compare(taggers, training, held_out, places, quiet)
     if report is not None:
         _write(best, held_out, comparison, report, file, test)
     if as_json:
@@ -164,9 +167,10 @@ def _check_masks(names: tuple[str, ...], estimators: list[Any], data: TextRows) 
 
 
 def _compare(
-    taggers: dict[str, Tagger], training: TextRows, held_out: TextRows, ks: tuple[int, ...]
+    taggers: dict[str, Tagger], training: TextRows, held_out: TextRows, ks: tuple[int, ...], quiet: bool
 ) -> tuple[Comparison, Tagger, dict[str, str]]:
     """The comparison, its best tagger, and why some models could not be fitted; only the best tagger is kept."""
+    from tagwise.cli.evaluate import warn_of
     from tagwise.exceptions import InvalidInputError
     from tagwise.reports import Comparison
 
@@ -175,14 +179,17 @@ def _compare(
     failed: dict[str, str] = {}
     best: Tagger | None = None
     for name in list(taggers):
-        say(f"{name}: {len(training.texts):,} rows to train on.")
+        if not quiet:
+            say(f"{name}: {counted(len(training.texts), 'row')} to train on.")
         tagger = taggers.pop(name)
         try:
-            model = _measured(name, tagger, training, held_out, ks)
+            model, evaluation = _measured(name, tagger, training, held_out, ks)
         except InvalidInputError as error:
             warn(f"{name} is left out of the comparison: {error}")
             failed[name] = str(error)
             continue
+        if not done:
+            warn_of(evaluation)
         if best is None or model.metrics[metric] > max(other.metrics[metric] for other in done):
             best = tagger
         done.append(model)
@@ -191,15 +198,15 @@ def _compare(
     return Comparison(done, metric, ks, len(training.texts), len(held_out.texts)), best, failed
 
 
-def _measured(name: str, tagger: Tagger, training: TextRows, held_out: TextRows, ks: tuple[int, ...]) -> ComparedModel:
+def _measured(
+    name: str, tagger: Tagger, training: TextRows, held_out: TextRows, ks: tuple[int, ...]
+) -> tuple[ComparedModel, Evaluation]:
     from tagwise.reports import ComparedModel
     from tagwise.reports.findings import model_megabytes, predict_milliseconds
 
     tagger.fit(training.texts, training.tags, training.known)
     evaluation = tagger.evaluate(held_out.texts, held_out.tags, held_out.known, ks=ks)
-    if evaluation.unseen:
-        warn(f"{len(evaluation.unseen):,} tags of the test rows were never seen in training and count as missed.")
-    return ComparedModel(
+    model = ComparedModel(
         name=f"auto ({tagger.choice_.name})" if name.lower() == "auto" else name,
         metrics=evaluation.metrics,
         fit_seconds=tagger.training_["seconds"],
@@ -208,6 +215,7 @@ def _measured(name: str, tagger: Tagger, training: TextRows, held_out: TextRows,
         reason=tagger.choice_.reason,
         history=list(tagger.model_.history_),
     )
+    return model, evaluation
 
 
 def _write(best: Tagger, held_out: TextRows, comparison: Comparison, report: str, file: str, test: str | None) -> None:
@@ -220,20 +228,24 @@ def _write(best: Tagger, held_out: TextRows, comparison: Comparison, report: str
 
 
 def _show(comparison: Comparison, failed: dict[str, str]) -> None:
-    columns = comparison.columns()
+    # Terminals are narrow; the report and --json have all places of all metrics.
+    last = f"@{max(comparison.ks)}"
+    columns = [name for name in comparison.columns() if name.startswith("P@") or name.endswith(last)]
     rows = [
         [
             model.name,
-            *(f"{100 * model.metrics[name]:5.1f}" for name in columns),
-            f"{model.fit_seconds:7.1f}",
-            f"{model.predict_ms:8.3f}",
-            f"{model.megabytes:6.1f}",
+            *(f"{100 * model.metrics[name]:.1f}" for name in columns),
+            f"{model.fit_seconds:.1f}",
+            f"{model.predict_ms:.3f}",
+            f"{model.megabytes:.1f}",
         ]
         for model in comparison.models
     ]
     title = f"Trained on {comparison.training_rows:,} rows, measured on {comparison.rows:,} others, metrics in percent"
     show_table(title, ["model", *columns, "fit s", "ms a row", "MB"], rows)
     best = comparison.models[comparison.best]
-    show(f"Best by {comparison.metric}: {best.name}. {best.reason}")
+    show(f"Best by {comparison.metric}: {best.name}.")
+    if best.name.startswith("auto"):
+        show(f"Model: {best.reason}")
     for name, reason in failed.items():
         show(f"Left out: {name}. {reason}")

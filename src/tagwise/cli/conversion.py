@@ -18,6 +18,7 @@ from tagwise.cli.rows import Row, RowStream, read_rows
 from tagwise.data.formats.delimited import record_text
 from tagwise.data.formats.streams import atomic_writer
 from tagwise.exceptions import InvalidInputError
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -99,9 +100,12 @@ def convert_texts(job: Conversion, options: RowOptions) -> int:
                     output.write((json.dumps(fields, ensure_ascii=False) + "\n").encode())
                 count += 1
         if stream.skipped:
-            warn(f"{stream.skipped:,} faulty rows were left out; the first: {stream.first_fault}.")
+            warn(f"left out: {counted(stream.skipped, 'faulty row')}; the first: {stream.first_fault}.")
+        if stream.stray_separators:
+            stray = counted(stream.stray_separators, "row")
+            warn(f"{stray} with {stream.columns.separator!r} that no tag stands beside; it is not written.")
         if stream.repeated_tags:
-            warn(f"{stream.repeated_tags:,} rows list a tag twice; it is written once.")
+            warn(f"{counted(stream.repeated_tags, 'row')} with a tag that is listed twice; it is written once.")
     if changed:
         names = ", ".join(map(repr, sorted(changed)))
         warn(f"a table holds text only: values of {names} that are no text were written as JSON, and nothing for null.")
@@ -168,7 +172,11 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
         Y, unseen = tagger.label_matrix(data.tags)
         if unseen:
             several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in unseen.most_common(5))
-            warn(f"{len(unseen):,} tags that {model} never saw have no column and are not in {job.target}: {several}.")
+            more = ", …" if len(unseen) > 5 else ""
+            warn(
+                f"not in {job.target}, which has no column for it: {counted(len(unseen), 'tag')} that {model} never "
+                f"saw: {several}{more}."
+            )
     else:
         from tagwise.text.tag_lists import all_tags, tag_matrix
         from tagwise.text.tfidf import TextFeatures

@@ -6,8 +6,9 @@ import os
 
 import click
 
-from tagwise.cli.options import FORMATS, RowOptions, examples, row_options
-from tagwise.cli.output import say
+from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
+from tagwise.cli.output import say, show_json
+from tagwise.text.wording import counted
 
 __all__ = ["command"]
 
@@ -16,6 +17,7 @@ _WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
 
 @click.command(
     name="convert",
+    short_help="Convert between data formats.",
     epilog=examples(
         "tagwise convert articles.jsonl articles.csv",
         "tagwise convert articles.csv articles.jsonl --tag-separator '|'",
@@ -44,6 +46,7 @@ _WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
 )
 @click.option("--characters", is_flag=True, help="Texts to a matrix: count runs of 3 to 5 characters beside words.")
 @click.option("--model", metavar="FOLDER", help="Texts to a matrix: with the words and tags of this tagger.")
+@json_option
 @row_options()
 def command(
     source: str,
@@ -55,6 +58,7 @@ def command(
     min_df: int,
     characters: bool,
     model: str | None,
+    as_json: bool,
     rows: RowOptions,
 ) -> None:
     """Convert IN to OUT: JSONL, CSV, TSV, XMC text, svmlight, ARFF and npz (and from Parquet).
@@ -84,7 +88,11 @@ def command(
         count = texts_to_matrix(job, rows, min_df=min_df, characters=characters, model=model)
     else:
         count = convert_texts(job, rows)
-    say(f"{target}: {count:,} rows, {os.path.getsize(target):,} bytes.")
+    size = os.path.getsize(target)
+    if as_json:
+        show_json({"in": source, "from": before, "out": target, "to": after, "rows": count, "bytes": size})
+    else:
+        say(f"{target}: {counted(count, 'row')}, {counted(size, 'byte')}.")
 
 
 def _target_format(target: str) -> str:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tagwise.cli.options import examples, json_option
+from tagwise.cli.output import show_json
+
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
@@ -18,13 +21,18 @@ __all__ = ["command"]
 _EXAMPLES = 10
 
 
-@click.command(name="demo", epilog="Example:  tagwise demo --rank 80 --jobs 2")
+@click.command(
+    name="demo",
+    short_help="Train on the bundled sample and show what comes out.",
+    epilog=examples("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
+)
 @click.option("--rank", default=80, show_default=True, help="Rank of the model.")
 @click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
 @click.option("--max-iter", default=10, show_default=True, help="Rounds of the fit at the most.")
 @click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of fit and examples.")
-def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int) -> None:
+@json_option
+def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json: bool) -> None:
     """Train on the bundled sample of Debian packages and show what comes out."""
     import numpy as np
     from rich.console import Console
@@ -33,7 +41,7 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int) -> None:
     from tagwise.data import load_dataset
     from tagwise.metrics import inverse_propensity, ranking_report
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=as_json)
     started = time.perf_counter()
     data = load_dataset("debtags-sample")
     loaded = time.perf_counter()
@@ -50,6 +58,10 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int) -> None:
     predicted = time.perf_counter()
 
     report = ranking_report(data.Y_test, top, ks=(1, 3, 5), inverse_propensity=inverse_propensity(data.Y_train))
+    if as_json:
+        shown = {"rows": rows, "test_rows": len(top), "tags": labels, "rounds": model.n_iter_}
+        show_json({**shown, "fit_seconds": fitted - loaded, "metrics": report})
+        return
     _show_metrics(console, report)
     examples = np.random.default_rng(seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
     _show_examples(console, data, top, examples)

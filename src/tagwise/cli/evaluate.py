@@ -11,12 +11,13 @@ import click
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.reporting import check_report, report_option, write_findings
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise.cli.rows import TextRows
     from tagwise.text.evaluation import Evaluation
 
-__all__ = ["Evaluated", "command", "evaluation_of"]
+__all__ = ["Evaluated", "command", "evaluation_of", "warn_of"]
 
 _MEANINGS = {
     "P": "P: precision of the first k tags",
@@ -62,6 +63,7 @@ class Evaluated:
 
 @click.command(
     name="evaluate",
+    short_help="Measure a model on rows whose tags are known.",
     epilog=examples(
         "tagwise evaluate tagger test.csv",
         "tagwise evaluate tagger test.jsonl --text body --tags subjects --k 1 --k 10",
@@ -84,7 +86,7 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
     places = tuple(dict.fromkeys(ks)) or (1, 3, 5)
     check_report(report, file, rows)
     found = evaluation_of(model, file, rows, places)
-    _warn(found)
+    warn_of(found.evaluation)
     if report is not None:
         write_findings(found, report, model, file, places)
     if as_json:
@@ -142,20 +144,22 @@ def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> 
     return Evaluated(model, found, None, calibrated=False)
 
 
-def _warn(found: Evaluated) -> None:
-    evaluation = found.evaluation
+def warn_of(evaluation: Evaluation) -> None:
+    """Say what a person must know before believing the figures."""
     if evaluation.unseen:
         several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in evaluation.unseen.most_common(5))
         more = ", …" if len(evaluation.unseen) > 5 else ""
-        total = sum(evaluation.unseen.values())
+        places = counted(sum(evaluation.unseen.values()), "place")
         warn(
-            f"{len(evaluation.unseen):,} tags, in {total:,} places, were never seen in training and count as missed: "
+            f"counted as missed: {counted(len(evaluation.unseen), 'tag')} that training never saw, in {places}: "
             f"{several}{more}."
         )
     if evaluation.rows_without_words:
-        warn(f"{evaluation.rows_without_words:,} rows have no word that training saw; all get the same tags.")
+        warn(
+            f"{counted(evaluation.rows_without_words, 'row')} without a word that training saw: all get the same tags."
+        )
     if evaluation.rows_without_tags:
-        warn(f"{evaluation.rows_without_tags:,} rows have no tags: whatever is suggested for them is wrong.")
+        warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: whatever is suggested there is wrong.")
 
 
 def _show(found: Evaluated, ks: tuple[int, ...]) -> None:
@@ -165,7 +169,7 @@ def _show(found: Evaluated, ks: tuple[int, ...]) -> None:
         for name, meaning in _MEANINGS.items()
         if f"{name}@{ks[0]}" in metrics
     ]
-    show_table(f"On {found.evaluation.rows:,} rows, in percent", ["", *(f"@{k}" for k in ks)], rows)
+    show_table(f"On {counted(found.evaluation.rows, 'row')}, in percent", ["", *(f"@{k}" for k in ks)], rows)
     decided = "their own thresholds" if found.calibrated else "a score of 0"
     figures = ", ".join(f"{name} {100 * metrics[name]:.1f}%" for name in _DECISIONS)
     show(f"Of the tags that reach {decided}: {figures}.")

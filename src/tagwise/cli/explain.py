@@ -15,6 +15,7 @@ __all__ = ["command"]
 
 @click.command(
     name="explain",
+    short_help="Say which words of a text speak for a tag.",
     epilog=examples(
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',

@@ -22,6 +22,7 @@ def check_free(path: str, overwrite: bool) -> None:
     """
     folder = Path(path)
     if not os.path.lexists(folder):
+        _check_home(path)
         return
     if not folder.is_dir():
         raise InvalidInputError(f"--out: {path} is a file; name a new folder.")
@@ -33,6 +34,19 @@ def check_free(path: str, overwrite: bool) -> None:
     if not overwrite:
         raise InvalidInputError(
             f"--out: {path} holds a model already; name another folder, or pass --overwrite to replace it."
+        )
+
+
+def _check_home(path: str) -> None:
+    """Refuse a new folder where none can be made."""
+    home = Path(path).absolute().parent
+    while not os.path.lexists(home):
+        home = home.parent
+    if not home.is_dir():
+        raise InvalidInputError(f"--out: {home} is a file, in which {path} cannot be; name another folder.")
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise InvalidInputError(
+            f"--out: {home} may not be written to, so that {path} cannot be made; name another folder."
         )
 
 

@@ -8,6 +8,7 @@ import click
 
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table
+from tagwise.text.wording import counted, size_text
 
 __all__ = ["command"]
 
@@ -17,6 +18,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @click.command(
     name="inspect",
+    short_help="Show what is in a model folder, or all about a tag.",
     epilog=examples(
         "tagwise inspect tagger",
         "tagwise inspect tagger --tag gardening",
@@ -87,7 +89,7 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
 
 
 def _show_overview(found: dict[str, Any]) -> None:
-    show(f"{found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['class']}")
+    show(f"{found['folder']}: {size_text(found['bytes'])}, {found['class']}")
     changed = ", ".join(f"{name}={value}" for name, value in found["parameters"].items())
     show(f"Parameters: {changed}")
     if "reason" in found:
@@ -96,8 +98,9 @@ def _show_overview(found: dict[str, Any]) -> None:
         characters = training["features"] - training["words"]
         grams = f" and {characters:,} character n-grams" if characters else ""
         show(
-            f"Trained on {training['rows']:,} rows with {training['words']:,} words{grams}, {training['tags']:,} tags, "
-            f"{training['assignments'] / training['rows']:.2f} a row, in {training['seconds']:.1f} s."
+            f"Trained on {counted(training['rows'], 'row')} with {counted(training['words'], 'word')}{grams}, "
+            f"{counted(training['tags'], 'tag')}, {training['assignments'] / training['rows']:.2f} a row, in "
+            f"{training['seconds']:.1f} s."
         )
         if training["known_pairs"] is not None:
             share = training["known_pairs"] / (training["rows"] * training["tags"])
@@ -117,8 +120,8 @@ def _show_overview(found: dict[str, Any]) -> None:
             show("Not calibrated: scores, but no probabilities (train --validation).")
         else:
             show(
-                f"Calibrated on {calibration['rows']:,} held-out rows for {calibration['target']} F1; probabilities "
-                f"are off by {100 * calibration['expected_error']:.1f} points on average."
+                f"Calibrated on {counted(calibration['rows'], 'held-out row')} for {calibration['target']} F1; "
+                f"probabilities are off by {100 * calibration['expected_error']:.1f} points on average."
             )
     else:
         show(f"{found['features']:,} features, {found['tags']:,} labels.")
@@ -130,7 +133,8 @@ def _show_iterations(history: list[dict[str, Any]]) -> None:
         return
     values = [float(info["objective"]) for info in history]
     show()
-    show(f"Objective over {len(values)} iterations: {_sparkline(values)}")
+    curve = f": {_sparkline(values)}" if len(values) > 1 else ""
+    show(f"Objective over {counted(len(values), 'iteration')}{curve}")
     shown = history if len(history) <= 12 else [*history[:6], *history[-6:]]
     show_table(
         "",

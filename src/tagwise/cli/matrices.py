@@ -9,6 +9,7 @@ from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
 from tagwise.cli.records import file_format
 from tagwise.exceptions import InvalidInputError
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise.data import LabelledRows
@@ -53,7 +54,7 @@ def read_matrix(
     else:
         raise InvalidInputError(f"{path} holds texts ({kind}), where a matrix is expected.")
     if rows.n_skipped:
-        warn(f"{rows.n_skipped:,} faulty rows were left out.")
+        warn(f"left out: {counted(rows.n_skipped, 'faulty row')}.")
     return rows
 
 

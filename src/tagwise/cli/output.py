@@ -13,30 +13,48 @@ from typing import Any
 
 import click
 
-__all__ = ["ProgressBar", "plain_value", "say", "sentences_for_warnings", "show", "show_json", "show_table", "warn"]
+__all__ = [
+    "ProgressBar",
+    "plain_value",
+    "say",
+    "sentences_for_warnings",
+    "show",
+    "show_json",
+    "show_table",
+    "warn",
+]
 
-
+_GAP = 2
+_NARROW_TEXT = 16
 _NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
 
 
 def say(message: str) -> None:
     """Tell a person what is going on, on standard error."""
-    click.echo(message, err=True)
+    # Not by click.echo, which writes past the stream that a progress bar puts in the place of standard error: the
+    # sentence would end up in the midst of the bar.
+    if sys.stderr is not None:
+        sys.stderr.write(f"{message}\n")
 
 
 def warn(message: str) -> None:
     """Tell a person of something that may not be meant, on standard error."""
-    click.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}")
 
 
 def show(line: str = "") -> None:
-    """A line of the result, on standard output."""
-    click.echo(line)
+    """A line of the result, on standard output; characters that it has no bytes for are written as escapes."""
+    try:
+        click.echo(line)
+    except UnicodeEncodeError as error:
+        click.echo(line.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
     """The result for programs, on standard output: UTF-8, numpy values as plain ones, NaN and infinity as null."""
-    click.echo(json.dumps(plain_value(value), ensure_ascii=False, indent=indent, allow_nan=False))
+    # Where standard output has another encoding, escapes keep it the JSON that every program reads.
+    escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    click.echo(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False))
 
 
 def plain_value(value: Any) -> Any:
@@ -53,30 +71,45 @@ def plain_value(value: Any) -> Any:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on standard output: with rich on a terminal, aligned text elsewhere.
+    """A table on standard output: with rich on a terminal that is wide enough, aligned text elsewhere.
 
     Columns of numbers, also in percent, are set to the right.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[place]) for row in cells) for place in range(len(columns))]
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table(title=escape(title), title_justify="left")
-        for name, right in zip(columns, numeric):
-            table.add_column(escape(name), justify="right" if right else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*map(escape, row))
-        Console(highlight=False).print(table)
-        return
     widths = [max(map(len, column)) for column in zip(columns, *cells)]
+    if sys.stdout.isatty() and _show_rich(title, columns, cells, numeric, widths):
+        return
     if title:
         show(title)
     for row in [list(columns), *cells]:
         parts = [text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, numeric)]
         show("  ".join(parts).rstrip())
+
+
+def _show_rich(
+    title: str, columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: list[int]
+) -> bool:
+    """Show a table on a terminal, if numbers need not be cut for it; says whether it did."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    narrowest = [width if right else min(width, _NARROW_TEXT) for width, right in zip(widths, numeric)]
+    if sum(narrowest) + _GAP * len(columns) > console.width:
+        return False
+    if title:  # not as the table's own, which would be folded to the width of the table
+        console.print(escape(title), style="italic")
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for name, right, least in zip(columns, numeric, narrowest):
+        table.add_column(
+            escape(name), justify="right" if right else "left", overflow="fold", no_wrap=right, min_width=least
+        )
+    for row in cells:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    return True
 
 
 def _cell(value: Any) -> str:
@@ -90,21 +123,30 @@ def _cell(value: Any) -> str:
 
 
 class ProgressBar:
-    """A bar on a terminal, nothing elsewhere: for what has a known end, in any unit."""
+    """A bar on a terminal, nothing elsewhere.
 
-    def __init__(self, description: str, total: float | None) -> None:
-        self._description, self._total = description, total
+    Parameters
+    ----------
+    description : str
+    total : float or None
+        The end, in any unit; None where :meth:`at` will tell.
+    wanted : bool
+        False shows nothing.
+    """
+
+    def __init__(self, description: str, total: float | None, *, wanted: bool = True) -> None:
+        self._description, self._total, self._wanted = description, total, wanted
         self._bar: Any = None
 
     def __enter__(self) -> ProgressBar:
-        if sys.stderr is not None and sys.stderr.isatty():
+        if self._wanted and sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),  # names of files may hold brackets
                 BarColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 TimeElapsedColumn(),
                 console=Console(stderr=True, highlight=False),
                 transient=True,
@@ -117,10 +159,10 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def at(self, completed: float, note: str = "") -> None:
-        """How far it is."""
+    def at(self, completed: float, note: str = "", *, total: float | None = None) -> None:
+        """How far it is, and of how much, where that was not known before."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=completed, note=note)
+            self._bar.update(self._task, completed=completed, note=note, total=total)
 
 
 @contextmanager

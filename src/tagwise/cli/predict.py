@@ -12,6 +12,7 @@ import click
 
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import ProgressBar, say, show, show_json, warn
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise.cli.rows import Row, RowStream
@@ -25,11 +26,13 @@ _BLOCK_ROWS = 512
 
 @click.command(
     name="predict",
+    short_help="Suggest tags for a text, for lines, or for a file.",
     epilog=examples(
         'tagwise predict tagger "how to prune an apple tree"',
         'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
         "tagwise predict tagger new-articles.csv --text body --json > suggestions.jsonl",
         "tail -f incoming.txt | tagwise predict tagger - --line-by-line",
+        "some-program | tagwise predict tagger - --format jsonl --text body --json --line-by-line",
         "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
     ),
 )
@@ -75,7 +78,7 @@ def command(
     order, in constant memory: a line of tags with scores for each, or with --json an object a line. A row without text
     gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
-    from tagwise.cli.quick_start import quick_start
+    from tagwise.cli.quick_start import quick_start, settle
 
     quick_start()
     from tagwise import Tagger, load
@@ -93,22 +96,15 @@ def command(
     }
     fitted = load(model)
     is_file = source == STANDARD_INPUT or os.path.exists(source)
-    if not is_file:
+    if is_file:
+        settle()
+    else:
         _refuse_lost_file(source)
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
         return
     if not is_file:
-        answer = fitted.suggest([source], **wanted)[0]
-        if as_json:
-            show_json({"suggestions": [as_plain(suggestion) for suggestion in answer]})
-        else:
-            for suggestion in answer:
-                show(suggestion_text(suggestion))
-            if not answer:
-                say("No tag passes.")
-        if fitted.features([source]).nnz == 0:
-            warn("the text has no word that training saw; the tags are those of any such text.")
+        _predict_text(fitted, source, wanted, as_json)
         return
     kind = file_format(source, rows.format)
     if kind in MATRIX_FORMATS:
@@ -117,11 +113,11 @@ def command(
         require_matrix_model(fitted, model, source)
     from tagwise.cli.rows import RowStream
 
-    with RowStream(source, rows, with_tags=False, may_be_empty=True) as stream:
+    one_by_one = line_by_line or (source == STANDARD_INPUT and sys.stdin.isatty())
+    with RowStream(source, rows, with_tags=False, may_be_empty=True, line_by_line=one_by_one) as stream:
         if kind != "text":
             say(stream.columns.said)
-        block = 1 if line_by_line or (source == STANDARD_INPUT and sys.stdin.isatty()) else _BLOCK_ROWS
-        _predict_rows(fitted, stream, wanted, block, as_json)
+        _predict_rows(fitted, stream, wanted, 1 if one_by_one else _BLOCK_ROWS, as_json)
 
 
 def _threshold(text: str | None) -> float | str | None:
@@ -148,6 +144,21 @@ def _refuse_lost_file(source: str) -> None:
         )
 
 
+def _predict_text(tagger: Any, text: str, wanted: dict[str, Any], as_json: bool) -> None:
+    answer = tagger.suggest([text], **wanted)[0] if text.strip() else []
+    if as_json:
+        show_json({"suggestions": [as_plain(suggestion) for suggestion in answer]})
+    for suggestion in [] if as_json else answer:
+        show(suggestion_text(suggestion))
+    if not text.strip():
+        warn("the text is empty: it gets no tags.")
+        return
+    if not answer:
+        say("No tag passes.")
+    if tagger.features([text]).nnz == 0:
+        warn("the text has no word that training saw; the tags are those of any such text.")
+
+
 def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
     while block := list(islice(rows, size)):
         yield block
@@ -155,7 +166,8 @@ def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
 
 def _predict_rows(tagger: Any, stream: RowStream, wanted: dict[str, Any], size: int, as_json: bool) -> None:
     n_rows = empty = 0
-    with ProgressBar("predicting", 1.0) as bar:
+    # On a terminal the answers themselves show how far it is.
+    with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
         for block in _blocks(iter(stream), size):
             filled = [row for row in block if row.text.strip()]
             answers = iter(tagger.suggest([row.text for row in filled], **wanted))
@@ -164,11 +176,11 @@ def _predict_rows(tagger: Any, stream: RowStream, wanted: dict[str, Any], size: 
             if size == 1:
                 sys.stdout.flush()
             n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
-            bar.at(stream.fraction_read(), f"{n_rows:,} rows")
+            bar.at(stream.fraction_read(), counted(n_rows, "row"))
     if empty:
-        warn(f"{empty:,} of {n_rows:,} rows have no text; they got no tags.")
+        warn(f"of {counted(n_rows, 'row')}, {empty:,} without text got no tags.")
     if stream.skipped:
-        warn(f"{stream.skipped:,} faulty rows were left out and not answered; the first: {stream.first_fault}.")
+        warn(f"left out and not answered: {counted(stream.skipped, 'faulty row')}; the first: {stream.first_fault}.")
 
 
 def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from io import BufferedReader
 from typing import Any, cast
@@ -54,6 +55,8 @@ _FORMAT_OF = {
     ".npz": "npz",
 }
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_OTHER_DELIMITERS = (";", "\t")
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _XMC_HEADER = re.compile(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*")
 _PARQUET_ROWS = 1024
 
@@ -64,6 +67,8 @@ def file_format(path: str, stated: str = "auto") -> str:
     A ``.txt`` file is ``text``, a text a line, unless its first line is the header of the extreme-classification
     format.
     """
+    if path != STANDARD_INPUT and os.path.isdir(path):
+        raise InvalidInputError(f"{path} is a folder; name a file in it.")
     if stated != "auto":
         return stated
     if path == STANDARD_INPUT:
@@ -78,6 +83,8 @@ def file_format(path: str, stated: str = "auto") -> str:
 def format_by_name(path: str, option: str = "--format") -> str:
     """What a file is by the ending of its name alone."""
     suffix = suffix_without_compression(path)
+    if suffix in _SPREADSHEETS:
+        raise InvalidInputError(f"{path} is a spreadsheet, which tagwise does not read; save it as CSV in UTF-8 first.")
     if suffix not in _FORMAT_OF:
         raise InvalidInputError(
             f"{path}: the ending {suffix!r} says nothing about what the file holds; say it with {option}."
@@ -96,11 +103,14 @@ class RecordReader(ABC):
         Where the last record starts, from 1.
     columns : list of str or None
         The names that all records have; None where each record has its own.
+    note : str
+        What was guessed about the file itself, for people; usually empty.
     """
 
     path: str
     line: int = 0
     columns: list[str] | None = None
+    note: str = ""
 
     @abstractmethod
     def next(self) -> dict[str, Any] | None:
@@ -168,13 +178,21 @@ class _JsonRecords(_Lines):
         if raw is None:
             return None
         self.line = self.source.line
+        if self.line == 1 and raw.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
+            raise InvalidInputError(
+                f"{self.path} holds one JSON list, where an object a line is read; write its rows a line each, such as "
+                f"with: jq -c '.[]' {self.path} > rows.jsonl"
+            )
         return json_object(self.path, self.line, raw)
 
 
 class _TableRecords(_Lines):
     def __init__(self, path: str, delimiter: str) -> None:
         super().__init__(path)
-        self._records = Records(self.source, delimiter)
+        guessed = _guessed_delimiter(path) if delimiter == "," else None
+        if guessed is not None:
+            self.note = f"columns separated by {guessed!r} (guessed)"
+        self._records = Records(self.source, guessed or delimiter)
         header = self._records.next_record()
         if header is None:
             raise ParseError(self.path, 0, 0, "the file is empty; the first line must name the columns")
@@ -195,9 +213,21 @@ class _TableRecords(_Lines):
                 self.path,
                 self.line,
                 0,
-                f"the record has {len(record)} fields, but the header names {len(self.columns)} columns",
+                f"the record has {len(record)} fields, but the header names {len(self.columns)} columns; put fields "
+                "that hold the delimiter in quotes",
             )
         return dict(zip(self.columns, record))
+
+
+def _guessed_delimiter(path: str) -> str | None:
+    """What separates the columns of a file whose header has no comma, as spreadsheets write it in many countries."""
+    if not os.path.isfile(path):  # a pipe can be read only once
+        return None
+    with ByteSource(path) as source:
+        header = source.readline(1 << 16)
+    if b"," in header:
+        return None
+    return next((delimiter for delimiter in _OTHER_DELIMITERS if delimiter.encode() in header), None)
 
 
 class _ParquetRecords(RecordReader):

@@ -42,13 +42,23 @@ def check_report(report: str | None, file: str, rows: RowOptions) -> None:
     check_report_path(report)
 
 
-def write_findings(found: Evaluated, report: str, model: str, file: str, ks: tuple[int, ...]) -> None:
-    """The report of ``tagwise evaluate``."""
+def write_findings(
+    found: Evaluated, report: str, model: str, source: str, ks: tuple[int, ...], *, calibrated_on_them: bool = False
+) -> None:
+    """The report on one tagger; ``source`` says which rows were measured on."""
     from tagwise.reports import gather_findings, write_report
 
     rows = found.rows
     assert rows is not None
-    findings = gather_findings(found.model, rows.texts, rows.tags, rows.known, ks=ks, evaluation=found.evaluation)
-    title = f"Tagger {Path(model).absolute().name}"
-    write_report(findings, report, title=title, source=f"{model}, measured on {file}")
+    findings = gather_findings(
+        found.model,
+        rows.texts,
+        rows.tags,
+        rows.known,
+        ks=ks,
+        evaluation=found.evaluation,
+        calibrated_on_them=calibrated_on_them and found.calibrated,
+    )
+    title = f"Tagger “{Path(model).absolute().name}”"
+    write_report(findings, report, title=title, source=f"{model}, measured on {source}")
     say(f"Report written to {report}.")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tagwise.cli.columns import EVERY_TAG, Columns, cell_tags, find_columns
+from tagwise.cli.columns import EVERY_TAG, Columns, cell_tags, find_columns, has_stray_separator
 from tagwise.cli.options import RowOptions
-from tagwise.cli.output import say, warn
+from tagwise.cli.output import ProgressBar, say, warn
 from tagwise.cli.records import UNRECOVERABLE, RecordReader, file_format, open_records
-from tagwise.exceptions import ParseError
+from tagwise.exceptions import InvalidInputError, ParseError
+from tagwise.text.wording import counted
 
 __all__ = ["Row", "RowStream", "TextRows", "read_rows"]
 
 # Records that are looked at to guess columns and separators.
 _SAMPLE = 100
+_TOLD_EVERY = 2000
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class RowStream:
         Whether tags (and known tags) are read.
     may_be_empty : bool
         Whether a row without text is a row; otherwise it is a fault.
+    line_by_line : bool
+        Whether whoever writes the file waits for the answer to a row before the next: guess from the first one alone.
 
     Attributes
     ----------
@@ -69,6 +74,8 @@ class RowStream:
         The first of them.
     repeated_tags : int
         Rows so far that list a tag twice; it counts once.
+    stray_separators : int
+        Rows so far whose tags have a separator with nothing on one side; it is passed over.
 
     Raises
     ------
@@ -76,14 +83,29 @@ class RowStream:
         At a faulty row, unless it is skipped, with file, line and what is wrong; or where there are no rows at all.
     """
 
-    def __init__(self, path: str, options: RowOptions, *, with_tags: bool = True, may_be_empty: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        options: RowOptions,
+        *,
+        with_tags: bool = True,
+        may_be_empty: bool = False,
+        line_by_line: bool = False,
+    ) -> None:
         self._options, self._may_be_empty = options, may_be_empty
-        self.skipped, self.repeated_tags = 0, 0
+        self.skipped, self.repeated_tags, self.stray_separators = 0, 0, 0
         self.first_fault: ParseError | None = None
-        self._reader: RecordReader = open_records(path, file_format(path, options.format))
+        kind = file_format(path, options.format)
+        self._reader: RecordReader = open_records(path, kind)
         self.path = self._reader.path
         try:
-            self._sample = self._first_records()
+            if with_tags and kind == "text":
+                raise InvalidInputError(
+                    f"{self.path} is read as a text a line, without tags; if it holds more, say what it is with "
+                    "--format, such as jsonl or csv."
+                )
+            # Where lines are texts there is nothing to guess.
+            self._sample = self._first_records(1 if kind == "text" or line_by_line else _SAMPLE)
             self.columns = self._found_columns(with_tags)
         except BaseException:
             self._reader.close()
@@ -107,10 +129,8 @@ class RowStream:
 
     # ------------------------------------------------------------------ inside
 
-    def _first_records(self) -> list[tuple[int, dict[str, Any]]]:
+    def _first_records(self, size: int) -> list[tuple[int, dict[str, Any]]]:
         records: list[tuple[int, dict[str, Any]]] = []
-        # A person who types at a terminal waits for the answer to the first line.
-        size = 1 if self._reader.columns == ["text"] else _SAMPLE
         while len(records) < size and (record := self._next_record()) is not None:
             records.append((self._reader.line, record))
         if not records and not self.skipped:
@@ -123,7 +143,9 @@ class RowStream:
             names = list(dict.fromkeys(name for _, record in self._sample for name in record))
         sample = [record for _, record in self._sample]
         table = self._reader.columns is not None
-        return find_columns(self.path, names, sample, self._options, with_tags=with_tags, table=table)
+        return find_columns(
+            self.path, names, sample, self._options, with_tags=with_tags, table=table, note=self._reader.note
+        )
 
     def _next_record(self) -> dict[str, Any] | None:
         while True:
@@ -161,6 +183,7 @@ class RowStream:
             listed = cell_tags(record[columns.tags], columns.tags, columns.separator)
             tags = list(dict.fromkeys(listed))
             self.repeated_tags += len(tags) < len(listed)
+            self.stray_separators += has_stray_separator(record[columns.tags], columns.separator)
         known: list[str] | None = None
         if columns.known is not None:
             cell = record[columns.known]
@@ -249,7 +272,8 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> TextRow
     rows = TextRows()
     seen: set[int] = set()
     line_of: dict[str, int] = {}
-    with RowStream(path, options) as stream:
+    bar = ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not quiet)
+    with RowStream(path, options) as stream, bar:
         rows.said.append(stream.columns.said)
         if not quiet:
             say(stream.columns.said)
@@ -277,9 +301,13 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> TextRow
             same = hash((row.text, *sorted(row.tags)))
             rows.repeats += same in seen
             seen.add(same)
+            if len(rows.texts) % _TOLD_EVERY == 0:
+                bar.at(stream.fraction_read(), counted(len(rows.texts), "row"))
         rows.skipped = stream.skipped
         if not rows.texts:
-            raise ParseError(stream.path, 0, 0, f"no row is left; {stream.skipped:,} are faulty: {stream.first_fault}")
+            raise ParseError(
+                stream.path, 0, 0, f"no row is left; {counted(stream.skipped, 'row')} faulty: {stream.first_fault}"
+            )
         rows.said += _notes(stream, rows)
     if not quiet:
         for note in rows.said[1:]:
@@ -289,13 +317,16 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> TextRow
 
 def _notes(stream: RowStream, rows: TextRows) -> Iterator[str]:
     if stream.skipped:
-        yield f"{stream.skipped:,} faulty rows were left out; the first: {stream.first_fault}."
+        yield f"left out: {counted(stream.skipped, 'faulty row')}; the first: {stream.first_fault}."
     if stream.repeated_tags:
-        yield f"{stream.repeated_tags:,} rows list a tag twice; it counts once."
+        yield f"{counted(stream.repeated_tags, 'row')} with a tag that is listed twice; it counts once."
+    if stream.stray_separators:
+        stray = counted(stream.stray_separators, "row")
+        yield f"{stray} with {stream.columns.separator!r} that no tag stands beside; it is passed over."
     if rows.repeats:
         yield (
-            f"{rows.repeats:,} of {len(rows.texts):,} rows repeat an earlier row, text and tags alike; each counts. "
-            "Remove them unless they are meant."
+            f"of {counted(len(rows.texts), 'row')}, {rows.repeats:,} repeat an earlier row, text and tags alike; each "
+            "counts. Remove them unless they are meant."
         )
     counts = rows.tag_counts
     if len(counts) > 1 and max(counts.values()) == 1 and len(rows.texts) > 1:

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import say, show, show_json, warn
+from tagwise.cli.output import say, show, show_json
+from tagwise.cli.reporting import check_report, report_option, write_findings
+from tagwise.text.wording import counted, size_text
 
 if TYPE_CHECKING:
-    from tagwise import Tagger
+    from tagwise.cli.fitting import FittedTagger
     from tagwise.cli.rows import TextRows
-    from tagwise.models.base import MultiLabelModel
-    from tagwise.persistence import Checkpoint
 
-__all__ = ["command", "fit_model", "fit_tagger", "held_out_rows", "parse_settings"]
-
-_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
+__all__ = ["command", "parse_settings"]
 
 
 @click.command(
     name="train",
+    short_help="Train on a file of texts and tags; write a model folder.",
     epilog=examples(
         "tagwise train articles.csv --out tagger",
         "tagwise train articles.jsonl --text body --tags subjects --out tagger --validation 0.1",
+        "tagwise train articles.csv --out tagger --validation 0.1 --test others.csv --report report.html",
         "tagwise train checked.csv --known looked_at --out tagger",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
@@ -59,6 +59,12 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
     show_default=True,
     help="The F1 that thresholds are chosen for, with --validation.",
 )
+@click.option(
+    "--test",
+    metavar="FILE",
+    help="Measure the tagger on the rows of this file as well, which is read as the first one is.",
+)
+@report_option
 @click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words.")
 @click.option("--min-df", default=2, show_default=True, help="Leave out words that fewer texts have.")
 @click.option("--max-features", type=int, metavar="N", help="Keep only so many words, the most frequent ones.")
@@ -82,6 +88,8 @@ def command(
     settings: tuple[str, ...],
     validation: float | None,
     target: str,
+    test: str | None,
+    report: str | None,
     characters: bool,
     min_df: int,
     max_features: int | None,
@@ -97,11 +105,20 @@ def command(
 
     FILE is JSONL, CSV, TSV (also .gz and .bz2) or Parquet with a column of texts and one of tags: the result is a
     tagger. Or it is a matrix of features with labels (XMC text, svmlight, ARFF, npz): the result is a plain model.
+
+    --report shows how well the tagger does on the rows of --test, or else on those that --validation holds out; for a
+    tagger that is there already, tagwise evaluate --report does so on any rows.
     """
+    from tagwise.cli.fitting import estimator_of, fit_model, fit_tagger, open_checkpoint
     from tagwise.cli.folders import check_free
     from tagwise.cli.records import MATRIX_FORMATS, file_format
     from tagwise.models.choice import ModelChoice, model_class
 
+    if report is not None and test is None and validation is None:
+        raise click.UsageError(
+            "--report is about rows that the tagger was not trained on: name a file of them with --test, or hold some "
+            "out with --validation."
+        )
     check_free(out, overwrite)
     parameters = parse_settings(settings)
     if model.lower() != "auto":
@@ -110,21 +127,30 @@ def command(
         raise click.BadParameter(
             "names a parameter, but --model auto may pick any model; name one.", param_hint="--set"
         )
-    checkpoint = _checkpoint(out, checkpoint_every, resume)
+    checkpoint = open_checkpoint(out, checkpoint_every, resume)
     verbose = 0 if quiet else 1
     started = time.perf_counter()
+    done: FittedTagger | None = None
+    test_rows: TextRows | None = None
     try:
         if file_format(file, rows.format) in MATRIX_FORMATS:
-            if validation is not None:
-                raise click.BadParameter("is for texts; a matrix is trained on whole.", param_hint="--validation")
-            fitted, report = fit_model(file, rows, model, parameters, jobs, seed, verbose, checkpoint)
+            for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
+                if value is not None:
+                    raise click.BadParameter(
+                        "is for texts; a matrix is trained on whole, and tagwise evaluate measures.", param_hint=option
+                    )
+            fitted, figures = fit_model(file, rows, model, parameters, jobs, seed, verbose, checkpoint)
         else:
             from tagwise import Tagger
             from tagwise.cli.rows import read_rows
 
+            check_report(report, test or file, rows)
+            estimator = estimator_of(model, parameters, jobs, seed, verbose)
             data = read_rows(file, rows, quiet=quiet)
+            # Before the fit, which may take hours: what is wrong with the file is to be known now.
+            test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
             tagger = Tagger(
-                _estimator(model, parameters, jobs, seed, verbose),
+                estimator,
                 min_df=min_df,
                 max_features=max_features,
                 characters=characters,
@@ -132,11 +158,12 @@ def command(
                 random_state=seed,
                 verbose=verbose,
             )
-            fitted, report = fit_tagger(tagger, data, validation, target, seed, checkpoint)
+            done = fit_tagger(tagger, data, validation, target, seed, checkpoint)
+            fitted, figures = done.tagger, done.figures
             if parameters:
-                reason = f"{report['model']} was asked for, with {', '.join(settings)}."
-                fitted.choice_ = ModelChoice(report["model"], parameters, reason)
-                report["reason"] = reason
+                reason = f"{figures['model']} was asked for, with {', '.join(settings)}."
+                tagger.choice_ = ModelChoice(figures["model"], parameters, reason)
+                figures["reason"] = reason
     except KeyboardInterrupt:
         if checkpoint is not None and checkpoint.exists():
             say(f"The state of the fit is in {checkpoint.folder}; the same command with --resume goes on from there.")
@@ -144,7 +171,30 @@ def command(
     fitted.save(out, overwrite=overwrite)
     if checkpoint is not None:
         checkpoint.discard()
-    _show(out, report, time.perf_counter() - started, as_json)
+    seconds = time.perf_counter() - started
+    if done is not None:
+        figures |= _measured(done, out, file, test, test_rows, report)
+    _show(out, figures, seconds, as_json)
+
+
+def _measured(
+    done: FittedTagger, out: str, file: str, test: str | None, test_rows: TextRows | None, report: str | None
+) -> dict[str, Any]:
+    """Figures of the rows of ``--test``; and the report, on them or on those that were held out."""
+    from tagwise.cli.evaluate import Evaluated, warn_of
+    from tagwise.cli.fitting import main_figures
+
+    tagger = done.tagger
+    rows, evaluation, source = done.held_out, done.evaluation, f"rows held out of {file}"
+    figures: dict[str, Any] = {}
+    if test is not None and test_rows is not None:
+        rows, evaluation, source = test_rows, tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known), test
+        warn_of(evaluation)
+        figures["test"] = {"file": test, **main_figures(evaluation)}
+    if report is not None and evaluation is not None:
+        found = Evaluated(tagger, evaluation, rows, tagger.calibration_ is not None)
+        write_findings(found, report, out, source, (1, 3, 5), calibrated_on_them=rows is done.held_out)
+    return figures
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -162,149 +212,32 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return parameters
 
 
-def _estimator(model: str, parameters: dict[str, Any], jobs: int, seed: int, verbose: int) -> Any:
-    """A name as it is; with parameters, the model that they make."""
-    if not parameters:
-        return model
-    from tagwise.models.choice import build_model
-
-    return build_model(model, parameters, n_jobs=jobs, random_state=seed, verbose=verbose)
-
-
-def _checkpoint(out: str, every: int | None, resume: bool) -> Checkpoint | None:
-    if every is None and not resume:
-        return None
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.persistence import Checkpoint
-
-    checkpoint = Checkpoint(out.rstrip("/\\") + ".checkpoint", every=every or 1)
-    if checkpoint.exists() and not resume:
-        raise InvalidInputError(
-            f"{checkpoint.folder} holds the state of an earlier run; pass --resume to go on from there, or remove that "
-            "folder to start anew."
-        )
-    if resume and not checkpoint.exists():
-        say(f"There is no checkpoint in {checkpoint.folder}: the fit starts at the beginning.")
-    return checkpoint
-
-
-def fit_tagger(
-    tagger: Tagger,
-    data: TextRows,
-    validation: float | None,
-    target: str,
-    seed: int,
-    checkpoint: Checkpoint | None = None,
-) -> tuple[Tagger, dict[str, Any]]:
-    """Fit and, with held-out rows, calibrate and measure; returns the tagger and figures for people."""
-    from tagwise.exceptions import InvalidInputError
-
-    tags = sorted(data.tag_counts)
-    if len(tags) == 1:
-        raise InvalidInputError(
-            f"there is only one tag, {tags[0]!r:.60}, in all {len(data.texts):,} rows: every text would be suggested "
-            "it. Add rows with other tags, or check that --tags names the right column."
-        )
-    held_out = None
-    if validation is not None and tags:
-        data, held_out = held_out_rows(data, validation, seed)
-    tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
-    report: dict[str, Any] = {
-        "model": tagger.choice_.name,
-        "reason": tagger.choice_.reason,
-        **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
-        "fit_seconds": tagger.training_["seconds"],
-    }
-    if held_out is not None:
-        tagger.calibrate(held_out.texts, held_out.tags, held_out.known, target=target)
-        metrics = tagger.evaluate(held_out.texts, held_out.tags, held_out.known).metrics
-        report["held_out"] = {"rows": len(held_out.texts), **{k: metrics[k] for k in _METRICS if k in metrics}}
-    return tagger, report
-
-
-def held_out_rows(data: TextRows, fraction: float, seed: int) -> tuple[TextRows, TextRows]:
-    """Training rows, and held-out ones of which no text is among the training texts; every tag stays in training.
-
-    Raises
-    ------
-    InvalidInputError
-        No row can be held out.
-    """
-    from tagwise.data import split_rows
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.text.tag_lists import all_tags, tag_matrix
-
-    names = all_tags(data.tags)
-    Y, _ = tag_matrix(data.tags, {name: place for place, name in enumerate(names)})
-    train, test = split_rows(Y, fraction, seed)
-    training = data.part(train)
-    seen = set(training.texts)
-    fresh = [row for row in test.tolist() if data.texts[row] not in seen]
-    if len(fresh) < len(test):
-        warn(f"{len(test) - len(fresh):,} held-out rows have a text that training rows have too; they are left out.")
-    if not fresh:
-        raise InvalidInputError(
-            f"--validation {fraction:g} leaves no row to hold out: each is the last training row of a tag, or its "
-            "text is among the training texts. Give more rows, or leave --validation out."
-        )
-    return training, data.part(fresh)
-
-
-def fit_model(
-    file: str,
-    rows: RowOptions,
-    model: str,
-    parameters: dict[str, Any],
-    jobs: int,
-    seed: int,
-    verbose: int,
-    checkpoint: Checkpoint | None,
-) -> tuple[MultiLabelModel, dict[str, Any]]:
-    """Fit a plain model to a matrix; returns it and figures for people."""
-    from tagwise.cli.matrices import read_matrix, read_names
-    from tagwise.models.choice import ModelChoice, build_model, choose_model
-
-    data = read_matrix(file, rows)
-    assert data.X is not None
-    choice = ModelChoice(model.lower(), parameters, f"{model.lower()} was asked for.")
-    if model.lower() == "auto":
-        n_rows, n_features = data.X.shape
-        choice = choose_model(n_rows, n_features, data.Y.shape[1], int(data.Y.nnz), masked=False)
-    built = build_model(choice.name, choice.parameters, n_jobs=jobs, random_state=seed, verbose=verbose)
-    started = time.perf_counter()
-    built.fit(data.X, data.Y, checkpoint=checkpoint)
-    built.label_names_ = data.label_names or read_names(file, "labels", data.Y.shape[1])
-    report = {
-        "model": choice.name,
-        "reason": choice.reason,
-        "rows": data.X.shape[0],
-        "features": data.X.shape[1],
-        "tags": data.Y.shape[1],
-        "assignments": int(data.Y.nnz),
-        "fit_seconds": time.perf_counter() - started,
-    }
-    return built, report
-
-
-def _show(out: str, report: dict[str, Any], seconds: float, as_json: bool) -> None:
+def _show(out: str, figures: dict[str, Any], seconds: float, as_json: bool) -> None:
     from tagwise.cli.folders import folder_bytes
 
     size = folder_bytes(out)
     if as_json:
-        show_json({"out": out, **report, "seconds": seconds, "bytes": size})
+        show_json({"out": out, **figures, "seconds": seconds, "bytes": size})
         return
-    show(f"Model: {report['reason']}")
-    counts = f"{report['rows']:,} rows, {report['features']:,} features, {report['tags']:,} tags"
-    show(f"Trained on {counts}, {report['assignments'] / report['rows']:.2f} a row.")
-    if report.get("known_pairs") is not None:
-        share = report["known_pairs"] / (report["rows"] * report["tags"])
-        show(f"Known are {report['known_pairs']:,} pairs of a row and a tag, {share:.1%} of all.")
+    show(f"Model: {figures['reason']}")
+    counts = f"{counted(figures['rows'], 'row')}, {counted(figures['features'], 'feature')}"
+    a_row = figures["assignments"] / figures["rows"]
+    show(f"Trained on {counts}, {counted(figures['tags'], 'tag')}, {a_row:.2f} a row.")
+    if figures.get("known_pairs") is not None:
+        share = figures["known_pairs"] / (figures["rows"] * figures["tags"])
+        show(f"Known are {figures['known_pairs']:,} pairs of a row and a tag, {share:.1%} of all.")
     for name, what in (("rows_without_words", "no word that is known"), ("rows_without_tags", "no tag")):
-        if report.get(name):
-            show(f"{report[name]:,} rows have {what}.")
-    held_out = dict(report.get("held_out", {}))
-    if held_out:
-        n_rows = held_out.pop("rows")
-        figures = ", ".join(f"{name} {100 * value:.1f}%" for name, value in held_out.items())
-        show(f"On {n_rows:,} held-out rows, which thresholds and probabilities were learnt from: {figures}.")
-    show(f"Saved in {out}: {size / 1e6:.1f} MB, {seconds:.1f} s in all, {report['fit_seconds']:.1f} s of it to fit.")
+        if figures.get(name):
+            show(f"Of these rows, {figures[name]:,} with {what}.")
+    if "held_out" in figures:
+        learnt = ", which thresholds and probabilities were learnt from" if figures["calibrated"] else ""
+        show(f"On {counted(figures['held_out']['rows'], 'held-out row')}{learnt}: {_percents(figures['held_out'])}.")
+    if "test" in figures:
+        found = figures["test"]
+        show(f"On {counted(found['rows'], 'row')} of {found['file']}: {_percents(found)}.")
+    fit = f"{figures['fit_seconds']:.1f} s of it to fit"
+    show(f"Saved in {out}: {size_text(size)}, {seconds:.1f} s in all, {fit}.")
+
+
+def _percents(found: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f}%" for name, value in found.items() if "@" in name)

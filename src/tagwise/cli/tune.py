@@ -11,6 +11,7 @@ import click
 
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
 from tagwise.cli.output import ProgressBar, say, show, show_json, show_table
+from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise.tuning import Trial, TuningResult
@@ -22,6 +23,7 @@ _SHOWN = 8
 
 @click.command(
     name="tune",
+    short_help="Search for good settings of a model.",
     epilog=examples(
         "tagwise tune articles.csv --model leml --out leml.json",
         "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
@@ -98,9 +100,9 @@ def command(
     _check_out(out)
     features = {"characters": characters, "min_df": min_df, "max_features": max_features}
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
-    name = _picked(X, Y, observed) if model.lower() == "auto" else short_name(model_class(model))
+    name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else short_name(model_class(model))
     try:
-        with ProgressBar(f"tuning {name}", None) as bar:
+        with ProgressBar(f"tuning {name}", None, wanted=not quiet) as bar:
             result = tune(
                 name,
                 X,
@@ -147,8 +149,8 @@ def _data(
 
         matrix = read_matrix(file, rows)
         return matrix.X, matrix.Y, None, None
+    from tagwise.cli.fitting import held_out_rows
     from tagwise.cli.rows import read_rows
-    from tagwise.cli.train import held_out_rows
     from tagwise.text import TextFeatures
     from tagwise.text.held_out import HeldOutRows
     from tagwise.text.training import TrainingRows
@@ -162,11 +164,12 @@ def _data(
     return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
 
 
-def _picked(X: Any, Y: Any, observed: Any) -> str:
+def _picked(X: Any, Y: Any, observed: Any, quiet: bool) -> str:
     from tagwise.models.choice import choose_model
 
     choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
-    say(choice.reason)
+    if not quiet:
+        say(choice.reason)
     return choice.name
 
 
@@ -178,7 +181,7 @@ class _Lines:
 
     def __call__(self, trial: Trial, done: int, total: int) -> None:
         score = "failed" if trial.score is None else f"{self._metric} {100 * trial.score:.2f}%"
-        self._bar.at(done, f"{done} of at most {total} fits, {score}")
+        self._bar.at(done, f"{done} of at most {total} fits", total=total)
         problem = f" ({trial.problem})" if trial.score is None else ""
         say(
             f"{done}/{total}: {trial.rows:,} rows, {_settings(trial.settings)}: {score}, {trial.seconds:.1f} s{problem}"
@@ -223,7 +226,7 @@ def _show(result: TuningResult, train: str, out: str) -> None:
         key=lambda trial: -(trial.score or 0.0),
     )
     rows = [
-        [_settings(trial.settings), round(100 * (trial.score or 0.0), 2), round(trial.seconds, 1)]
+        [_settings(trial.settings), f"{100 * (trial.score or 0.0):.2f}", f"{trial.seconds:.1f}"]
         for trial in finals[:_SHOWN]
     ]
     show_table(
@@ -237,5 +240,5 @@ def _show(result: TuningResult, train: str, out: str) -> None:
     elif result.default_score is not None:
         best += f" (defaults: {100 * result.default_score:.2f}%)"
     again = f", {result.resumed} of them by an earlier run" if result.resumed else ""
-    show(f"{best}. {len(result.trials)} fits{again}; all are in {out}.")
+    show(f"{best}. {counted(len(result.trials), 'fit')}{again}; all are in {out}.")
     show(f"Train with: {train}")

@@ -125,9 +125,8 @@ class Checkpoint:
     Examples
     --------
     >>> import tempfile
-    >>> from tagwise import LEML
+    >>> from tagwise import LEML, Checkpoint
     >>> from tagwise.data import load_dataset
-    >>> from tagwise.persistence import Checkpoint
     >>> data = load_dataset("debtags-sample")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     checkpoint = Checkpoint(folder + "/checkpoint", every=2)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.reports import plots
+from tagwise.reports.curves import adds_up
 from tagwise.reports.markup import figure, percent, scrolled, section, text
 
 __all__ = ["ComparedModel", "Comparison", "comparison_section"]
@@ -105,9 +106,11 @@ def comparison_section(comparison: Comparison) -> str:
             "Up and to the left is better. Seconds are those of this machine at that time, reading texts included.",
         ),
     ]
-    if any(len(model.history) > 1 for model in models):
+    # One that adds up over batches of labels says nothing of how good the model is by then.
+    histories = [(model.name, [] if adds_up(model.history) else model.history) for model in models]
+    if any(len(history) > 1 for _, history in histories):
         caption = "Each relative to its first value; objectives of different models are different things."
-        drawn = plots.draw_objective([(model.name, model.history) for model in models], "objectives")
+        drawn = plots.draw_objective(histories, "objectives")
         parts.append(figure(drawn, "Objective over time", caption))
     lead = (
         f"{len(models)} models trained on the same {comparison.training_rows:,} rows and measured on the same "

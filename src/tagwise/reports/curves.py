@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +13,7 @@ from tagwise.exceptions import InvalidInputError
 __all__ = [
     "GROUPS",
     "FrequencyBins",
+    "adds_up",
     "frequency_bins",
     "frequency_groups",
     "group_recall",
@@ -22,6 +24,11 @@ __all__ = [
 
 GROUPS = ("head", "middle", "tail")
 """The most frequent labels, those between, and the rarest."""
+
+
+def adds_up(history: list[dict[str, Any]]) -> bool:
+    """Whether a fit goes through the labels in batches: its objective is then the sum over those that are done."""
+    return any("labels" in info for info in history)
 
 
 def frequency_groups(label_rows: np.ndarray) -> np.ndarray:

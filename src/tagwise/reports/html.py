@@ -27,6 +27,7 @@ from tagwise.reports.sections import (
 
 __all__ = ["check_report_path", "report_html", "write_report"]
 
+_MARK = b'<meta name="generator" content="tagwise">'
 _LINKS = {
     "comparison": "Comparison",
     "headline": "Figures",
@@ -53,7 +54,7 @@ def write_report(
     findings : Findings
         What :func:`tagwise.reports.gather_findings` gives; with a comparison, those of its best model.
     path : path
-        The file, ``.html``; it is replaced in one step.
+        The file, ``.html``. A report that is there already is replaced in one step; any other file is refused.
     title : str
         The heading.
     source : str
@@ -72,7 +73,10 @@ def write_report(
 
 
 def check_report_path(path: str | PathLike[str]) -> None:
-    """Refuse, before any work, a report that could not be written: a wrong ending, no folder, or no matplotlib."""
+    """Refuse, before any work, a report that could not be written: a wrong ending, no folder, or no matplotlib.
+
+    A file that is there already is refused too, unless it is such a report.
+    """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InvalidInputError(f"a report is an HTML file, so that its name must end in .html; found {str(path)!r}.")
@@ -80,7 +84,15 @@ def check_report_path(path: str | PathLike[str]) -> None:
         raise InvalidInputError(f"the folder {str(target.parent)!r} of the report does not exist; make it first.")
     if target.is_dir():
         raise InvalidInputError(f"{str(path)!r} is a folder; name a file for the report.")
+    if target.exists() and not _is_report(target):
+        raise InvalidInputError(f"{str(path)!r} exists and is no report of tagwise; name another file, or remove it.")
     require_matplotlib()
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file is a page that :func:`write_report` wrote: only such a one is replaced."""
+    with path.open("rb") as stream:
+        return _MARK in stream.read(4096)
 
 
 def report_html(
@@ -111,7 +123,7 @@ def report_html(
         "base-uri 'none'; form-action 'none'"
     )
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{_MARK.decode()}'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'

@@ -93,8 +93,11 @@ def _drawing(name: str, description: str, size: tuple[float, float], draw: Calla
     return _inline(stream.getvalue().decode(), name, description)
 
 
-def _legend(axes: Any, columns: int = 4) -> None:
-    """Above the drawing, where no curve can run through it."""
+def _legend(axes: Any) -> None:
+    """Above the drawing, where no curve can run through it; as many names beside each other as there is room for."""
+    longest = max((len(name) for name in axes.get_legend_handles_labels()[1]), default=0)
+    # Inches, at 10 points: a sign with its space, and a character. An axis with its labels takes about 0.7.
+    columns = min(4, max(1, int((_SIZE[0] - 0.7) // (0.5 + 0.08 * longest))))
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
@@ -194,9 +197,10 @@ def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: 
                 values = values / values[0] if values[0] else values
             style = {"marker": _MARKERS[number % 6], "color": SERIES[number % 6]}
             axes.plot(seconds, values, label=label, **style)
+        axes.yaxis.set_major_formatter("{x:,.6g}")
         axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
         if len(histories) > 1:
-            _legend(axes, columns=3)
+            _legend(axes)
 
     return _drawing(name, "Objective of the fit over time", _SIZE, draw)
 
@@ -260,6 +264,6 @@ def draw_cost(names: Sequence[str], seconds: Sequence[float], quality: Sequence[
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        _legend(axes, columns=3)
+        _legend(axes)
 
     return _drawing("cost", f"{metric} of the compared models over their seconds to fit", _SIZE, draw)

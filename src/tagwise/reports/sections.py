@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 
 from tagwise.reports import plots
-from tagwise.reports.curves import GROUPS
+from tagwise.reports.curves import GROUPS, adds_up
 from tagwise.reports.findings import Findings
 from tagwise.reports.markup import figure, list_of_facts, number, percent, scrolled, section, table, text
+from tagwise.text.wording import counted
 
 __all__ = ["fit_section", "frequency_section", "headline_section", "model_section", "notes_section", "tags_section"]
 
@@ -60,16 +61,20 @@ def notes_section(found: Findings) -> str:
         names = ", ".join(f"<code>{text(tag)}</code> ({count:,})" for tag, count in most)
         more = ", …" if len(evaluation.unseen) > len(most) else ""
         notes.append(
-            f"{len(evaluation.unseen):,} tags of these rows were never seen in training: {names}{more}. No model can "
-            "suggest them; they count as missed."
+            f"Never seen in training: {counted(len(evaluation.unseen), 'tag')} of these rows, {names}{more}. No model "
+            "can suggest them; they count as missed."
         )
     if evaluation.rows_without_words:
-        notes.append(
-            f"{evaluation.rows_without_words:,} rows have no word that training saw; all of them get the same "
-            "suggestions."
-        )
+        rows = counted(evaluation.rows_without_words, "row")
+        notes.append(f"{rows} without a word that training saw. All such rows get the same suggestions.")
     if evaluation.rows_without_tags:
-        notes.append(f"{evaluation.rows_without_tags:,} rows have no tag: whatever is suggested for them is wrong.")
+        rows = counted(evaluation.rows_without_tags, "row")
+        notes.append(f"{rows} without a tag. Whatever is suggested there is wrong.")
+    if found.calibrated_on_them:
+        notes.append(
+            "Thresholds and probabilities were learnt from these same rows: figures of decisions are a little better "
+            "than on other rows. Rankings (P, nDCG, PSP, R) and the calibration curve are not touched by this."
+        )
     if not any(name.startswith("PSP") for name in evaluation.metrics):
         notes.append("PSP is left out: it needs at least 3 training rows.")
     if not notes:
@@ -82,9 +87,8 @@ def model_section(found: Findings) -> str:
     training = found.training
     sizes = [
         ("training rows", training["rows"]),
-        ("features", training["features"]),
-        ("of them words", training["words"]),
         ("tags", training["tags"]),
+        ("words", training["words"]),
         ("tags a row", training["assignments"] / training["rows"]),
         ("model size, MB", round(found.megabytes, 2)),
         ("seconds to fit", round(training["seconds"], 2)),
@@ -92,8 +96,11 @@ def model_section(found: Findings) -> str:
     ]
     if training["known_pairs"] is not None:
         known = 100 * training["known_pairs"] / (training["rows"] * training["tags"])
-        sizes.insert(5, ("known pairs of row and tag, %", round(known, 2)))
-    settings = sorted(found.settings.items())
+        sizes.insert(4, ("known pairs of row and tag, %", round(known, 2)))
+    if training["features"] > training["words"]:
+        sizes.insert(3, ("character n-grams", training["features"] - training["words"]))
+    # Neither changes the model.
+    settings = sorted((name, value) for name, value in found.settings.items() if name not in ("n_jobs", "verbose"))
     return section(
         "model",
         "Which model, and why",
@@ -156,6 +163,10 @@ def fit_section(found: Findings) -> str:
     parts = []
     if len(found.history) > 1:
         caption = f"{len(found.history)} iterations of the fit, {found.history[-1]['seconds']:.3g} seconds."
+        if adds_up(found.history):
+            caption += " Tags are solved in batches, and their objectives add up: the curve may rise."
+        elif found.model == "cascade":
+            caption += " The last point is that of the rankers, whose objective is another than that of the proposer."
         parts.append(figure(plots.draw_objective([(found.model, found.history)]), "Objective over time", caption))
     else:
         parts.append(_empty("Objective over time", f"{found.model} is fitted in one step: there is no curve to show."))

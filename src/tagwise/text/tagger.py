@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.models.base import MultiLabelModel
-from tagwise.models.calibration import DEFAULT_PLACES, Calibration, fit_calibration
+from tagwise.models.calibration import Calibration
 from tagwise.models.choice import ModelChoice, model_class
 from tagwise.models.explanations import heaviest_features
-from tagwise.models.held_out_pairs import HeldOutPairs
 from tagwise.models.progress import Callback
-from tagwise.models.reliability import ReliabilityBins, reliability_bins
+from tagwise.models.reliability import ReliabilityBins
 from tagwise.models.thresholds import TARGETS
 from tagwise.parallel import thread_count
 from tagwise.randomness import check_random_state
 from tagwise.text.answers import Request
-from tagwise.text.evaluation import Evaluation, decided_labels, evaluate, known_ranking
+from tagwise.text.calibrating import calibration_on, reliability_on
+from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.held_out import HeldOutRows
 from tagwise.text.model_for import model_for
 from tagwise.text.suggestion import Suggestion
@@ -325,17 +323,7 @@ class Tagger(BaseEstimator):
         check_choice(target, "target", TARGETS)
         self._require_fitted()
         rows = HeldOutRows.of(self.features_, self._position, texts, tags, known)
-        if rows.unseen:
-            warnings.warn(
-                f"{len(rows.unseen):,} tag(s) of the held-out rows, such as {min(rows.unseen)!r}, were never seen in "
-                "training; they take no part in the calibration.",
-                TagwiseWarning,
-                stacklevel=2,
-            )
-        most = int(np.diff(rows.Y.indptr).max())
-        places = min(len(self.tags_), max(DEFAULT_PLACES, 2 * most))
-        labels, scores = known_ranking(self.model_, rows.X, places, rows.observed)
-        self.calibration_ = fit_calibration(labels, scores, rows.Y, observed=rows.observed, target=target)
+        self.calibration_ = calibration_on(self.model_, rows, target)
         return self
 
     def evaluate(
@@ -361,9 +349,7 @@ class Tagger(BaseEstimator):
         if self.calibration_ is None:
             raise InvalidInputError("reliability needs a calibrated tagger; call calibrate with held-out rows first.")
         rows = HeldOutRows.of(self.features_, self._position, texts, tags, known)
-        labels, scores = known_ranking(self.model_, rows.X, self.calibration_.places, rows.observed)
-        pairs = HeldOutPairs.of(labels, scores, rows.Y, rows.observed)
-        return reliability_bins(self.calibration_.probabilities(pairs.labels, pairs.scores), pairs.on, n_bins)
+        return reliability_on(self.model_, self.calibration_, rows, n_bins)
 
     # ------------------------------------------------------------------ save
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.text.tag_lists import all_tags, check_known, check_tags, known_matrix, tag_matrix
 from tagwise.text.tfidf import check_texts
+from tagwise.text.wording import counted
 
 __all__ = ["TrainingRows"]
 
@@ -56,8 +57,8 @@ class TrainingRows:
         observed, without = known_matrix(check_known(known, len(rows)), lists, position)
         if without:
             warnings.warn(
-                f"known names {len(without):,} tag(s) that no row has, such as {min(without)!r}; they cannot be "
-                "learnt and will never be suggested.",
+                f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
+                "cannot be learnt and is never suggested.",
                 TagwiseWarning,
                 stacklevel=3,
             )
