@@ -76,6 +76,8 @@ class FitProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            if error is None:  # a fit that converged early has done all that there was to do
+                self._bar.update(self._task, completed=len(self.history), total=len(self.history))
             self._bar.stop()
         if error is not None and self.checkpoint is not None:
             self.checkpoint.withdraw()
