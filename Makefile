@@ -44,6 +44,11 @@ bench-peers: $(VENV)/.test
 bench-prediction: $(VENV)/.test
 	$(BIN)/python benchmarks/prediction.py $(ARGS)
 
+# The shape of LEML's largest problem: 5 GB of memory, a quarter of an hour or more on two cores; needs TAGWISE_DATA.
+.PHONY: bench-wiki
+bench-wiki: $(VENV)/.test
+	$(BIN)/python benchmarks/wiki.py $(ARGS)
+
 # The README's table and the documentation's figures; need TAGWISE_DATA.
 figures: $(VENV)/.test
 	$(BIN)/python benchmarks/accuracy.py

@@ -216,3 +216,50 @@ def test_bad_truth(name, value, error):
 def test_bad_exponent(name):
     with pytest.raises(InvalidInputError, match=name):
         make_power_law(**GOOD, **{name: -1})
+
+
+# ---------------------------------------------------------------------------- topics
+
+
+@given(
+    st.integers(1, 30), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.integers(1, 30), st.floats(0, 1),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_rows_with_topics_have_distinct_columns_too(n, d, L, filled, n_topics, share, seed):
+    arguments = {
+        "features_per_row": 1 + filled * (d - 1),
+        "labels_per_row": 1 + filled * (L - 1),
+        "n_topics": n_topics,
+        "topic_share": share,
+        "random_state": seed,
+    }
+    X, Y = make_power_law(n, d, L, **arguments)
+    assert (X.shape, Y.shape) == ((n, d), (n, L))
+    assert_rows_of_distinct_sorted_columns(X)
+    assert_rows_of_distinct_sorted_columns(Y)
+    again = make_power_law(n, d, L, **arguments)
+    assert same(X, again[0])
+    assert same(Y, again[1])
+
+
+def test_topics_tie_labels_to_features_and_leave_popularity_skewed():
+    sizes = {"features_per_row": 30, "labels_per_row": 4, "random_state": 0}
+    gain = []
+    for n_topics in (0, 20):
+        X, Y = make_power_law(4000, 1000, 400, n_topics=n_topics, topic_share=0.8, **sizes)
+        # How much of the labels of unseen rows a ridge regression explains.
+        train, test = slice(0, 3000), slice(3000, None)
+        gram = (X[train].T @ X[train]).toarray() + 3 * np.eye(1000)
+        mean = np.asarray(Y[train].mean(axis=0))
+        Z = np.linalg.solve(gram, (X[train].T @ Y[train]).toarray() - np.outer(X[train].sum(axis=0), mean))
+        rest = Y[test].toarray() - mean
+        gain.append(1 - np.sum((rest - X[test] @ Z) ** 2) / np.sum(rest**2))
+        popular = np.sort(np.bincount(Y.indices, minlength=400))[::-1]
+        assert popular[:40].sum() > 5 * popular[-40:].sum()
+    assert gain[0] < 0 < 0.05 < gain[1]
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("n_topics", -1), ("n_topics", 2.5), ("topic_share", 1.2)])
+def test_bad_topics(name, wrong):
+    with pytest.raises((InvalidInputError, InvalidTypeError), match=name):
+        make_power_law(10, 5, 5, features_per_row=2, labels_per_row=2, **{name: wrong})

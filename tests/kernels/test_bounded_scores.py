@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import top_k_of_factors_and_sparse
-from tagwise.kernels.bounded_scores import FactorBounds, top_k_within_bounds
+from tagwise.kernels import bounded_scores, reference_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels.bounded_scores import top_k_within_bounds
+from tagwise.kernels.longest_first import factor_lengths
 
 
 def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
@@ -24,34 +27,89 @@ def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 7, 100, 600])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_same_as_all_products(dtype, k, seed):
-    given = problem(dtype, seed=seed)
+@pytest.mark.parametrize("n_labels", [500, 3000])
+def test_the_same_as_all_products(dtype, k, n_labels):
+    given = problem(dtype, n_labels=n_labels)
     left, right = given.pop("left"), given.pop("right")
-    exclude = sp.random(12, 500, 0.1, "csr", random_state=seed)
+    exclude = sp.random(12, n_labels, 0.1, "csr", random_state=0)
     for hidden in (None, exclude):
         expected = top_k_of_factors_and_sparse(left, right, k, exclude=hidden, **given)
-        found = top_k_within_bounds(left, right, FactorBounds.of(right), k, exclude=hidden, **given)
+        found = top_k_within_bounds(left, right, factor_lengths(right), k, exclude=hidden, **given)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
+
+
+@st.composite
+def whole_numbers(draw):
+    """Sums are exact and ties common; more labels than groups, or few."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_rows, n_labels, rank = draw(st.integers(1, 4)), draw(st.sampled_from([1, 9, 511, 513, 1500])), 3
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    right = rng.integers(-2, 3, size=(n_labels, rank)) * rng.choice([0, 1, 9], size=(n_labels, 1))
+    weights = rng.integers(-9, 10, size=(5, n_labels)).astype(np.float32)
+    parts = {
+        "intercept": rng.integers(-2, 3, size=n_labels).astype(dtype),
+        "rows": sp.csr_matrix(rng.integers(0, 2, size=(n_rows, 5)).astype(dtype)),
+        "sparse": sp.csr_matrix(weights * (rng.random((5, n_labels)) < 0.1)),
+    }
+    hidden = None
+    if draw(st.booleans()):
+        hidden = sp.csr_matrix(rng.random((n_rows, n_labels)) < draw(st.sampled_from([0.1, 0.99, 1.0])))
+    return rng.integers(-2, 3, size=(n_rows, rank)).astype(dtype), right.astype(dtype), parts, hidden
+
+
+@given(whole_numbers(), st.sampled_from([1, 3, 50, 200]))
+def test_the_same_as_the_twin(given, k):
+    left, right, parts, hidden = given
+    found = top_k_within_bounds(left, right, factor_lengths(right), k, exclude=hidden, **parts)
+    expected = reference_sparse.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_equal_scores_come_in_the_order_of_their_labels():
     right = np.zeros((50, 2))
     given = {"intercept": np.repeat([1.0, 2.0], 25), "rows": sp.csr_matrix((3, 4)), "sparse": sp.csr_matrix((4, 50))}
-    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, FactorBounds.of(right), 30, **given)
+    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, factor_lengths(right), 30, **given)
     np.testing.assert_array_equal(labels[1], [*range(25, 50), *range(5)])
 
 
-def test_lengths_are_never_below_the_true_ones():
-    right = problem(np.float32)["right"]
-    bounds = FactorBounds.of(right)
-    assert (bounds.lengths >= np.linalg.norm(right.astype(np.float64), axis=1)[bounds.order]).all()
-    assert (np.diff(bounds.lengths) <= 0).all()
+def test_most_labels_are_never_multiplied():
+    """What makes it fast: the product of a label that is ruled out would be NaN."""
+    given = problem(np.float32, n_labels=5000)
+    left, right = given.pop("left"), given.pop("right").clip(-1, 1) / 20
+    lengths = factor_lengths(right)
+    expected = top_k_of_factors_and_sparse(left, right, 5, **given)[0]
+    best = reference_sparse.scores_of_factors_and_sparse(left, right, **given)
+    worst = -np.sort(-best, axis=1)[:, 4]
+    known = reference_sparse.scores_of_factors_and_sparse(left, 0 * right, **given)
+    reach = known + np.linalg.norm(left, axis=1)[:, None] * lengths
+    # Not even for a floor that is a fifth of the spread of scores too low.
+    out = (reach < worst[:, None] - 0.2 * np.ptp(best, axis=1)[:, None]).all(axis=0)
+    assert out.mean() > 0.5
+    right[out] = np.nan
+    np.testing.assert_array_equal(top_k_within_bounds(left, right, lengths, 5, **given)[0], expected)
+
+
+def test_the_floor_is_a_score_that_k_labels_reach():
+    given = problem(np.float64, n_labels=3000)
+    left, right = given["left"], given["right"]
+    known = reference_sparse.scores_of_factors_and_sparse(
+        left, 0 * right, **{k: given[k] for k in ("intercept", "rows", "sparse")}
+    )
+    for row in range(len(left)):
+        scores = known[row] + right @ left[row]
+        for k in (1, 10, 128):
+            floor = bounded_scores._floor(left[row], right, known[row], k)
+            assert np.isfinite(floor)
+            assert (scores >= floor - 1e-9).sum() >= k
+    assert bounded_scores._floor(left[0], right, known[0], 129) == -np.inf
 
 
 def test_parts_that_do_not_fit_are_named():
     given = problem(np.float32)
     left, right = given.pop("left"), given.pop("right")
     with pytest.raises(InvalidInputError, match="n×r, L×r, n×d and d×L"):
-        top_k_within_bounds(left[:, :2], right, FactorBounds.of(right), 3, **given)
+        top_k_within_bounds(left[:, :2], right, factor_lengths(right), 3, **given)
+    with pytest.raises(InvalidInputError, match="lengths has shape"):
+        top_k_within_bounds(left, right, factor_lengths(right)[1:], 3, **given)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.inner import per_column, whole
 
 
 def positive_definite(size, seed, condition=100.0):
@@ -52,3 +53,24 @@ def test_keeps_the_type_and_the_right_side():
     assert result.solution.dtype == np.float32
     np.testing.assert_array_equal(right, 1)
     np.testing.assert_allclose(result.solution, 0.5)
+
+
+@pytest.mark.parametrize("inner", [whole, per_column])
+def test_the_fall_is_that_of_the_quadratic(inner):
+    matrix = positive_definite(30, 0, condition=1e3)
+    right = np.random.default_rng(1).standard_normal((30, 4))
+    result = conjugate_gradient(lambda s: matrix @ s, right, tol=0, max_iter=6, inner=inner)
+    s = result.solution
+    np.testing.assert_allclose(result.fall, inner(right, s) - 0.5 * inner(s, matrix @ s), rtol=1e-10)
+
+
+def test_adds_to_an_array_in_place_of_keeping_one_more():
+    matrix = positive_definite(20, 0)
+    right = np.random.default_rng(1).standard_normal((20, 3))
+    start = np.random.default_rng(2).standard_normal((20, 3))
+    apart = conjugate_gradient(lambda s: matrix @ s, right, tol=0, max_iter=5)
+    added = start.copy()
+    together = conjugate_gradient(lambda s: matrix @ s, right, tol=0, max_iter=5, add_to=added)
+    assert together.solution is added
+    np.testing.assert_allclose(added, start + apart.solution, rtol=1e-12)
+    assert (together.status, together.n_iter) == (apart.status, apart.n_iter)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.popularity import power_law_rows, row_lengths
+from tagwise.data.popularity import draw_topics, power_law_rows, row_lengths
 from tagwise.exceptions import InvalidInputError
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import check_integer, check_real
@@ -180,13 +180,16 @@ def make_power_law(
     labels_per_row: float,
     feature_exponent: float = 1.0,
     label_exponent: float = 1.0,
+    n_topics: int = 0,
+    topic_share: float = 0.5,
     random_state: RandomState = None,
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Make random features and labels of a given shape and sparsity, for benchmarks.
 
-    The popularity of features and of labels falls by a power law, as in text. Labels are independent of
-    features: there is nothing to learn, but every size, sparsity and skew that decides a program's speed is
-    there.
+    The popularity of features and of labels falls by a power law, as in text. Without topics, labels are
+    independent of features: there is nothing to learn, but every size, sparsity and skew that decides a program's
+    speed is there. With topics, a row's topic shows in its features and in its labels, so that labels can be told
+    from features by a model whose rank is about the number of topics.
 
     Parameters
     ----------
@@ -196,6 +199,11 @@ def make_power_law(
         Means per row, from 1 to d and L; a row has 1 + Poisson(mean − 1) entries.
     feature_exponent, label_exponent : float, default 1.0
         How steeply popularity falls with the place in the popularity order; 0 is no fall at all.
+    n_topics : int, default 0
+        Topics of rows; their popularity falls as 1 over their place. Columns of about equal popularity are dealt to
+        the topics in turn.
+    topic_share : float, default 0.5
+        The share of a row's entries that are of its topic, where there are topics.
     random_state : int, numpy.random.Generator or None, default None
         Seed.
 
@@ -215,11 +223,14 @@ def make_power_law(
     mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
     feature_fall = check_real(feature_exponent, "feature_exponent", minimum=0)
     label_fall = check_real(label_exponent, "label_exponent", minimum=0)
+    topic_number = check_integer(n_topics, "n_topics", minimum=0)
+    share = check_real(topic_share, "topic_share", minimum=0, maximum=1)
     rng = random_generator(random_state)
     feature_counts = row_lengths(rng, rows, mean_features, features)
     label_counts = row_lengths(rng, rows, mean_labels, labels)
-    X = power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True)
-    Y = power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False)
+    topics = draw_topics(rng, rows, topic_number, share) if topic_number else None
+    X = power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True, topics=topics)
+    Y = power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False, topics=topics)
     return X, Y
 
 

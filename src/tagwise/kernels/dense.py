@@ -39,10 +39,11 @@ def gram(left: np.ndarray, right: np.ndarray | None = None, *, n_threads: int = 
     return total
 
 
-def rows_times(tall: np.ndarray, small: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
-    """``tall @ small`` (n×k by k×l), in the type of ``tall``, row blocks split over threads."""
+def rows_times(tall: np.ndarray, small: np.ndarray, *, n_threads: int = 1, out: np.ndarray | None = None) -> np.ndarray:
+    """``tall @ small`` (n×k by k×l), in the type of ``tall``, row blocks on threads; ``out`` may be ``tall`` itself."""
     small = np.ascontiguousarray(small, dtype=tall.dtype)
-    out = np.empty((len(tall), small.shape[1]), dtype=tall.dtype)
+    if out is None:
+        out = np.empty((len(tall), small.shape[1]), dtype=tall.dtype)
 
     def block(start: int, stop: int) -> None:
         np.matmul(tall[start:stop], small, out=out[start:stop])

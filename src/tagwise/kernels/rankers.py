@@ -115,8 +115,8 @@ def shortlist_margins_by_feature(
 ) -> np.ndarray:
     """What :func:`shortlist_margins` returns, from weights stored by feature: CSR (d, L).
 
-    All labels with a weight on one of the row's features are added up: time O(L + Σ weights of the row's features),
-    memory L numbers a thread. Faster where rows are short and rankers have many weights.
+    The lists of the row's features are searched for the labels of its shortlist: time O(L + Σ weights of the row's
+    features), memory 5·L bytes a thread. Faster where rows are short and rankers have many weights.
     """
     if labels.shape[0] != rows.shape[0] or weights.shape != (rows.shape[1], len(intercept)):
         raise InvalidInputError(
@@ -128,7 +128,7 @@ def shortlist_margins_by_feature(
     def part(start: int, stop: int) -> None:
         _margins_by_feature(
             rows.indptr, rows.indices, rows.data, labels, weights.indptr, weights.indices, weights.data, shift,
-            np.empty(len(shift), dtype=rows.dtype), out, start, stop,
+            np.empty(len(shift), dtype=np.int32), out, start, stop,
         )  # fmt: skip
 
     run_chunks(part, work_chunks(np.arange(len(labels) + 1) * len(shift)), n_threads)
@@ -224,14 +224,26 @@ def _margins(indptr, indices, data, labels, label_indptr, features, weights, int
 
 @compiled(fastmath={"contract"})
 def _margins_by_feature(
-    indptr, indices, data, labels, list_indptr, list_labels, weights, shift, sums, out, start, stop
+    indptr, indices, data, labels, list_indptr, list_labels, weights, shift, place_of, out, start, stop
 ):
+    # A byte a label says whether it is on the row's shortlist: most lists are read without their weights, and 27,754
+    # bytes stay in the nearest cache.
+    listed = np.zeros(len(shift), dtype=np.bool_)
     for row in range(start, stop):
-        sums[:] = shift
+        margins = out[row]
+        for place in range(labels.shape[1]):
+            label = labels[row, place]
+            if label >= 0:
+                listed[label], place_of[label], margins[place] = True, place, shift[label]
         for entry in range(indptr[row], indptr[row + 1]):
             value = data[entry]
-            for place in range(list_indptr[indices[entry]], list_indptr[indices[entry] + 1]):
-                sums[np.uintp(list_labels[place])] += value * weights[place]
+            for at in range(list_indptr[indices[entry]], list_indptr[indices[entry] + 1]):
+                label = np.uintp(list_labels[at])
+                if listed[label]:
+                    margins[place_of[label]] += value * weights[at]
         for place in range(labels.shape[1]):
-            if labels[row, place] >= 0:
-                out[row, place] = sums[labels[row, place]]
+            label = labels[row, place]
+            if label >= 0:
+                # A label that is listed twice has been added up at its last place.
+                margins[place] = margins[place_of[label]]
+                listed[label] = False

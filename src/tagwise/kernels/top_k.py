@@ -13,13 +13,14 @@ from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["check_exclude", "nothing_found", "top_k_of_factors", "top_k_of_scores"]
+__all__ = ["check_exclude", "nothing_found", "row_blocks", "tile_width", "top_k_of_factors", "top_k_of_scores"]
 
-# 256 rows × 1024 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
-_TILE_ROWS = 256
-_TILE_SCORES = _TILE_ROWS * 1024
-_LEAST_TILE_WIDTH = 1024
-_SCAN_WIDTH = 32
+# 512 rows × 512 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
+_TILE_SCORES = 1 << 18
+_MOST_ROWS, _FEWEST_ROWS = 512, 256
+# As many blocks as keep several threads busy come before large blocks.
+_BLOCKS = 8
+SCAN_WIDTH = 64
 
 
 def top_k_of_factors(
@@ -60,24 +61,31 @@ def top_k_of_factors(
     check_exclude(exclude, (n_rows, n_labels))
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     labels, scores = nothing_found(n_rows, k, left.dtype)
-    if intercept is not None:
-        intercept = intercept.astype(left.dtype, copy=False)
+    shift = np.zeros(n_labels, dtype=left.dtype) if intercept is None else intercept.astype(left.dtype, copy=False)
 
     def rows(start: int, stop: int) -> None:
-        width = max(_LEAST_TILE_WIDTH, _TILE_SCORES // (stop - start))
+        width = tile_width(stop - start)
         buffer = np.empty((stop - start) * min(width, n_labels), dtype=left.dtype)
         for first, last in even_chunks(n_labels, width):
             tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
             np.matmul(left[start:stop], right[first:last].T, out=tile)
-            if intercept is not None:
-                tile += intercept[first:last]
             if exclude is not None:
                 _hide(tile, exclude.indptr, exclude.indices, start, first)
-            _merge(tile, first, scores[start:stop], labels[start:stop])
+            _merge_shifted(tile, first, shift[first:last], scores[start:stop], labels[start:stop])
 
     with single_threaded_blas():
-        run_chunks(rows, even_chunks(n_rows, _TILE_ROWS), n_threads)
+        run_chunks(rows, row_blocks(n_rows), n_threads)
     return labels, scores
+
+
+def row_blocks(n_rows: int) -> list[tuple[int, int]]:
+    """Borders of the blocks of rows whose scores are made together."""
+    return even_chunks(n_rows, min(_MOST_ROWS, max(_FEWEST_ROWS, n_rows // _BLOCKS)))
+
+
+def tile_width(n_rows: int) -> int:
+    """For how many labels a block of rows is scored at a time."""
+    return max(_MOST_ROWS, _TILE_SCORES // max(1, n_rows))
 
 
 def top_k_of_scores(
@@ -109,9 +117,16 @@ def check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None
         raise InvalidInputError(f"exclude has shape {exclude.shape} where the scores have {shape}.")
 
 
-# "nnan" lets the compiler keep the running maximum in vector registers. Scores are finite or -inf, never NaN.
-@compiled(fastmath={"nnan", "nsz"})
+@compiled()
 def _merge(tile, first_label, best_scores, best_labels):
+    """Merge scores (n×width) of labels ``first_label`` … into the k best of each row; labels come in rising order."""
+    _merge_shifted(tile, first_label, np.zeros(tile.shape[1], dtype=tile.dtype), best_scores, best_labels)
+
+
+# Scores are finite or -inf, never NaN.
+@compiled(fastmath={"nnan", "nsz"})
+def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
+    """:func:`_merge` of scores to which the labels' ``shift`` (width) is still to be added."""
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
     for row in range(n_rows):
@@ -119,15 +134,20 @@ def _merge(tile, first_label, best_scores, best_labels):
         best = best_scores[row]
         names = best_labels[row]
         worst = best[last]
-        for begin in range(0, width, _SCAN_WIDTH):
-            end = min(begin + _SCAN_WIDTH, width)
-            largest = scores[begin]
+        for begin in range(0, width, SCAN_WIDTH):
+            end = begin + SCAN_WIDTH
+            if end > width:
+                end = width
+            else:
+                # Counting takes a comparison and an addition of integers for 8 scores at once; a maximum, which would
+                # answer the same question, is computed a score at a time by the compiler.
+                above = np.int32(0)
+                for column in range(begin, begin + SCAN_WIDTH):
+                    above += np.int32(scores[column] + shift[column] > worst)
+                if above == 0:
+                    continue
             for column in range(begin, end):
-                largest = max(largest, scores[column])
-            if largest <= worst:
-                continue
-            for column in range(begin, end):
-                score = scores[column]
+                score = scores[column] + shift[column]
                 # Labels come in rising order, so ">" leaves an equal score to the label that is there already.
                 if score > worst:
                     place = last

@@ -69,13 +69,14 @@ class SquaredAlternation:
     def step_features(self, factors: Factors) -> float:
         """One run of conjugate gradients."""
         block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
-        gradient = block.gradient(factors.W, factors.A)
-        _require_finite(whole(gradient, gradient))
-        step = conjugate_gradient(block.hessian_vector, gradient, tol=1e-3, max_iter=self.inner_iter).solution
-        factors.W -= step
+        downhill = block.gradient(factors.W, factors.A)
+        _require_finite(whole(downhill, downhill))
+        np.negative(downhill, out=downhill)
+        factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
+        step = conjugate_gradient(block.hessian_vector, downhill, tol=1e-3, max_iter=self.inner_iter, add_to=factors.W)
+        del downhill
         factors.A = self.X.times(factors.W)
-        # Along conjugate directions from 0, half of ⟨gradient, step⟩ is the exact fall of the quadratic.
-        return 0.5 * whole(gradient, step).item()
+        return step.fall.item()
 
     def step_labels(self, factors: Factors) -> float:
         """The normal equations: solved, or for large ranks improved."""

@@ -98,6 +98,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _prepare_answers(self) -> None:
         """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
 
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        """Whether :meth:`_top_k` answers these rows by compiled loops alone; holding BLAS to one thread takes time."""
+        return False
+
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         """Weights (len(labels)×d) of a score that is linear in a row's features, as the model reads the row.
 
@@ -266,7 +270,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         hidden = None
         if exclude is not None:
             hidden = check_observed(exclude, shape=shape, name="exclude", may_be_empty=True)
-        with single_threaded_blas():
+        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
             return self._top_k(features, k, hidden)
 
     def predict(self, X: Any) -> Any:

@@ -305,15 +305,16 @@ class Cascade(SparseFactorModel):
         chosen = self.chosen_
         return Combination(chosen["slope"], chosen["exponent"], tuple(chosen["calibration"]))
 
+    def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
+        """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
+        b, threads = self.ranker_intercept_, self._threads_for(rows)
+        if self._weights_by_label is None:
+            return shortlist_margins_by_feature(rows, labels, self.ranker_weights_, b, n_threads=threads)
+        return shortlist_margins(rows, labels, self._weights_by_label, b, n_threads=threads)
+
     def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
         """The products p (n, M) of shortlisted labels, by rankers and proposer."""
-        threads = thread_count(self.n_jobs)
-        if self._weights_by_label is None:
-            margins = shortlist_margins_by_feature(
-                rows, labels, self.ranker_weights_, self.ranker_intercept_, n_threads=threads
-            )
-        else:
-            margins = shortlist_margins(rows, labels, self._weights_by_label, self.ranker_intercept_, n_threads=threads)
+        margins = self._margins(rows, labels)
         # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
         margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
         return self._combination().product(margins, proposed)
@@ -347,23 +348,10 @@ class Cascade(SparseFactorModel):
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, embedded = self._rows_and_embedding(X)
         labels, proposed = self._best_of_rows(rows, embedded, width)
-        listed = min(self.shortlist, width)
-        # Their order is that of the products, all above 0; probabilities are made for the answer only.
-        scores = self._products(rows, labels[:, :listed], proposed[:, :listed])
-        if width > listed:
-            scores = np.concatenate([scores, behind_shortlist(proposed[:, listed:])], axis=1)
+        margins = self._margins(rows, labels[:, : min(self.shortlist, width)])
         if exclude is not None:
-            hidden = pairs_listed(labels, exclude, n_threads=thread_count(self.n_jobs))
-            labels[hidden], scores[hidden] = -1, -np.inf
-        row, order = np.arange(len(labels))[:, None], np.lexsort((labels, -scores), axis=1)[:, :k]
-        best_labels, best_scores = labels[row, order], scores[row, order]
-        ranked = best_scores > 0
-        best_scores[ranked] = self._combination().scores(best_scores[ranked])
-        if k > width:
-            more = ((0, 0), (0, k - width))
-            best_labels = np.pad(best_labels, more, constant_values=-1)
-            best_scores = np.pad(best_scores, more, constant_values=-np.inf)
-        return best_labels, best_scores
+            labels[pairs_listed(labels, exclude, n_threads=self._threads_for(rows))] = -1
+        return self._combination().best(labels, proposed, margins, self.has_ranker_, k)
 
     # ------------------------------------------------------------------ explain, restore
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tagwise.kernels.ranked_shortlists import best_of_shortlists
+
 __all__ = ["Combination", "behind_shortlist", "log_odds"]
 
 # A proposer's score below this (0/1 scale) is as good as none; a product with 0 would forget the ranker.
@@ -38,6 +40,27 @@ class Combination:
         """Centred probabilities q − ½, in [−½, ½], of products p."""
         a, b = self.calibration
         return np.asarray(_sigmoid(a * log_odds(product) + b) - 0.5, dtype=product.dtype)
+
+    def best(
+        self, labels: np.ndarray, proposed: np.ndarray, margins: np.ndarray, has_ranker: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best of proposed labels (n×N), the first of which (n×M) have margins, and their scores, in one pass.
+
+        See :func:`~tagwise.kernels.ranked_shortlists.best_of_shortlists`; labels behind the shortlist get the scores of
+        :func:`behind_shortlist`.
+        """
+        return best_of_shortlists(
+            labels,
+            proposed,
+            margins,
+            has_ranker,
+            k,
+            slope=self.slope,
+            exponent=self.exponent,
+            least=_LEAST,
+            calibration=self.calibration,
+            edge=_EDGE,
+        )
 
 
 def log_odds(product: np.ndarray) -> np.ndarray:

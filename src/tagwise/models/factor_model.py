@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.sparse as sp
 from tagwise import kernels
 from tagwise.exceptions import ExplanationError, TagwiseWarning
 from tagwise.kernels import times, top_k_of_factors
+from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
 from tagwise.models.base import MultiLabelModel
 from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import thread_count
@@ -27,7 +29,12 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
         indptr = np.arange(X.shape[0] + 1) * X.shape[1]
         return kernels.unit_rows(indptr, X.reshape(-1), n_threads=n_threads).reshape(X.shape)
     data = kernels.unit_rows(X.indptr, X.data, n_threads=n_threads)
-    return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)
+    if X.indices.dtype != np.int32:
+        return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)  # which takes 32 bits for indices if they do
+    # scipy's constructor would check the indices again, which takes a tenth of the time of an answer to one row.
+    scaled = copy(X)
+    scaled.data = data
+    return scaled
 
 
 def usable_rank(rank: int, largest: int, reason: str) -> int:
@@ -47,6 +54,7 @@ class FactorModel(MultiLabelModel):
     feature_factors_: np.ndarray
     label_factors_: np.ndarray
     intercept_: np.ndarray
+    _by_length: LabelsByLength
 
     def _check_restored(self) -> None:
         self._check_factors(self.n_features_in_)
@@ -72,21 +80,37 @@ class FactorModel(MultiLabelModel):
 
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
-        threads = thread_count(self.n_jobs)
+        threads = self._threads_for(X)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         return times(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
+    def _prepare_answers(self) -> None:
+        self._by_length = LabelsByLength.of(self.label_factors_, self.intercept_)
+
+    def _labels_by_length(self) -> LabelsByLength:
+        """What :meth:`_prepare_answers` made, made again where factors or intercept have been replaced since."""
+        known = self._by_length
+        if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
+            self._prepare_answers()
+        return self._by_length
+
+    def _threads_for(self, X: sp.csr_matrix | np.ndarray) -> int:
+        """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
+        return 1 if X.shape[0] <= FEW_ROWS else thread_count(self.n_jobs)
+
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        few = X.shape[0] <= FEW_ROWS and sp.issparse(X)
+        return few and getattr(self, "kernel", None) is None and self._labels_by_length().rule_out_others
+
     def _top_k(
         self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
+        embedded, known, threads = self._embed(X), self._labels_by_length(), self._threads_for(X)
+        if known.rule_out_others and embedded.dtype == known.factors.dtype:
+            return top_k_longest_first(embedded, known, k, exclude=exclude, n_threads=threads)
         return top_k_of_factors(
-            self._embed(X),
-            self.label_factors_,
-            k,
-            intercept=self.intercept_,
-            exclude=exclude,
-            n_threads=thread_count(self.n_jobs),
+            embedded, known.factors, k, intercept=known.intercept, exclude=exclude, n_threads=threads
         )

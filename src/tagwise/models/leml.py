@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
-from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.kernels import TwoWayMatrix
 from tagwise.losses import Loss, get_loss
 from tagwise.models.alternation import Factors, alternation_for
 from tagwise.models.early_stopping import ValidationRows, hold_out
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
 from tagwise.models.kernel_map import Kernel, KernelMap, check_kernel_parameters
+from tagwise.models.leml_features import feature_products
 from tagwise.models.leml_rounds import Rounds
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.progress import FitProgress
@@ -121,7 +122,9 @@ class LEML(FactorModel):
     conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels a round. With
     all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
     others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
-    then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated.
+    then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated. Squared loss with
+    all labels known and sparse X takes at most W, H, XW, two n×k and a tenth beside the data while d ≤ n; for d > n,
+    conjugate gradients hold four d×k. Early stopping and kernels make copies of X on top.
 
     There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
 
@@ -259,7 +262,9 @@ class LEML(FactorModel):
     ) -> None:
         threads = thread_count(self.n_jobs)
         self._check_against_data(X, Y, observed)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        # Plain rows are scaled within the products; all else works on rows that have been.
+        plain = self.kernel is None and self.solver == "alternating" and not self.early_stopping
+        rows = unit_rows(X, n_threads=threads) if self.normalize and not plain else X
         kernel_map = self._kernel_map(rows)
         if kernel_map is not None:
             rows = kernel_map.features(rows)
@@ -274,7 +279,7 @@ class LEML(FactorModel):
             factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
             progress.step(objective)
         else:
-            factors = self._alternate(rows, Y, observed, rank, progress, threads)
+            factors = self._alternate(rows, Y, observed, rank, progress, threads, unit_length=self.normalize and plain)
         W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
         self.rank_ = rank
         self.feature_factors_, self.label_factors_ = (
@@ -293,6 +298,8 @@ class LEML(FactorModel):
         rank: int,
         progress: FitProgress,
         threads: int,
+        *,
+        unit_length: bool,
     ) -> Factors:
         loss = get_loss(self.loss)
         held: ValidationRows | None = None
@@ -307,7 +314,9 @@ class LEML(FactorModel):
                 n_threads=threads,
             )
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        features = two_way(X, n_threads=threads)
+        features = feature_products(
+            X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
+        )
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
         alternation = alternation_for(
             loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter

@@ -13,10 +13,13 @@ from tagwise.exceptions import ModelFormatError
 from tagwise.models.base import MultiLabelModel
 from tagwise.persistence import ModelRecord, read_model
 
-__all__ = ["MODEL_CLASSES", "TAGGER_CLASS", "load", "require_same", "restored_model"]
+__all__ = ["INDEX_CLASS", "MODEL_CLASSES", "TAGGER_CLASS", "load", "require_same", "restored_model"]
 
 TAGGER_CLASS = "Tagger"
 """What the manifest of a tagger's folder names: texts to tags, with a model inside."""
+
+INDEX_CLASS = "ApproximateIndex"
+"""What the manifest of an index's folder names; an index is read together with its model, not by :func:`load`."""
 
 MODEL_CLASSES = {
     "LPSR": "tagwise.baselines.lpsr",
@@ -58,6 +61,8 @@ def load(path: str | PathLike[str]) -> Any:
         The folder is missing, incomplete, damaged or not a model of tagwise. No code from the folder is ever run.
     """
     record = read_model(path)
+    if record.class_name == INDEX_CLASS:
+        raise ModelFormatError(f"{path} holds an index, no model; read it with ApproximateIndex.load(path, model).")
     try:
         if record.class_name == TAGGER_CLASS:
             from tagwise.text.tagger_folder import restored_tagger

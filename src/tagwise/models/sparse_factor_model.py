@@ -8,15 +8,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import csr_times_dense, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
-from tagwise.kernels.bounded_scores import FactorBounds, top_k_within_bounds
+from tagwise.kernels.bounded_scores import top_k_within_bounds
+from tagwise.kernels.longest_first import factor_lengths
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.models.restored_arrays import require_finite_floats, require_sparse
-from tagwise.parallel import thread_count
 
 __all__ = ["SparseFactorModel"]
 
 # From more rows on, one product by BLAS for all of them is faster than looking at each row's bounds.
-_FEW_ROWS = 4
+_FEW_ROWS = 16
 
 
 class SparseFactorModel(FactorModel):
@@ -29,7 +29,7 @@ class SparseFactorModel(FactorModel):
     _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
 
     sparse_weights_: sp.csr_matrix
-    _bounds: FactorBounds
+    _lengths: np.ndarray
 
     def _check_restored(self) -> None:
         super()._check_restored()
@@ -44,9 +44,9 @@ class SparseFactorModel(FactorModel):
 
     def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
-        threads = thread_count(self.n_jobs)
+        threads = self._threads_for(X)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        rows = sp.csr_matrix(rows)
+        rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
         return rows, csr_times_dense(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
@@ -57,11 +57,14 @@ class SparseFactorModel(FactorModel):
             intercept=self.intercept_,
             rows=rows,
             sparse=self.sparse_weights_,
-            n_threads=thread_count(self.n_jobs),
+            n_threads=self._threads_for(X),
         )
 
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        return X.shape[0] <= _FEW_ROWS
+
     def _prepare_answers(self) -> None:
-        self._bounds = FactorBounds.of(self.label_factors_)
+        self._lengths = factor_lengths(self.label_factors_)
 
     def _top_k(
         self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
@@ -74,6 +77,6 @@ class SparseFactorModel(FactorModel):
         """The k best labels and scores of rows (n×d) and their XW (n×k)."""
         parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
         if len(embedded) <= _FEW_ROWS:
-            return top_k_within_bounds(embedded, self.label_factors_, self._bounds, k, **parts)
-        threads = thread_count(self.n_jobs)
+            return top_k_within_bounds(embedded, self.label_factors_, self._lengths, k, **parts)
+        threads = self._threads_for(embedded)
         return top_k_of_factors_and_sparse(embedded, self.label_factors_, k, **parts, n_threads=threads)

@@ -47,8 +47,8 @@ class TrainingLabels:
         """From checked 0/1 labels and mask; what Y says outside the mask is dropped here and seen by nobody after."""
         known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
         return cls(
-            positives=known.astype(dtype),
-            observed=None if observed is None else observed.astype(dtype),
+            positives=known.astype(dtype, copy=False),
+            observed=None if observed is None else observed.astype(dtype, copy=False),
             positive_weight=positive_weight,
             n_threads=n_threads,
         )
@@ -105,7 +105,7 @@ class TrainingLabels:
         slope = per_label(self.positives, on - off)
         if self.observed is not None:
             slope = sp.csr_matrix(per_label(self.observed, off) + slope)
-        slope = slope.astype(self.positives.dtype)
+        slope = slope.astype(self.positives.dtype, copy=False)
         return SparseTwoWay(slope, n_threads=self.n_threads), (off if self.observed is None else None)
 
     def _known_counts(self) -> np.ndarray:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import scipy.linalg
 
 from tagwise.kernels import SparseTwoWay, TwoWayMatrix
-from tagwise.parallel import single_threaded_blas
+from tagwise.kernels.streamed import times_rows, transposed_sum
+from tagwise.parallel import even_chunks, single_threaded_blas
 
 __all__ = ["spectral_start"]
 
 _POWER_ROUNDS = 2
+# Labels that the intercepts' row is added to at a time.
+_LABELS = 256
 
 
 def spectral_start(
@@ -30,21 +36,33 @@ def spectral_start(
     def label_side(scores: np.ndarray) -> np.ndarray:  # Dᵀ: n×k → L×k
         product = slope.transposed_times(scores)
         if row is not None:
-            product += np.outer(row, scores.sum(axis=0, dtype=np.float64)).astype(product.dtype)
+            total = scores.sum(axis=0, dtype=np.float64)
+            for first, last in even_chunks(len(product), _LABELS):
+                product[first:last] += np.outer(row[first:last], total).astype(product.dtype)
         return product
 
-    def row_side(H: np.ndarray) -> np.ndarray:  # D: L×k → n×k
-        product = slope.times(H)
+    def row_side(H: np.ndarray, start: int, stop: int) -> np.ndarray:  # D: L×k → rows of n×k
+        product = times_rows(slope, H, start, stop)
         if row is not None:
             product += (row @ H).astype(product.dtype)
         return product
 
     # Noise on the rows, not on the features: features rotated by an orthogonal map (those of a linear kernel, say) then
     # start, and end, at the same model.
-    noise = rng.standard_normal((X.shape[0], rank)).astype(dtype)
-    H = label_side(X.times(X.transposed_times(noise)))
+    def noise(start: int, stop: int) -> np.ndarray:
+        return rng.standard_normal((stop - start, rank)).astype(dtype)
+
+    H = label_side(X.times(transposed_sum(X, noise)))
     with single_threaded_blas():
         for _ in range(_POWER_ROUNDS):
-            basis = np.ascontiguousarray(np.linalg.qr(H)[0], dtype=dtype)
-            H = label_side(X.times(X.transposed_times(row_side(basis))))
-        return np.ascontiguousarray(np.linalg.qr(H)[0], dtype=dtype)
+            basis = _orthonormal(H, dtype)
+            del H
+            H = label_side(X.times(transposed_sum(X, partial(row_side, basis))))
+        return _orthonormal(H, dtype)
+
+
+def _orthonormal(columns: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A basis of the columns, from a QR decomposition in float64 that needs one copy of them."""
+    work = np.array(columns, dtype=np.float64, order="F")
+    basis, _ = scipy.linalg.qr(work, mode="economic", overwrite_a=True, check_finite=False)
+    return np.ascontiguousarray(basis, dtype=dtype)

@@ -33,14 +33,19 @@ from tagwise.kernels import (
     sampled_product,
     solve_row_systems,
 )
+from tagwise.kernels.streamed import row_range, times_rows, transposed_sum
+from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.labels import TrainingLabels, per_label
 from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.in_place import add_scaled
 from tagwise.solvers.inner import per_row, whole
 
 __all__ = ["FeatureBlock", "FixedScores", "LabelSolution", "SquaredTerms", "with_intercept"]
 
 # Keeps the system of a label without any known entry solvable; against one known row it is nothing.
 _TINY = 1e-9
+# Labels whose shared system is solved by a thread at a time.
+_LABELS = 256
 
 
 @dataclass(frozen=True)
@@ -114,18 +119,53 @@ class SquaredTerms:
 
         Time O(nnz(Y)k + (n+L)k²) when all labels are known and unweighted, else O(|C|k² + Lk³).
         """
+        if self.curvature is None:
+            return self._solve_together(A, reg, fit_intercept)
         extended = with_intercept(A) if fit_intercept else A
         right = self.targets.transposed_times(extended).astype(np.float64)
         base = self._base(extended, reg, fit_intercept)
-        if self.curvature is None:
-            # The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
-            solution = rows_times(right, np.linalg.inv(base), n_threads=self.n_threads)
-        else:
-            transpose = self.curvature.transpose
-            solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
+        transpose = self.curvature.transpose
+        solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
         # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
         value = self.constant - 0.5 * float(np.sum(right * solution))
         return _split(solution, A, value, fit_intercept)
+
+    def _solve_together(self, A: np.ndarray, reg: float, fit_intercept: bool) -> LabelSolution:
+        """The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
+
+        [A, 1] is never made, and H takes the place of its right side a few labels at a time.
+        """
+        rank = A.shape[1]
+        inverse = np.linalg.inv(self._shared_system(A, reg, fit_intercept))
+        H = self.targets.transposed_times(A)
+        b = np.zeros((len(H), 1))
+        if fit_intercept:
+            b[:] = self.targets.transposed_times(np.ones((len(A), 1), A.dtype))
+
+        def solve(start: int, stop: int) -> float:
+            right = H[start:stop].astype(np.float64)
+            if fit_intercept:
+                right = np.column_stack([right, b[start:stop]])
+            solution = right @ inverse
+            H[start:stop] = solution[:, :rank]
+            if fit_intercept:
+                b[start:stop] = solution[:, rank:]
+            return float(np.sum(right * solution))
+
+        # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
+        along = sum(run_chunks(solve, even_chunks(len(H), _LABELS), self.n_threads))
+        return LabelSolution(H=H, intercept=b.ravel(), value=self.constant - 0.5 * along)
+
+    def _shared_system(self, A: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
+        """[A, 1]ᵀ[A, 1] (or AᵀA) and the penalty, all labels known."""
+        rank = A.shape[1]
+        system = np.zeros((rank + fit_intercept, rank + fit_intercept))
+        system[:rank, :rank] = gram(A, n_threads=self.n_threads)
+        if fit_intercept:
+            total = gram(A, np.ones((len(A), 1), A.dtype), n_threads=self.n_threads)
+            system[:rank, rank:], system[rank:, :rank], system[rank, rank] = total, total.T, len(A)
+        system[np.diag_indices(len(system))] += _penalties(len(system), reg, fit_intercept)
+        return system
 
     def improve_labels(
         self, A: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float, *, fit_intercept: bool, max_iter: int
@@ -160,10 +200,7 @@ class SquaredTerms:
         """What the systems of all labels share: the penalty, and the Gram matrix where all labels are known."""
         width = extended.shape[1]
         base = gram(extended, n_threads=self.n_threads) if self.full else np.zeros((width, width))
-        penalty = np.full(width, float(reg))
-        if fit_intercept:
-            penalty[-1] = _TINY
-        base[np.diag_indices(width)] += penalty
+        base[np.diag_indices(width)] += _penalties(width, reg, fit_intercept)
         return base
 
 
@@ -229,33 +266,54 @@ class FeatureBlock:
 
     def gradient(self, W: np.ndarray, A: np.ndarray) -> np.ndarray:
         """∇ at W, given A = XW."""
-        slope = -self.terms.targets.times(self.H)
+        gradient = transposed_sum(self.X, lambda start, stop: self._slope(A[start:stop], start, stop))
+        add_scaled(gradient, self.reg, W)
+        return gradient
+
+    def _slope(self, A: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Rows of M, given those of A."""
+        slope = times_rows(self.terms.targets, self.H, start, stop)
+        np.negative(slope, out=slope)
         if self.label_gram is not None:
             slope += rows_times(A, self.label_gram, n_threads=self.terms.n_threads)
             slope += self.intercept @ self.H
         if self.terms.curvature is not None:
-            pairs = self.terms.curvature.matrix
+            pairs = row_range(self.terms.curvature.matrix, start, stop)
             scores = sampled_product(pairs, A, self.H, n_threads=self.terms.n_threads)
             scores += self.intercept[pairs.indices]
             scores *= pairs.data
             weighted = sp.csr_matrix((scores, pairs.indices, pairs.indptr), shape=pairs.shape)
             slope += csr_times_dense(weighted, self.H, n_threads=self.terms.n_threads)
-        gradient = self.X.transposed_times(slope)
-        gradient += self.reg * W
-        return gradient
+        return slope
 
     def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
         """∇²·direction, d×k."""
-        moved = self.X.times(direction)
-        curved = np.zeros_like(moved)
-        if self.label_gram is not None:
-            curved = rows_times(moved, self.label_gram, n_threads=self.terms.n_threads)
-        if self.terms.curvature is not None:
-            pairs = self.terms.curvature.matrix
-            curved += pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=self.terms.n_threads)
-        product = self.X.transposed_times(curved)
-        product += self.reg * direction
+        product = transposed_sum(
+            self.X, lambda start, stop: self._curved(times_rows(self.X, direction, start, stop), start, stop)
+        )
+        add_scaled(product, self.reg, direction)
         return product
+
+    def _curved(self, moved: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The Hessian in the scores, times H on both sides, of rows of XS."""
+        threads = self.terms.n_threads
+        curved: np.ndarray | None = None
+        if self.terms.curvature is not None:
+            pairs = row_range(self.terms.curvature.matrix, start, stop)
+            curved = pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=threads)
+        if self.label_gram is not None:
+            moved = rows_times(moved, self.label_gram, n_threads=threads, out=moved)
+            if curved is not None:
+                moved += curved
+            return moved
+        return np.zeros_like(moved) if curved is None else curved
+
+
+def _penalties(width: int, reg: float, fit_intercept: bool) -> np.ndarray:
+    penalties = np.full(width, float(reg))
+    if fit_intercept:
+        penalties[-1] = _TINY
+    return penalties
 
 
 def _split(solution: np.ndarray, A: np.ndarray, value: float, fit_intercept: bool) -> LabelSolution:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from tagwise.solvers.in_place import add_scaled
 from tagwise.solvers.inner import Inner, whole
 
 __all__ = ["CGResult", "conjugate_gradient"]
@@ -19,13 +20,15 @@ class CGResult:
 
     ``status`` is ``"converged"`` (every residual fell below the tolerance), ``"max_iter"``, or ``"not_positive"`` (some
     problem met a direction without positive curvature: its operator is not positive definite, or rounding has the last
-    word; that problem keeps its last good iterate). ``relative_residual`` is the largest of all problems.
+    word; that problem keeps its last good iterate). ``relative_residual`` is the largest of all problems. ``fall`` is
+    by how much each problem's ½⟨s, operator(s)⟩ − ⟨right, s⟩ fell from s = 0 on, in the shape of its inner product.
     """
 
     solution: np.ndarray
     status: Literal["converged", "max_iter", "not_positive"]
     n_iter: int
     relative_residual: float
+    fall: np.ndarray
 
 
 def conjugate_gradient(
@@ -35,6 +38,7 @@ def conjugate_gradient(
     tol: float,
     max_iter: int,
     inner: Inner = whole,
+    add_to: np.ndarray | None = None,
 ) -> CGResult:
     """Solve ``operator(s) = right`` for ``s``, from ``s = 0``: one problem, or many independent ones together.
 
@@ -50,20 +54,25 @@ def conjugate_gradient(
     inner : callable
         What counts as one problem (:mod:`tagwise.solvers.inner`). Each has its own step lengths, and stands still once
         it has converged.
+    add_to : array shaped like ``right``, optional
+        Add the solution to this array, in place, and use ``right`` up as workspace: two arrays less. The result's
+        ``solution`` is then this array.
 
     Notes
     -----
     Every iterate minimises ½⟨s, operator(s)⟩ − ⟨right, s⟩ over a growing Krylov space, so stopping early is safe: the
-    value has fallen. Keeps four arrays of the size of ``right``; inner products are summed in float64.
+    value has fallen. Keeps four arrays of the size of ``right``, with ``add_to`` two beside ``right`` itself; inner
+    products are summed in float64.
     """
     dtype = right.dtype
-    solution = np.zeros_like(right)
-    residual = right.copy()
+    solution = np.zeros_like(right) if add_to is None else add_to
+    residual = right.copy() if add_to is None else right
     direction = right.copy()
     squared = inner(residual, residual)
     start = np.where(squared > 0, squared, 1.0)
     active = squared > 0
     failed = np.zeros_like(active)
+    fall = np.zeros_like(squared)
     n_iter = 0
     while active.any() and n_iter < max_iter:
         product = operator(direction)
@@ -71,9 +80,12 @@ def conjugate_gradient(
         curvature = inner(direction, product)
         failed |= active & ~(curvature > 0)
         active &= curvature > 0
-        step = np.divide(squared, curvature, out=np.zeros_like(squared), where=active).astype(dtype)
-        solution += step * direction
-        residual -= step * product
+        step = np.divide(squared, curvature, out=np.zeros_like(squared), where=active)
+        # Along conjugate directions, ⟨right, direction⟩ is what is left of the squared residual.
+        fall += 0.5 * step * squared
+        add_scaled(solution, step.astype(dtype), direction)
+        add_scaled(residual, -step.astype(dtype), product)
+        del product  # the next one is made beside the direction, not beside this one as well
         previous = squared
         squared = np.where(active, inner(residual, residual), squared)
         active &= squared > tol * tol * start
@@ -84,4 +96,4 @@ def conjugate_gradient(
         status = "not_positive"
     elif active.any():
         status = "max_iter"
-    return CGResult(solution, status, n_iter, float(np.sqrt(np.max(squared / start, initial=0.0))))
+    return CGResult(solution, status, n_iter, float(np.sqrt(np.max(squared / start, initial=0.0))), fall)

@@ -16,8 +16,8 @@ __all__ = ["Inner", "per_column", "per_row", "whole"]
 
 Inner: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-# Rows converted to float64 at a time: sums are exact enough for step lengths without a float64 copy of the whole array.
-_BLOCK = 1 << 16
+# Numbers converted to float64 at a time: sums are exact enough for step lengths without a float64 copy of the array.
+_BLOCK = 1 << 14
 
 
 def whole(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,0 +1,278 @@
+"""An approximate index on the labels of a low-rank model, for very many labels and few rows at a time."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
+from tagwise.kernels.candidates import top_k_of_candidates
+from tagwise.kernels.longest_first import top_k_longest_first
+from tagwise.models.base import MultiLabelModel
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
+from tagwise.models.inverted_lists import InvertedLists, cluster
+from tagwise.models.loading import INDEX_CLASS, require_same
+from tagwise.models.sparse_factor_model import SparseFactorModel
+from tagwise.parallel import single_threaded_blas
+from tagwise.persistence import ModelRecord, read_model, write_model
+from tagwise.persistence.tensors import digest
+from tagwise.randomness import random_generator
+from tagwise.validation import check_integer, check_observed
+
+__all__ = ["ApproximateIndex"]
+
+# Scores of candidates are made again; twice as many as are asked for leave room for the rounding of the first ones.
+_SPARE = 2
+_PROBED = 8
+
+
+class ApproximateIndex:
+    r"""The best labels of a low-rank model without looking at most of them; now and then, one is missed.
+
+    A score is an inner product, :math:`x^\top W h_j + b_j = (x^\top W, 1)^\top (h_j, b_j)`. Labels are put into lists
+    of similar :math:`(h_j, b_j)` by k-means; a row looks through the ``n_probes`` lists whose centres have the largest
+    inner products with it. The candidates found are scored again exactly, so that a score is the model's own, and only
+    a label may be missing. :meth:`recall` says how many are.
+
+    ``model.predict_topk`` needs no index: it is exact, and rules out most labels by the length of their factors. An
+    index pays for single rows and hundreds of thousands of labels; docs/prediction.md has figures.
+
+    Parameters
+    ----------
+    model : fitted LEML, WSABIE, PLST, CPLST or MLCSSP
+        It is kept, not copied. A model with a sparse part (REML, Cascade) or without factors (BinaryRelevance) has
+        scores that are no inner products of a few numbers, and is refused.
+    n_lists : int, optional
+        How many lists; √L if None.
+    n_probes : int, optional
+        How many of them a row looks through, an eighth if None. More find more and take longer; with all of them the
+        answer is exact. May be changed later.
+    random_state : int
+        Seeds k-means. Equal seeds give equal indexes, on one thread or many.
+
+    Attributes
+    ----------
+    model
+        The model.
+    n_lists, n_probes, random_state : int
+        As used.
+
+    Notes
+    -----
+    Needs faiss: ``pip install 'tagwise[index]'``. Making one takes O(L·√L·k) and a copy of the label factors, which the
+    index keeps (as float32). A row takes O((√L + L/8)·k) at most; long lists are those of short, rare labels, which few
+    rows look through. The same bits for every number of threads, and for a sparse row alone and in company.
+
+    Deviation from the usual: the sample that k-means sees holds long :math:`(h_j, b_j)` more often than short ones, by
+    which recall at equal time rises.
+
+    Examples
+    --------
+    >>> from tagwise import LEML, ApproximateIndex
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = LEML(rank=20).fit(data.X_train, data.Y_train)
+    >>> index = ApproximateIndex(model)
+    >>> labels, scores = index.predict_topk(data.X_test, k=5)
+    >>> index.recall(data.X_test, k=5) > 0.8
+    True
+    """
+
+    def __init__(
+        self, model: FactorModel, *, n_lists: int | None = None, n_probes: int | None = None, random_state: int = 0
+    ) -> None:
+        _check_model(model)
+        if n_lists is None:
+            n_lists = max(1, round(math.sqrt(model.n_labels_)))
+        n_lists = check_integer(n_lists, "n_lists", minimum=1)
+        if n_lists > model.n_labels_:
+            raise InvalidInputError(f"n_lists must be at most the {model.n_labels_} labels; found {n_lists}.")
+        n_probes = _checked_probes(n_probes, n_lists)
+        random_state = check_integer(random_state, "random_state", minimum=0)
+        centres, lists = cluster(_vectors(model), n_lists, random_generator(random_state))
+        self._set(model, centres, lists, n_probes, random_state)
+
+    def _set(
+        self, model: FactorModel, centres: np.ndarray, lists: np.ndarray, n_probes: int, random_state: int
+    ) -> None:
+        self.model = model
+        self.n_lists = len(centres)
+        self.n_probes = n_probes
+        self.random_state = random_state
+        self._centres, self._lists = centres, lists
+        self._factors, self._intercept = model.label_factors_, model.intercept_
+        self._inverted = InvertedLists(_vectors(model), centres, lists)
+
+    def __repr__(self) -> str:
+        name = type(self.model).__name__
+        return f"ApproximateIndex({name} of {len(self._lists):,} labels, {self.n_probes} of {self.n_lists} lists a row)"
+
+    # ------------------------------------------------------------------ answers
+
+    def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labels of each row, as far as they are found.
+
+        Parameters
+        ----------
+        X : CSR or array (n, d)
+        k : int
+            How many; may exceed the number of labels.
+        exclude : CSR (n, L), optional
+            Stored pairs are never returned.
+
+        Returns
+        -------
+        labels : int array (n, k)
+            Best first, equal scores in the order of their ids, -1 where there are no more labels.
+        scores : float array (n, k)
+            The model's own scores of these labels; -inf where the label is -1.
+
+        Notes
+        -----
+        A row for which the lists hold fewer than k labels is answered exactly.
+        """
+        k = check_integer(k, "k", minimum=1)
+        probes = _checked_probes(self.n_probes, self.n_lists)
+        self._require_same_model()
+        model = self.model
+        features = model._fitted_features(X)
+        n_rows, n_labels = features.shape[0], model.n_labels_
+        hidden = None
+        if exclude is not None:
+            hidden = check_observed(exclude, shape=(n_rows, n_labels), name="exclude", may_be_empty=True)
+        with nullcontext() if model._answers_without_blas(features) else single_threaded_blas():
+            embedded = model._embed(features).astype(self._factors.dtype, copy=False)
+        excluded = np.zeros(n_rows, dtype=np.int64) if hidden is None else np.diff(hidden.indptr)
+        rows = np.ones((n_rows, embedded.shape[1] + 1), dtype=np.float32)
+        rows[:, :-1] = embedded
+        threads = model._threads_for(features)
+        count = min(_SPARE * k + int(excluded.max(initial=0)), n_labels)
+        found = self._inverted.search(rows, count, probes, n_threads=threads)
+        labels, scores = top_k_of_candidates(
+            embedded, self._factors, found, k, intercept=self._intercept, exclude=hidden, n_threads=threads
+        )
+        wanted = np.minimum(k, n_labels - excluded)
+        few = np.flatnonzero((labels >= 0).sum(axis=1) < wanted)
+        if len(few):
+            labels[few], scores[few] = top_k_longest_first(
+                embedded[few],
+                model._labels_by_length(),
+                k,
+                exclude=None if hidden is None else hidden[few],
+                n_threads=threads,
+            )
+        return labels, scores
+
+    def recall(self, X: Any, k: int = 5) -> float:
+        """The share of the exact k best labels of these rows that :meth:`predict_topk` finds, from 0 to 1."""
+        labels, _ = self.predict_topk(X, k)
+        exact, _ = self.model.predict_topk(X, k)
+        places = min(k, self.model.n_labels_)
+        return float((labels[:, :places, None] == exact[:, None, :places]).any(axis=1).mean())
+
+    # ------------------------------------------------------------------ folders
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the lists as a folder that :meth:`load` reads: JSON and safetensors, no pickle.
+
+        The folder holds neither the model nor its factors, but their digests; save the model beside it.
+        """
+        self._require_same_model()
+        record = ModelRecord(
+            class_name=INDEX_CLASS,
+            parameters={"n_probes": self.n_probes, "random_state": self.random_state},
+            tensors={"centres": self._centres, "lists": self._lists},
+            values=_digests(self.model),
+        )
+        write_model(path, record, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: FactorModel) -> ApproximateIndex:
+        """Read an index that :meth:`save` wrote for this model.
+
+        Raises
+        ------
+        ModelFormatError
+            The folder is missing, damaged, no index, or that of another model. No code from the folder is ever run, and
+            faiss reads none of its bytes but as checked arrays of numbers.
+        """
+        _check_model(model)
+        record = read_model(path)
+        if record.class_name != INDEX_CLASS:
+            raise ModelFormatError(f"{path} holds a {record.class_name}, no index; read it with tagwise.load.")
+        try:
+            centres, lists, n_probes, seed = _restored(record, model)
+        except (TypeError, ValueError) as error:
+            raise ModelFormatError(f"{path}: {error}") from None
+        index = cls.__new__(cls)
+        index._set(model, centres, lists, n_probes, seed)
+        return index
+
+    def _require_same_model(self) -> None:
+        if self.model.label_factors_ is not self._factors or self.model.intercept_ is not self._intercept:
+            raise InvalidInputError("the model has been fitted again since the index was made; make a new index.")
+
+
+def _checked_probes(n_probes: Any, n_lists: int) -> int:
+    """Of ``n_lists``; None is an eighth."""
+    if n_probes is None:
+        return max(1, n_lists // _PROBED)
+    probes = check_integer(n_probes, "n_probes", minimum=1)
+    if probes > n_lists:
+        raise InvalidInputError(f"n_probes must be at most the {n_lists} lists; found {probes}.")
+    return probes
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, MultiLabelModel):
+        raise InvalidTypeError(f"model must be a fitted model of tagwise; found {type(model).__name__}.")
+    if isinstance(model, SparseFactorModel) or not isinstance(model, FactorModel):
+        raise InvalidInputError(
+            f"model: the scores of {type(model).__name__} are no inner products of a few numbers, which an index "
+            "searches for. Use LEML, WSABIE, PLST, CPLST or MLCSSP; or predict_topk of the model, which needs no index."
+        )
+    model._require_fitted()
+
+
+def _vectors(model: FactorModel) -> np.ndarray:
+    """(h_j, b_j) of all labels (L×(k+1)), float32."""
+    b = np.asarray(model.intercept_, dtype=np.float64)
+    known = b > LOWEST_SCORE / 2
+    # A constant added to all scores changes no order. Labels of which nothing is known are out of the way: their own
+    # intercept would leave no digits for the others.
+    shift = np.where(known, b, b[known].min(initial=0.0)) - (b[known].mean() if known.any() else 0.0)
+    with np.errstate(over="ignore"):
+        vectors = np.column_stack([model.label_factors_, shift]).astype(np.float32)
+    vectors[~known, :-1] = 0
+    if not np.isfinite(vectors).all():
+        raise InvalidInputError("model: its label factors are too large for float32, in which an index holds them.")
+    return vectors
+
+
+def _digests(model: FactorModel) -> dict[str, str]:
+    """What says that factors and intercept are those of an index."""
+    arrays = {"label_factors": model.label_factors_, "intercept": model.intercept_}
+    return {name: f"{array.dtype.name} {digest(np.ascontiguousarray(array))}" for name, array in arrays.items()}
+
+
+def _restored(record: ModelRecord, model: FactorModel) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Centres, lists, probes and seed; raises ValueError or TypeError where they make no index of the model."""
+    require_same("parameters", set(record.parameters), {"n_probes", "random_state"})
+    require_same("tensors", set(record.tensors), {"centres", "lists"})
+    if record.values != _digests(model):
+        raise ValueError("the index was made for another model, or for this one before it was fitted again")
+    centres, lists = record.tensors["centres"], record.tensors["lists"]
+    width = model.label_factors_.shape[1] + 1
+    if sp.issparse(centres) or centres.dtype != np.float32 or centres.ndim != 2 or centres.shape[1] != width:
+        raise ValueError(f"centres must be float32 and have {width} columns")
+    if sp.issparse(lists) or lists.dtype != np.int32 or lists.shape != (model.n_labels_,):
+        raise ValueError(f"lists must be {model.n_labels_} numbers of type int32")
+    if not len(centres) or not np.isfinite(centres).all() or lists.min() < 0 or lists.max() >= len(centres):
+        raise ValueError("centres must be finite, and lists must name them")
+    probes = _checked_probes(record.parameters["n_probes"], len(centres))
+    return centres, lists, probes, check_integer(record.parameters["random_state"], "random_state", minimum=0)

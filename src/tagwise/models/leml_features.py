@@ -1,0 +1,68 @@
+"""The features of a LEML fit, ready for products from both sides within the memory that a fit may take."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.kernels.streamed import STRETCHES, StreamedTwoWay, row_factors
+from tagwise.models.factor_model import unit_rows
+
+__all__ = ["feature_products"]
+
+# Rows whose length is within this factor of 1 can be scaled after a product; the products of others might overflow or
+# vanish in float32 before the scale sets them right.
+_SAFE_LENGTH = 1e12
+# A fit may take 1.1 times W + H + XW + 2·n×k. It plans for this much of that sum, less some megabytes: the rest is for
+# blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
+_PLANNED = 0.95
+_UNPLANNED_BYTES = 3_000_000
+
+
+def feature_products(
+    X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, rank: int, *, unit_length: bool, streamed: bool, n_threads: int
+) -> TwoWayMatrix:
+    """X, or X with rows of length 1, for products from both sides; ``streamed`` for fits of squared loss.
+
+    A transpose of X takes as much memory as X and scaled values half of that: together often more than LEML's factors.
+    So streamed products make neither, and keep what the transposed product can reuse only as far as the whole fit then
+    stays within W + H + XW + 2·n×k and a tenth. Nothing of this changes the result by more than rounding, nor by a bit
+    with the number of threads.
+    """
+    if streamed and not isinstance(X, np.ndarray):
+        return _streamed_products(X, Y, rank, unit_length=unit_length, n_threads=n_threads)
+    return two_way(unit_rows(X, n_threads=n_threads) if unit_length else X, n_threads=n_threads)
+
+
+def _streamed_products(
+    X: sp.csr_matrix, Y: sp.csr_matrix, rank: int, *, unit_length: bool, n_threads: int
+) -> StreamedTwoWay:
+    scale: np.ndarray | None = None
+    if unit_length:
+        factors = row_factors(X, n_threads=n_threads)
+        positive = factors[factors > 0]
+        if len(positive) and not 1 / _SAFE_LENGTH <= positive.min() <= positive.max() <= _SAFE_LENGTH:
+            X = unit_rows(X, n_threads=n_threads)
+        else:
+            scale = factors.astype(X.dtype)
+    n_rows, n_features = X.shape
+    size = X.dtype.itemsize * rank
+    planned = _PLANNED * size * (n_features + Y.shape[1] + 3 * n_rows) - _UNPLANNED_BYTES
+    return StreamedTwoWay(
+        X,
+        width=rank,
+        row_scale=scale,
+        # Labels take their values, and indices and values of their transpose.
+        keep_bytes=planned - _largest_step(n_rows, n_features, Y.shape[1], size) - 12 * Y.nnz,
+        n_threads=n_threads,
+    )
+
+
+def _largest_step(n_rows: int, n_features: int, n_labels: int, size: int) -> float:
+    """Bytes of the dense arrays that a fit of squared loss holds at a time, at its peak; rows of ``size`` bytes."""
+    start = n_rows + n_features + 3 * n_labels  # XXᵀ·noise, and its label side with a QR decomposition's copies
+    gradient = n_rows + 2 * n_features + n_labels + 2 * n_rows / STRETCHES  # A, W, the gradient, H, slopes
+    steps = 4 * n_features + n_labels + n_rows / STRETCHES  # W, residual, direction, product, H, a stretch of XS
+    labels = n_rows + n_features + 2 * n_labels  # A, W, the old and the new H
+    return size * max(start, gradient, steps, labels)

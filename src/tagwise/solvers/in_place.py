@@ -1,0 +1,21 @@
+"""Sums of large arrays without temporary copies of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["add_scaled"]
+
+# Numbers added at a time: a temporary of a quarter of a megabyte at the most, which stays in the cache.
+_BLOCK = 1 << 15
+
+
+def add_scaled(target: np.ndarray, factor: np.ndarray | np.floating, source: np.ndarray) -> None:
+    """``target += factor * source`` in place, for a number or for factors of a row, a column or everything."""
+    if target.size == 0:
+        return
+    rows = max(1, _BLOCK * len(target) // target.size)
+    by_row = factor.ndim == target.ndim and factor.shape[0] > 1
+    for start in range(0, len(target), rows):
+        part = slice(start, start + rows)
+        target[part] += (factor[part] if isinstance(factor, np.ndarray) and by_row else factor) * source[part]

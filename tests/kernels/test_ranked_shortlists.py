@@ -1,0 +1,85 @@
+"""The fused choice from shortlists against the formulas of the combination, applied one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.ranked_shortlists import best_of_shortlists
+from tagwise.models.cascade_scores import Combination, behind_shortlist
+
+
+def twin(combination, labels, proposed, margins, has_ranker, k):
+    """Scores of all labels of the list, then a sort."""
+    listed = margins.shape[1]
+    margins = np.where(has_ranker[labels[:, :listed]], margins, 2 * proposed[:, :listed])
+    products = combination.product(margins, proposed[:, :listed])
+    scores = np.concatenate([products, behind_shortlist(proposed[:, listed:])], axis=1)
+    best_labels = np.full((len(labels), k), -1)
+    best_scores = np.full((len(labels), k), -np.inf, dtype=proposed.dtype)
+    for row in range(len(labels)):
+        chosen = np.flatnonzero(labels[row] >= 0)
+        order = chosen[np.lexsort((labels[row, chosen], -scores[row, chosen]))][:k]
+        best_labels[row, : len(order)] = labels[row, order]
+        ranked = order < listed
+        best_scores[row, : len(order)] = np.where(
+            ranked, combination.scores(scores[row, order].clip(0)), scores[row, order]
+        )
+    return best_labels, best_scores
+
+
+@st.composite
+def shortlists(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_rows, n_labels = draw(st.integers(0, 5)), draw(st.integers(1, 60))
+    width = draw(st.integers(1, n_labels))
+    listed = draw(st.integers(0, width))
+    labels = np.array([rng.permutation(n_labels)[:width] for _ in range(n_rows)], dtype=int).reshape(n_rows, width)
+    # Whole numbers make ties; so do the limits of the share.
+    proposed = -np.sort(-draw(st.sampled_from([0.2, 1.0])) * rng.integers(-3, 4, size=(n_rows, width)), axis=1)
+    margins = rng.integers(-3, 4, size=(n_rows, listed)) * draw(st.sampled_from([0.3, 300.0]))
+    labels[rng.random(labels.shape) < 0.1] = -1
+    return labels, proposed.astype(np.float64), margins, rng.random(n_labels) < 0.7
+
+
+@given(shortlists(), st.sampled_from([1, 3, 70]), st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_same_as_the_formulas(shortlist, k, exponent):
+    combination = Combination(3.0, exponent, (1.15, 1.25))
+    labels, scores = combination.best(*shortlist, k)
+    expected, exact = twin(combination, *shortlist, k)
+    np.testing.assert_allclose(scores, exact, rtol=1e-9, atol=1e-12)
+    assert scores.dtype == np.float64
+    # Products that are equal but for rounding may change places.
+    same = labels == expected
+    apart = np.ones_like(same)
+    apart[:, 1:] &= np.abs(np.diff(np.where(np.isfinite(exact), exact, -9))) > 1e-9
+    apart[:, :-1] &= apart[:, 1:]
+    assert same[apart].all()
+
+
+def test_equal_products_come_in_the_order_of_their_labels():
+    labels = np.array([[7, 3, 5, 1]])
+    proposed = np.full((1, 4), 0.1, dtype=np.float32)
+    has_ranker = np.array([True] * 8)
+    found, scores = Combination(3.0, 0.5, (1.0, 0.0)).best(
+        labels, proposed, np.zeros((1, 3), np.float32), has_ranker, 4
+    )
+    np.testing.assert_array_equal(found, [[3, 5, 7, 1]])
+    assert scores.dtype == np.float32
+    assert scores[0, 0] == scores[0, 2] > -0.5 > scores[0, 3]
+
+
+def test_parts_that_do_not_fit_are_named():
+    labels, scores, ranker = np.zeros((2, 3), dtype=int), np.zeros((2, 3)), np.array([True])
+    combination = Combination(3.0, 0.5, (1.0, 0.0))
+    with pytest.raises(InvalidInputError, match="must be n×N, n×N and n×M"):
+        combination.best(labels, scores[:, :2], scores, ranker, 1)
+    with pytest.raises(InvalidInputError, match="must be n×N, n×N and n×M"):
+        combination.best(labels, scores, scores[:1], ranker, 1)
+    with pytest.raises(InvalidInputError, match="margins of 4 labels where rows list 3"):
+        combination.best(labels, scores, np.zeros((2, 4)), ranker, 1)
+    with pytest.raises(InvalidInputError, match="k must be at least 1"):
+        best_of_shortlists(
+            labels, scores, scores, ranker, 0, slope=1, exponent=1, least=0.1, calibration=(1, 0), edge=0.1
+        )

@@ -1,0 +1,133 @@
+"""Products from both sides without a stored transpose, against the plain product in float64."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import DenseTwoWay, SparseTwoWay, reference, streamed
+from tagwise.kernels.streamed import StreamedTwoWay, row_factors, row_range, times_rows, transposed_sum
+
+EVERYTHING = 1e12
+
+
+def random_csr(rng, n_rows, n_columns, density, dtype=np.float32, index=np.int32):
+    matrix = sp.random(n_rows, n_columns, density, format="csr", dtype=dtype, random_state=rng)
+    matrix.indices, matrix.indptr = matrix.indices.astype(index), matrix.indptr.astype(index)
+    return matrix
+
+
+@given(
+    st.integers(1, 60), st.integers(1, 20), st.integers(1, 40), st.floats(0, 1), st.integers(1, 400),
+    st.sampled_from([np.float32, np.float64]), st.sampled_from([np.int32, np.int64]), st.booleans(),
+    st.sampled_from([0, 300, EVERYTHING]), st.integers(1, 3), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_both_products_are_those_of_the_scaled_matrix(
+    n, d, k, density, group_bytes, dtype, index, scaled, keep_bytes, threads, seed
+):
+    rng = np.random.RandomState(seed)
+    matrix = random_csr(rng, n, d, density, dtype, index)
+    scale = rng.uniform(0.5, 2, n).astype(dtype) if scaled else None
+    dense = matrix.toarray().astype(np.float64) * (1 if scale is None else scale[:, None].astype(np.float64))
+    left, right = rng.standard_normal((n, k)).astype(dtype), rng.standard_normal((d, k)).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamed, "_GROUP_BYTES", group_bytes)  # so that few rows make several groups
+        X = StreamedTwoWay(matrix, width=k, row_scale=scale, keep_bytes=keep_bytes, n_threads=threads)
+    assert X.shape == (n, d)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    for found, expected in ((X.transposed_times(left), dense.T @ left), (X.times(right), dense @ right)):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    start, stop = sorted(rng.randint(0, n + 1, 2))
+    np.testing.assert_array_equal(X.times_rows(right, start, stop), X.times(right)[start:stop])
+
+
+def test_the_transposed_product_is_the_reference_twin_s():
+    matrix = random_csr(np.random.RandomState(0), 50, 12, 0.3)
+    left = np.random.default_rng(0).standard_normal((50, 9)).astype(np.float32)
+    expected = reference.csr_times_dense(sp.csr_matrix(matrix.T), left)
+    np.testing.assert_allclose(StreamedTwoWay(matrix, width=9).transposed_times(left), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_neither_threads_nor_kept_groups_change_a_bit(monkeypatch):
+    monkeypatch.setattr(streamed, "_GROUP_BYTES", 40_000)
+    matrix = random_csr(np.random.RandomState(0), 5000, 300, 0.05)
+    left = np.random.default_rng(0).standard_normal((5000, 20)).astype(np.float32)
+    first, *others = (
+        StreamedTwoWay(matrix, width=20, keep_bytes=keep, n_threads=threads).transposed_times(left)
+        for threads in (1, 2, 5)
+        for keep in (0, 200_000, EVERYTHING)
+    )
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
+def test_long_sums_keep_their_digits():
+    """300,000 equal terms of float32: one running sum would be off in the fourth digit."""
+    matrix = sp.csr_matrix(np.full((300_000, 1), 0.1, dtype=np.float32))
+    left = np.full((300_000, 2), 1.1, dtype=np.float32)
+    expected = 300_000 * float(np.float32(0.1)) * float(np.float32(1.1))
+    found = StreamedTwoWay(matrix, width=2).transposed_times(left)
+    np.testing.assert_allclose(found, expected, rtol=3e-6)
+
+
+def test_rows_of_the_dense_factor_are_asked_for_once_in_order_and_never_all():
+    matrix = random_csr(np.random.RandomState(0), 1000, 30, 0.2)
+    left = np.random.default_rng(0).standard_normal((1000, 5)).astype(np.float32)
+    asked = []
+
+    def rows_of(start, stop):
+        asked.append((start, stop))
+        return left[start:stop]
+
+    X = StreamedTwoWay(matrix, width=5)
+    product = transposed_sum(X, rows_of)
+    np.testing.assert_array_equal(product, X.transposed_times(left))
+    assert [start for start, _ in asked] == [0, *(stop for _, stop in asked[:-1])]
+    assert asked[-1][1] == 1000
+    assert max(stop - start for start, stop in asked) <= 1000 / streamed.STRETCHES
+    asked.clear()
+    np.testing.assert_allclose(transposed_sum(SparseTwoWay(matrix), rows_of), product, rtol=1e-5, atol=1e-5)
+    assert asked == [(0, 1000)]
+
+
+def test_memory_is_a_share_of_the_matrix_and_what_may_be_kept():
+    matrix = random_csr(np.random.RandomState(0), 20_000, 1000, 0.05)  # 12 MB
+    left = np.zeros((20_000, 16), dtype=np.float32)
+    StreamedTwoWay(matrix[:50], width=16, keep_bytes=EVERYTHING).transposed_times(left[:50])  # compiles
+    size = matrix.data.nbytes + matrix.indices.nbytes
+    for keep_bytes in (0, 2_000_000):
+        tracemalloc.start()
+        StreamedTwoWay(matrix, width=16, keep_bytes=keep_bytes).transposed_times(left)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert keep_bytes * 0.7 < peak < keep_bytes + size / 8
+
+
+def test_row_range_shares_the_entries():
+    matrix = random_csr(np.random.RandomState(0), 20, 7, 0.4)
+    part = row_range(matrix, 3, 11)
+    np.testing.assert_array_equal(part.toarray(), matrix[3:11].toarray())
+    assert np.shares_memory(part.data, matrix.data)
+    assert np.shares_memory(part.indices, matrix.indices)
+    assert row_range(matrix, 0, 20) is matrix
+
+
+def test_row_factors_are_inverse_lengths_however_long_the_rows():
+    matrix = sp.csr_matrix(np.array([[3, 4], [0, 0], [1e-30, 0], [2e38, 2e38]], dtype=np.float32))
+    expected = [0.2, 0, 1e30, 1 / (2e38 * np.sqrt(2))]
+    np.testing.assert_allclose(row_factors(matrix), expected, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_refused():
+    X = StreamedTwoWay(random_csr(np.random.RandomState(0), 20, 7, 0.4), width=3)
+    with pytest.raises(InvalidInputError, match="left must have 20 rows"):
+        X.transposed_times(np.zeros((7, 3), dtype=np.float32))
+    dense = DenseTwoWay(np.ones((4, 3)))
+    np.testing.assert_array_equal(times_rows(dense, np.ones((3, 2)), 0, 4), 3)
+    with pytest.raises(TypeError, match="DenseTwoWay is only multiplied as a whole"):
+        times_rows(dense, np.ones((3, 2)), 0, 2)

@@ -1,0 +1,105 @@
+"""A fit of squared loss takes W + H + XW + two n×k and a tenth beside the data, and saves without changing models."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise import LEML
+from tagwise.data import hide_labels, make_power_law
+from tagwise.models import leml_features
+
+TENTH = 1.1
+
+# In a process of its own, so that nothing else is counted; numpy reports its arrays to tracemalloc.
+FIT = """
+import json, sys, tracemalloc, warnings
+from tagwise import LEML
+from tagwise.data import make_power_law
+warnings.simplefilter("ignore")
+sizes, per_row, settings, rank = json.loads(sys.argv[1])
+X, Y = make_power_law(*sizes, **per_row, n_topics=30, random_state=0)
+LEML(rank, max_iter=1, n_jobs=2, **settings).fit(X[:400], Y[:400])
+model = LEML(rank, max_iter=2, tol=0, n_jobs=2, **settings)
+tracemalloc.start()
+model.fit(X, Y)
+print(json.dumps([tracemalloc.get_traced_memory()[1], *model.objective_]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "features_per_row", "rank", "settings"),
+    [
+        ((20_000, 9000, 4000), 60, 100, {}),
+        # X takes 8 times as much as n×k: any copy of it would show.
+        ((12_000, 2000, 3000), 250, 60, {}),
+        ((12_000, 9000, 300), 60, 64, {"fit_intercept": False, "normalize": False, "init": "random"}),
+    ],
+    ids=["wiki-shape", "long rows", "plain"],
+)
+def test_the_peak_is_within_the_factors_and_two_workspaces(sizes, features_per_row, rank, settings):
+    per_row = {"features_per_row": features_per_row, "labels_per_row": 5}
+    arguments = json.dumps([sizes, per_row, settings, rank])
+    done = subprocess.run([sys.executable, "-c", FIT, arguments], capture_output=True, text=True, check=True)
+    peak, *objective = json.loads(done.stdout)
+    n_rows, n_features, n_labels = sizes
+    assert peak <= TENTH * 4 * rank * (n_features + n_labels + 3 * n_rows)
+    assert objective[1] < objective[0]
+
+
+@pytest.mark.slow
+def test_resident_memory_on_the_shape_of_the_paper_s_largest_problem():
+    script = Path(__file__).parents[2] / "benchmarks" / "wiki.py"
+    command = [sys.executable, str(script), "--scale", "0.05", "--rounds", "2"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found["ratio"] <= TENTH
+    assert found["objective"][1] < found["objective"][0] < found["nothing_learnt"]
+
+
+def problem(dtype=np.float32):
+    X, Y = make_power_law(600, 80, 40, features_per_row=12, labels_per_row=3, n_topics=5, random_state=0)
+    return X.astype(dtype), Y
+
+
+@pytest.mark.filterwarnings("ignore:LEML stopped")
+@pytest.mark.parametrize("settings", [{}, {"positive_weight": 3.0}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_streamed_features_give_the_model_of_stored_ones(settings, masked, monkeypatch):
+    X, Y = problem(np.float64)
+    observed = hide_labels(Y, 0.6, random_state=0) if masked else None
+    lengths = np.random.default_rng(0).uniform(0.1, 10, 600)
+    X = sp.csr_matrix(sp.diags(lengths) @ X)
+    settings = {"rank": 6, "max_iter": 4, "tol": 0, **settings}
+    streamed = LEML(**settings).fit(X, Y, observed)
+
+    def stored(X, Y, rank, **options):
+        return leml_features.feature_products(X, Y, rank, **options | {"streamed": False})
+
+    monkeypatch.setattr("tagwise.models.leml.feature_products", stored)
+    again = LEML(**settings).fit(X, Y, observed)
+    np.testing.assert_allclose(streamed.decision_function(X), again.decision_function(X), atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:LEML stopped")
+@pytest.mark.parametrize("length", [1e-30, 1e30])
+def test_rows_of_extreme_length_are_scaled_before_they_are_multiplied(length):
+    X, Y = problem()
+    lengths = np.where(np.arange(600) % 2, length, 1).astype(np.float32)
+    extreme = sp.csr_matrix(sp.diags(lengths) @ X)
+    plain, other = (LEML(6, max_iter=3).fit(features, Y) for features in (X, extreme))
+    np.testing.assert_allclose(other.decision_function(X), plain.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:LEML stopped")
+def test_what_is_kept_for_the_transposed_product_does_not_show(monkeypatch):
+    X, Y = problem()
+    models = []
+    for spare in (-1e9, 1e9):
+        monkeypatch.setattr(leml_features, "_UNPLANNED_BYTES", spare)
+        models.append(LEML(6, max_iter=3).fit(X, Y))
+    np.testing.assert_array_equal(models[0].feature_factors_, models[1].feature_factors_)
+    np.testing.assert_array_equal(models[0].label_factors_, models[1].label_factors_)
