@@ -9,6 +9,7 @@ from tagwise import REML, Cascade
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
+from tagwise.models import cascade_tuning
 from tagwise.models.cascade_training import hardest, positives_of, wrong_proposals
 from tagwise.models.cascade_tuning import fit_calibration_constants
 from tagwise.models.explanations import explain_labels
@@ -116,6 +117,18 @@ def test_a_label_that_every_row_has_keeps_the_proposers_margin():
     np.testing.assert_array_equal(model.predict(X).toarray(), Y)
 
 
+def test_a_label_known_on_its_positive_rows_only_has_no_ranker(problem):
+    """All other rows are unknown, and unknown pairs are no negatives of rankers though the label is proposed there."""
+    X, Y = problem
+    label = int(np.asarray(Y.sum(axis=0)).argmax())
+    known = np.ones(Y.shape)
+    known[:, label] = Y.toarray()[:, label]
+    assert small().fit(X, Y).has_ranker_[label]
+    model = small().fit(X, Y, known)
+    assert not model.has_ranker_[label]
+    assert (model.predict_topk(X, 1)[0] == label).mean() > 0.5
+
+
 def test_a_fit_that_is_stopped_has_no_rankers(problem):
     model = small(tol=0.0).fit(*problem, callback=lambda iteration, info: True)
     assert model.n_iter_ == 1
@@ -159,8 +172,7 @@ def test_weights_per_label_are_not_tuned_away(problem):
     assert {tried["positive_weight"] for tried in model.validation_} == {"propensity"}
 
 
-def test_unknown_labels_of_held_out_rows_are_not_ranked(problem):
-    """What Y says outside the mask changes nothing, in tuning either."""
+def test_what_y_says_outside_the_mask_changes_nothing_in_tuning(problem):
     X, Y = problem
     observed = hide_labels(Y, 0.5, random_state=1)
     flipped = Y.toarray()
@@ -170,6 +182,31 @@ def test_unknown_labels_of_held_out_rows_are_not_ranked(problem):
     second = small(validation_fraction=0.25).fit(X, sp.csr_matrix(flipped), observed)
     assert first.validation_ == second.validation_
     assert first.chosen_ == second.chosen_
+
+
+def test_tuning_ranks_and_trains_on_known_pairs_alone(problem, monkeypatch):
+    X, Y = problem
+    observed = hide_labels(Y, 0.5, random_state=1)
+    judge, learn = cascade_tuning._Trial._judge, cascade_tuning.learn_rankers
+    trials, negatives_of_rankers = [], []
+
+    def judging(trial, choice, labels, products, is_on):
+        trials.append(trial)
+        known = np.take_along_axis(trial.held_observed.toarray() != 0, labels, axis=1)
+        np.testing.assert_array_equal(products >= 0, known)
+        assert 0.1 < known.mean() < 0.9
+        judge(trial, choice, labels, products, is_on)
+
+    def learning(rows, positives, negatives, **settings):
+        negatives_of_rankers.append(negatives)
+        return learn(rows, positives, negatives, **settings)
+
+    monkeypatch.setattr(cascade_tuning._Trial, "_judge", judging)
+    monkeypatch.setattr(cascade_tuning, "learn_rankers", learning)
+    small(validation_fraction=0.25).fit(X, Y, observed)
+    for negatives in negatives_of_rankers:
+        assert negatives.multiply(trials[0].observed).nnz == negatives.nnz > 0
+        assert negatives.multiply(trials[0].positives).nnz == 0
 
 
 def test_nothing_to_hold_out_is_said():

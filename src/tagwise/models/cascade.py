@@ -68,8 +68,8 @@ class Cascade(SparseFactorModel):
         M: how many labels of a row the rankers decide on.
     hard_negatives : int
         How many wrong labels of a training row, those that the proposer scores best, are negatives for their rankers.
-        With tens of thousands of labels fewer than 100 cost precision; a few hundred labels do as well with 20, and
-        are faster.
+        With a mask only known pairs among them count. Fewer than 100 cost precision with tens of thousands of labels,
+        with many labels a row, and with a mask; otherwise a few hundred labels do about as well with 20, faster.
     C : float
         How much a mistake of a ranker costs.
     slope, exponent : float
@@ -78,8 +78,9 @@ class Cascade(SparseFactorModel):
         Weights of rankers that are smaller than this are dropped.
     validation_fraction : float
         Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
-        ``hard_negatives``, ``C``, ``slope`` and ``exponent`` (their values here are ignored) and to fit the constants
-        of q; then all rows are learnt from. Takes about six times as long.
+        ``hard_negatives``, ``C``, ``slope`` and ``exponent`` and to fit the constants of q; then all rows are learnt
+        from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
+        ``positive_weight`` that is no number is kept. Takes about ten times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
