@@ -49,8 +49,9 @@ class Meter:
     def limit(self, copy: float, blas: float) -> float:
         return sum(max(operations / blas, size / copy) for operations, size in self.work)
 
-    def install(self) -> None:
+    def install(self, n_rows: int) -> None:
         from tagwise import kernels
+        from tagwise.kernels import streamed
         from tagwise.problems import pair_losses, squared
 
         two_way = importlib.import_module("tagwise.kernels.two_way")  # the package has a function of that name
@@ -78,6 +79,14 @@ class Meter:
             # A symmetric sum of outer products: half of a general product's operations would do.
             return pattern.nnz * features.shape[1] ** 2, csr_bytes(pattern) + features.nbytes
 
+        def turned_product(turned, left, out, n_threads, nothing):
+            # A part of a transposed product, whose result is written once for all of its parts.
+            entries = 2 * int(turned.indptr[-1]) * left.shape[1]
+            return entries, entries / 2 / left.shape[1] * 8 + left.nbytes + out.nbytes * len(left) / n_rows
+
+        def turning(*arguments):
+            return 0, 0  # a stored transpose would need none
+
         work = {
             "csr_times_dense": product,
             "pair_curvature_product": pairs,
@@ -87,17 +96,20 @@ class Meter:
             "solve_row_systems": systems,
         }
         for name, cost in work.items():
-            original = getattr(kernels, name)
-
-            def timed(*arguments, _name=name, _cost=cost, _original=original, **options):
-                start = time.perf_counter()
-                out = _original(*arguments, **options)
-                self.count(_name, time.perf_counter() - start, *_cost(*arguments, out))
-                return out
-
-            for module in (squared, pair_losses, two_way):
+            for module in (squared, pair_losses, two_way, streamed):
                 if hasattr(module, name):
-                    setattr(module, name, timed)
+                    self._wrap(module, name, getattr(kernels, name), cost)
+        self._wrap(streamed, "_add_turned", streamed._add_turned, turned_product)
+        self._wrap(streamed._Turner, "turn", streamed._Turner.turn, turning)
+
+    def _wrap(self, place, name, original, cost) -> None:
+        def timed(*arguments, **options):
+            start = time.perf_counter()
+            out = original(*arguments, **options)
+            self.count(name.lstrip("_"), time.perf_counter() - start, *cost(*arguments, out))
+            return out
+
+        setattr(place, name, timed)
 
 
 def load(data: str, known: float | None):
@@ -137,7 +149,7 @@ def run_case(data: str, known: float | None, rank: int, loss: str, threads: int,
         fitted = PlainLEML(rank, loss, reg, rounds).fit(X, Y, observed)
         return {"plain_seconds_per_round": fitted.seconds / rounds, "plain_objective": fitted.objective}
     meter = Meter()
-    meter.install()
+    meter.install(X.shape[0])
     before = peak_megabytes()
     model = LEML(rank=rank, loss=loss, reg=reg, max_iter=rounds, tol=0, n_jobs=threads)
     start = time.perf_counter()

@@ -200,7 +200,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         if mask is not None and not self._learns_from_mask:
             raise InvalidInputError(
                 f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
-                "does not list counts as off; or use LEML, REML, BinaryRelevance or BayesianCS, which take masks."
+                "does not list counts as off; or use LEML, REML, Cascade, BinaryRelevance or BayesianCS, which take "
+                "masks."
             )
         self._output_format = _format_of(Y)
         self.n_labels_ = labels.shape[1]

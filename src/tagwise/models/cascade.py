@@ -114,10 +114,10 @@ class Cascade(SparseFactorModel):
     -----
     Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
     features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all.
-    Memory: REML's; 15 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
-    model holds (d + L)·k numbers and the stored weights of S and the rankers, 8 bytes each. A row is answered in
-    O(L·k), the weights of S for its features, and the weights of M rankers or those of its features, whichever are
-    fewer.
+    Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
+    model holds (d + L)·k numbers and the stored weights of S and the rankers, 8 bytes each (rankers twice unless
+    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, and the weights of M
+    rankers or those of its features, whichever are fewer.
 
     The default constants of q, 1.15 and 1.25, are in the middle of what held-out rows of five sets suggest (0.7 to 1.3
     and 0.5 to 2.0); fit them with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities
@@ -222,7 +222,7 @@ class Cascade(SparseFactorModel):
             self.reg_sparse,
             self.hard_negatives,
             self.C,
-            Combination(self.slope, self.exponent, _USUAL_CALIBRATION),
+            Combination(float(self.slope), float(self.exponent), _USUAL_CALIBRATION),
         )
         self.validation_ = []
         if self.validation_fraction > 0:

@@ -82,11 +82,11 @@ def wrong_proposals(
         wrong = ~pairs_listed(labels, positives[start:stop], n_threads=threads)
         if observed is not None:
             wrong &= pairs_listed(labels, observed[start:stop], n_threads=threads)
+        wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many
         found.append(labels[wrong].astype(np.int32))
         sizes.append(wrong.sum(axis=1))
     indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
-    wrong = sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
-    return hardest(wrong, many)
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
 
 
 def hardest(wrong: sp.csr_matrix, many: int) -> sp.csr_matrix:

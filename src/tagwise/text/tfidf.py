@@ -216,10 +216,10 @@ def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
 
 
 def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
-    from tagwise.kernels.products import unit_rows
-
     matrix = blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.hstack(blocks, format="csr"))
-    matrix.data = unit_rows(matrix.indptr, matrix.data)
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    squared = np.bincount(row, weights=matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
+    matrix.data /= np.sqrt(squared)[row].astype(np.float32)
     return matrix
 
 
