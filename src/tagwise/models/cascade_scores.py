@@ -80,5 +80,10 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
 
     s − 1 for s < 0, and −½ − ½/(1 + s) from there on.
     """
-    above = -0.5 - 0.5 / (1 + np.maximum(proposed, 0))
-    return np.asarray(np.where(proposed < 0, proposed - 1, above), dtype=proposed.dtype)
+    # In place: a block of scores is the largest array of a prediction.
+    scores = np.maximum(proposed, 0)
+    scores += 1
+    np.divide(-0.5, scores, out=scores)
+    scores -= 0.5
+    np.subtract(proposed, 1, out=scores, where=proposed < 0)
+    return scores
