@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.ranked_shortlists import best_of_shortlists
 from tagwise.models.cascade_scores import Combination, behind_shortlist
 
 
-def twin(combination, labels, proposed, margins, has_ranker, k):
+def twin(combination, labels, proposed, margins, cosines, has_ranker, k):
     """Scores of all labels of the list, then a sort."""
     listed = margins.shape[1]
     margins = np.where(has_ranker[labels[:, :listed]], margins, 2 * proposed[:, :listed])
-    products = combination.product(margins, proposed[:, :listed])
+    products = combination.product(margins, proposed[:, :listed], cosines)
     scores = np.concatenate([products, behind_shortlist(proposed[:, listed:])], axis=1)
     best_labels = np.full((len(labels), k), -1)
     best_scores = np.full((len(labels), k), -np.inf, dtype=proposed.dtype)
@@ -40,12 +39,13 @@ def shortlists(draw):
     proposed = -np.sort(-draw(st.sampled_from([0.2, 1.0])) * rng.integers(-3, 4, size=(n_rows, width)), axis=1)
     margins = rng.integers(-3, 4, size=(n_rows, listed)) * draw(st.sampled_from([0.3, 300.0]))
     labels[rng.random(labels.shape) < 0.1] = -1
-    return labels, proposed.astype(np.float64), margins, rng.random(n_labels) < 0.7
+    cosines = rng.integers(-1, 4, size=(n_rows, listed)) / 2.5
+    return labels, proposed.astype(np.float64), margins, cosines, rng.random(n_labels) < 0.7
 
 
-@given(shortlists(), st.sampled_from([1, 3, 70]), st.sampled_from([0.0, 0.5, 1.0]))
-def test_the_same_as_the_formulas(shortlist, k, exponent):
-    combination = Combination(3.0, exponent, (1.15, 1.25))
+@given(shortlists(), st.sampled_from([1, 3, 70]), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.7]))
+def test_the_same_as_the_formulas(shortlist, k, exponent, likeness):
+    combination = Combination(3.0, exponent, likeness, (1.15, 1.25))
     labels, scores = combination.best(*shortlist, k)
     expected, exact = twin(combination, *shortlist, k)
     np.testing.assert_allclose(scores, exact, rtol=1e-9, atol=1e-12)
@@ -62,24 +62,32 @@ def test_equal_products_come_in_the_order_of_their_labels():
     labels = np.array([[7, 3, 5, 1]])
     proposed = np.full((1, 4), 0.1, dtype=np.float32)
     has_ranker = np.array([True] * 8)
-    found, scores = Combination(3.0, 0.5, (1.0, 0.0)).best(
-        labels, proposed, np.zeros((1, 3), np.float32), has_ranker, 4
-    )
+    zeros = np.zeros((1, 3), np.float32)
+    found, scores = Combination(3.0, 0.5, 0.5, (1.0, 0.0)).best(labels, proposed, zeros, zeros, has_ranker, 4)
     np.testing.assert_array_equal(found, [[3, 5, 7, 1]])
     assert scores.dtype == np.float32
     assert scores[0, 0] == scores[0, 2] > -0.5 > scores[0, 3]
 
 
+def test_a_closed_form():
+    """σ(slope·m) = ¾, the root of a share of ¼, and a cosine of 0.45, half of the way from −0.1 to 1."""
+    labels, proposed = np.array([[0]]), np.array([[-0.25]])
+    margins, cosines = np.array([[np.log(3) / 2]]), np.array([[0.45]])
+    combination = Combination(2.0, 0.5, 2.0, (1.0, 0.0))
+    _, scores = combination.best(labels, proposed, margins, cosines, np.array([True]), 1)
+    assert scores[0, 0] + 0.5 == pytest.approx(0.75 * 0.5 * 0.25)
+
+
 def test_parts_that_do_not_fit_are_named():
     labels, scores, ranker = np.zeros((2, 3), dtype=int), np.zeros((2, 3)), np.array([True])
-    combination = Combination(3.0, 0.5, (1.0, 0.0))
-    with pytest.raises(InvalidInputError, match="must be n×N, n×N and n×M"):
-        combination.best(labels, scores[:, :2], scores, ranker, 1)
-    with pytest.raises(InvalidInputError, match="must be n×N, n×N and n×M"):
-        combination.best(labels, scores, scores[:1], ranker, 1)
+    combination = Combination(3.0, 0.5, 0.5, (1.0, 0.0))
+    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
+        combination.best(labels, scores[:, :2], scores, scores, ranker, 1)
+    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
+        combination.best(labels, scores, scores[:1], scores[:1], ranker, 1)
+    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
+        combination.best(labels, scores, scores, scores[:, :2], ranker, 1)
     with pytest.raises(InvalidInputError, match="margins of 4 labels where rows list 3"):
-        combination.best(labels, scores, np.zeros((2, 4)), ranker, 1)
+        combination.best(labels, scores, np.zeros((2, 4)), np.zeros((2, 4)), ranker, 1)
     with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        best_of_shortlists(
-            labels, scores, scores, ranker, 0, slope=1, exponent=1, least=0.1, calibration=(1, 0), edge=0.1
-        )
+        combination.best(labels, scores, scores, scores, ranker, 0)

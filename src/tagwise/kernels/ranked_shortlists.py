@@ -1,4 +1,4 @@
-"""The best labels of shortlists by two opinions on each label: what :mod:`tagwise.models.cascade_scores` says, fused.
+"""The best labels of shortlists by three opinions on each label: what :mod:`tagwise.models.cascade_scores` says, fused.
 
 A shortlist has some fifty labels. For a single row, a dozen passes of numpy over fifty numbers take longer than finding
 them among tens of thousands.
@@ -22,19 +22,23 @@ def best_of_shortlists(
     labels: np.ndarray,
     proposed: np.ndarray,
     margins: np.ndarray,
+    cosines: np.ndarray,
     has_ranker: np.ndarray,
     k: int,
     *,
     slope: float,
     exponent: float,
+    likeness: float,
     least: float,
+    least_cosine: float,
     calibration: tuple[float, float],
     edge: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""The k labels of each row with the largest products p, and what the products say as centred probabilities.
 
-    .. math:: p = \sigma(\text{slope}\cdot m)\,\min(1, \max(s + \tfrac12, \text{least}))^{\text{exponent}}, \qquad
-              q = \sigma(a\,\sigma^{-1}(\min(1 - \text{edge}, \max(p, \text{edge}))) + b)
+    .. math:: p &= \sigma(\text{slope}\cdot m)\,\min(1, \max(s + \tfrac12, \text{least}))^{\text{exponent}}
+                   \Big(\frac{\min(1, \max(c, 0)) + \delta}{1 + \delta}\Big)^{\text{likeness}}, \\
+              q &= \sigma(a\,\sigma^{-1}(\min(1 - \text{edge}, \max(p, \text{edge}))) + b)
 
     Parameters
     ----------
@@ -44,6 +48,8 @@ def best_of_shortlists(
         Their centred scores s by the proposer.
     margins : array (n, M), M ≤ N
         The rankers' margins m of the first M, the shortlist.
+    cosines : array (n, M)
+        Of the row with the label's prototype, c; δ is ``least_cosine``.
     has_ranker : bool array (L,)
         Labels without a ranker have the margin 2s.
     k : int
@@ -61,15 +67,19 @@ def best_of_shortlists(
     Products are made in float64 and compared in the type of ``proposed``. Time O(n·N) and O(k) for each label that is
     among the k best when it is looked at; memory the result.
     """
-    if labels.shape != proposed.shape or margins.ndim != 2 or len(margins) != len(labels):
+    fit = labels.shape == proposed.shape and margins.shape == cosines.shape and margins.ndim == 2
+    if not fit or len(margins) != len(labels):
         raise InvalidInputError(
-            f"labels {labels.shape}, proposed {proposed.shape} and margins {margins.shape} must be n×N, n×N and n×M."
+            f"labels {labels.shape}, proposed {proposed.shape}, margins {margins.shape} and cosines {cosines.shape} "
+            "must be n×N, n×N, n×M and n×M."
         )
     if margins.shape[1] > labels.shape[1]:
         raise InvalidInputError(f"margins of {margins.shape[1]} labels where rows list {labels.shape[1]}.")
     best_labels, best_scores = nothing_found(len(labels), k, proposed.dtype)
-    constants = (float(slope), float(exponent), float(least), float(calibration[0]), float(calibration[1]), float(edge))
-    _best(labels, proposed, margins, has_ranker, constants, best_scores, best_labels)
+    a, b = calibration
+    numbers = (slope, exponent, likeness, least, least_cosine, a, b, edge)
+    constants = tuple(map(float, numbers))
+    _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels)
     return best_labels, best_scores
 
 
@@ -82,8 +92,8 @@ def _sigmoid(value):
 
 
 @compiled()
-def _best(labels, proposed, margins, has_ranker, constants, best_scores, best_labels):
-    slope, exponent, least, a, b, edge = constants
+def _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels):
+    slope, exponent, likeness, least, least_cosine, a, b, edge = constants
     n_listed = margins.shape[1]
     for row in range(len(labels)):
         best, names = best_scores[row], best_labels[row]
@@ -95,7 +105,9 @@ def _best(labels, proposed, margins, has_ranker, constants, best_scores, best_la
             if place < n_listed:
                 # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
                 margin = np.float64(margins[row, place]) if has_ranker[label] else 2 * score
+                cosine = min(1.0, max(np.float64(cosines[row, place]), 0.0))
                 value = _sigmoid(slope * margin) * min(1.0, max(score + 0.5, least)) ** exponent
+                value *= ((cosine + least_cosine) / (1 + least_cosine)) ** likeness
             elif score < 0:
                 value = score - 1
             else:

@@ -98,7 +98,7 @@ def shortlist_margins(
             f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and L×d."
         )
     out = np.zeros(labels.shape, dtype=rows.dtype)
-    shift = intercept.astype(rows.dtype)
+    shift = intercept.astype(rows.dtype, copy=False)
 
     def part(start: int, stop: int) -> None:
         _margins(
@@ -123,7 +123,7 @@ def shortlist_margins_by_feature(
             f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and d×L."
         )
     out = np.zeros(labels.shape, dtype=rows.dtype)
-    shift = intercept.astype(rows.dtype)
+    shift = intercept.astype(rows.dtype, copy=False)
 
     def part(start: int, stop: int) -> None:
         _margins_by_feature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.shortlist import pairs_listed
-from tagwise.models.cascade_choice import CascadeChoice
+from tagwise.models.cascade_choice import CascadeChoice, check_likeness
 from tagwise.models.cascade_scores import Combination, behind_shortlist
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.positive_weight import PositiveWeight
@@ -35,8 +35,6 @@ _BLOCK_CANDIDATES = 1 << 22
 _SAMPLE_ROWS = 256
 # Measured: an addition label by label takes so many times as long as one feature by feature.
 _EASE_BY_FEATURE = 1.5
-# Of q; see the notes of the class.
-_USUAL_CALIBRATION = (1.15, 1.25)
 
 
 class Cascade(SparseFactorModel):
@@ -51,11 +49,13 @@ class Cascade(SparseFactorModel):
 
        by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
        margin 2s.
-    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent for the margin m of a shortlisted label, turned into a probability
-       q by two constants (see :class:`~tagwise.models.cascade_scores.Combination`); its score is q − ½. Labels that are
-       not on the shortlist come behind, in the proposer's order, and are off.
+    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^likeness for a shortlisted label with the margin m
+       and the cosine c of the row with the label's prototype, the mean of its rows. Margins of labels with few rows
+       are uncertain; what those rows look like is not. Two constants turn p into a probability q (see
+       :class:`~tagwise.models.cascade_scores.Combination`); its score is q − ½. Labels that are not on the shortlist
+       come behind, in the proposer's order, and are off.
 
-    With a mask, unknown pairs are no negatives in either stage.
+    With a mask, unknown pairs are no negatives in either stage, and prototypes are those of known positives.
 
     Parameters
     ----------
@@ -68,18 +68,21 @@ class Cascade(SparseFactorModel):
         M: how many labels of a row the rankers decide on.
     hard_negatives : int
         How many wrong labels of a training row, those that the proposer scores best, are negatives for their rankers.
-        With a mask only known pairs among them count. Fewer than 100 cost precision with tens of thousands of labels,
+        With a mask only known pairs among them count. Fewer cost precision with tens of thousands of labels,
         with many labels a row, and with a mask; otherwise a few hundred labels do about as well with 20, faster.
     C : float
         How much a mistake of a ranker costs.
     slope, exponent : float
-        Of the combination. Exponent 0 leaves the decision to the ranker.
+        Of the combination. Exponent 0 leaves the proposer's score out of it.
+    likeness : float or "auto"
+        Of the combination: how much prototypes count. 0 leaves them out; more lifts rare labels. "auto" is 3/√m, at
+        most 1, where labels have m known positives on average: the fewer, the less certain are their rankers.
     prune : float
         Weights of rankers that are smaller than this are dropped.
     validation_fraction : float
         Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
-        ``hard_negatives``, ``C``, ``slope`` and ``exponent`` and to fit the constants of q; then all rows are learnt
-        from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
+        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``likeness`` and to fit the constants of q; then all rows
+        are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
         ``positive_weight`` that is no number is kept. Takes about ten times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
@@ -103,6 +106,8 @@ class Cascade(SparseFactorModel):
         fewer additions on the training rows.
     has_ranker_ : bool array (L,)
         False where the proposer's margin stands in.
+    prototypes_ : CSR (L, d)
+        The mean of each label's rows, of unit length; its 50 largest weights.
     chosen_ : dict
         The parameters that were used, and ``calibration``, the constants (a, b) of q.
     validation_ : list of dict
@@ -115,14 +120,13 @@ class Cascade(SparseFactorModel):
     Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
     features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all.
     Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
-    model holds (d + L)·k numbers and the stored weights of S and the rankers, 8 bytes each (rankers twice unless
-    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, and the weights of M
-    rankers or those of its features, whichever are fewer.
+    model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
+    twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, and the
+    weights of M rankers or those of its features, whichever are fewer.
 
-    The default constants of q, 1.15 and 1.25, are in the middle of what held-out rows of five sets suggest (0.7 to 1.3
-    and 0.5 to 2.0); fit them with ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities
-    matter.
-    docs/cascade.md has what else was tried and on which rows the defaults were chosen.
+    The constants of q are in the middle of what held-out rows of five sets suggest; fit them with
+    ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter. docs/cascade.md has
+    what else was tried and on which rows the defaults were chosen.
 
     Examples
     --------
@@ -140,6 +144,7 @@ class Cascade(SparseFactorModel):
         "ranker_weights_",
         "ranker_intercept_",
         "has_ranker_",
+        "prototypes_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_", "rankers_by_feature_")
     _explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
@@ -147,8 +152,10 @@ class Cascade(SparseFactorModel):
     ranker_weights_: sp.csr_matrix
     ranker_intercept_: np.ndarray
     has_ranker_: np.ndarray
+    prototypes_: sp.csr_matrix
     rankers_by_feature_: bool
     _weights_by_label: sp.csr_matrix | None
+    _no_shift: np.ndarray
     chosen_: dict[str, Any]
     validation_: list[dict[str, Any]]
 
@@ -162,6 +169,7 @@ class Cascade(SparseFactorModel):
         C: float = 0.5,
         slope: float = 3.0,
         exponent: float = 0.5,
+        likeness: float | Literal["auto"] = "auto",
         prune: float = 0.1,
         validation_fraction: float = 0.0,
         reg_low_rank: float = 1.0,
@@ -182,6 +190,7 @@ class Cascade(SparseFactorModel):
         self.C = C
         self.slope = slope
         self.exponent = exponent
+        self.likeness = likeness
         self.prune = prune
         self.validation_fraction = validation_fraction
         self.reg_low_rank = reg_low_rank
@@ -201,6 +210,7 @@ class Cascade(SparseFactorModel):
         check_real(self.C, "C", minimum=0, open_minimum=True)
         check_real(self.slope, "slope", minimum=0, open_minimum=True)
         check_real(self.exponent, "exponent", minimum=0)
+        check_likeness(self.likeness)
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
 
@@ -214,15 +224,18 @@ class Cascade(SparseFactorModel):
     ) -> None:
         from tagwise.models.cascade_training import Rankers, learn_rankers, positives_of, wrong_proposals
         from tagwise.models.cascade_tuning import choose_on_held_out_rows
+        from tagwise.models.prototypes import label_prototypes, usual_likeness
 
         threads = thread_count(self.n_jobs)
         features = sp.csr_matrix(X)
+        positives = positives_of(Y, observed)
+        likeness = usual_likeness(positives) if self.likeness == "auto" else self.likeness
         choice = CascadeChoice(
             self.positive_weight,
             self.reg_sparse,
             self.hard_negatives,
             self.C,
-            Combination(float(self.slope), float(self.exponent), _USUAL_CALIBRATION),
+            Combination.usual(float(self.slope), float(self.exponent), float(likeness)),
         )
         self.validation_ = []
         if self.validation_fraction > 0:
@@ -235,7 +248,6 @@ class Cascade(SparseFactorModel):
             rankers = Rankers.none(*sizes)
         elif rankers is None:
             progress.note("shortlists of the training rows")
-            positives = positives_of(Y, observed)
             wrong = wrong_proposals(proposer, features, positives, observed, choice.hard_negatives)
             progress.note(f"rankers of {Y.shape[1]:,} labels")
             rankers = learn_rankers(
@@ -250,6 +262,8 @@ class Cascade(SparseFactorModel):
             progress.step(rankers.objective)
             progress.finish_stage("rankers", rankers)
         self._keep(proposer, rankers, choice)
+        unit = rows if self.normalize else sp.csr_matrix(unit_rows(features, n_threads=threads))
+        self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
         some = features[:_SAMPLE_ROWS]
         self.rankers_by_feature_ = self._faster_by_feature(some, proposer.predict_topk(some, self.shortlist)[0])
 
@@ -301,10 +315,11 @@ class Cascade(SparseFactorModel):
     def _prepare_answers(self) -> None:
         super()._prepare_answers()
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
+        self._no_shift = np.zeros_like(self.ranker_intercept_)
 
     def _combination(self) -> Combination:
         chosen = self.chosen_
-        return Combination(chosen["slope"], chosen["exponent"], tuple(chosen["calibration"]))
+        return Combination(chosen["slope"], chosen["exponent"], chosen["likeness"], tuple(chosen["calibration"]))
 
     def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
         """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
@@ -313,12 +328,18 @@ class Cascade(SparseFactorModel):
             return shortlist_margins_by_feature(rows, labels, self.ranker_weights_, b, n_threads=threads)
         return shortlist_margins(rows, labels, self._weights_by_label, b, n_threads=threads)
 
+    def _cosines(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
+        """Of rows with the prototypes (n, M) of shortlisted labels."""
+        threads = self._threads_for(rows)
+        unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
+        return shortlist_margins(unit, labels, self.prototypes_, self._no_shift, n_threads=threads)
+
     def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
-        """The products p (n, M) of shortlisted labels, by rankers and proposer."""
+        """The products p (n, M) of shortlisted labels, by rankers, proposer and prototypes."""
         margins = self._margins(rows, labels)
         # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
         margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
-        return self._combination().product(margins, proposed)
+        return self._combination().product(margins, proposed, self._cosines(rows, labels))
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         proposed = super()._score_rows(X)
@@ -349,10 +370,11 @@ class Cascade(SparseFactorModel):
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, embedded = self._rows_and_embedding(X)
         labels, proposed = self._best_of_rows(rows, embedded, width)
-        margins = self._margins(rows, labels[:, : min(self.shortlist, width)])
+        shortlist = labels[:, : min(self.shortlist, width)]
+        margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
         if exclude is not None:
             labels[pairs_listed(labels, exclude, n_threads=self._threads_for(rows))] = -1
-        return self._combination().best(labels, proposed, margins, self.has_ranker_, k)
+        return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k)
 
     # ------------------------------------------------------------------ explain, restore
 
@@ -366,13 +388,16 @@ class Cascade(SparseFactorModel):
 
     def _check_restored(self) -> None:
         super()._check_restored()
-        W, b, has = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_
-        require_sparse(ranker_weights_=W)
+        W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
+        require_sparse(ranker_weights_=W, prototypes_=C)
         require_dense(1, ranker_intercept_=b, has_ranker_=has)
         expected = (self.n_features_in_, self.n_labels_)
         if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
             raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
-        require_finite_floats(feature_factors_=self.feature_factors_, ranker_weights_=W, ranker_intercept_=b)
+        if C.shape != expected[::-1]:
+            raise ValueError(f"prototypes_ of shape {C.shape} where {expected[::-1]} is expected")
+        floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C}
+        require_finite_floats(feature_factors_=self.feature_factors_, **floats)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")

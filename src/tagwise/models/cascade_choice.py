@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tagwise.exceptions import InvalidInputError
 from tagwise.models.cascade_scores import Combination
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.validation import check_integer, check_real
 
-__all__ = ["CascadeChoice"]
+__all__ = ["CascadeChoice", "check_likeness"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class CascadeChoice:
             "C": self.C,
             "slope": self.combination.slope,
             "exponent": self.combination.exponent,
+            "likeness": self.combination.likeness,
             "calibration": list(self.combination.calibration),
         }
 
@@ -39,23 +41,32 @@ class CascadeChoice:
         """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
         cls.check_values(values)
         a, b = values["calibration"]
-        combination = Combination(values["slope"], values["exponent"], (a, b))
+        combination = Combination(values["slope"], values["exponent"], values["likeness"], (a, b))
         own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
         return cls(**own, combination=combination)
 
     @staticmethod
     def check_values(values: Any) -> None:
         """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
-        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "calibration")
+        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "likeness", "calibration")
         if not isinstance(values, dict) or set(values) != set(names):
             raise ValueError(f"chosen_ must hold {', '.join(names)}")
         check_positive_weight(values["positive_weight"])
         check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
         for name in ("reg_sparse", "C", "slope"):
             check_real(values[name], name, minimum=0, open_minimum=True)
-        check_real(values["exponent"], "exponent", minimum=0)
+        for name in ("exponent", "likeness"):
+            check_real(values[name], name, minimum=0)
         calibration = values["calibration"]
         if not isinstance(calibration, list) or len(calibration) != 2:
             raise ValueError("calibration must hold two numbers")
         check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
         check_real(calibration[1], "calibration")
+
+
+def check_likeness(likeness: Any) -> None:
+    """Raise InvalidInputError unless it is a number of at least 0 or "auto"."""
+    if isinstance(likeness, str) and likeness != "auto":
+        raise InvalidInputError(f'likeness must be a number or "auto"; found {likeness!r}.')
+    if likeness != "auto":
+        check_real(likeness, "likeness", minimum=0)

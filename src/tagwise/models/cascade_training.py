@@ -69,14 +69,14 @@ def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_mat
 def wrong_proposals(
     proposer: REML, X: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None, many: int
 ) -> sp.csr_matrix:
-    """The up to ``many`` best labels of each row of X that are known to be off: (n, L) as CSR of int8, best first.
+    """The up to ``many`` best labels of each row of X that are known to be off: (n, L) as CSR, best first.
 
-    They are looked for among the ``many`` best labels and as many more as a row has positives on average. Memory: 5
-    bytes a pair, and a block of shortlists.
+    They are looked for among the ``many`` best labels and as many more as a row has positives on average; the values
+    are their places there, from 1. Memory: 6 bytes a pair, and a block of shortlists.
     """
     threads = thread_count(proposer.n_jobs)
-    width = min(many + -(-positives.nnz // positives.shape[0]), positives.shape[1])
-    found, sizes = [], [np.zeros(1, dtype=np.int64)]
+    width = min(_places(positives, many), positives.shape[1])
+    found, places, sizes = [], [], [np.zeros(1, dtype=np.int64)]
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels, _ = proposer.predict_topk(X[start:stop], width)
         wrong = ~pairs_listed(labels, positives[start:stop], n_threads=threads)
@@ -84,19 +84,24 @@ def wrong_proposals(
             wrong &= pairs_listed(labels, observed[start:stop], n_threads=threads)
         wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many
         found.append(labels[wrong].astype(np.int32))
+        places.append((np.nonzero(wrong)[1] + 1).astype(np.min_scalar_type(width)))
         sizes.append(wrong.sum(axis=1))
     indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
+    return sp.csr_matrix((np.concatenate(places), indices, indptr), shape=positives.shape)
 
 
-def hardest(wrong: sp.csr_matrix, many: int) -> sp.csr_matrix:
-    """The first ``many`` pairs of each row."""
+def hardest(wrong: sp.csr_matrix, positives: sp.csr_matrix, many: int) -> sp.csr_matrix:
+    """What :func:`wrong_proposals` finds for ``many``, from what it found for more."""
     sizes = np.diff(wrong.indptr)
-    if sizes.max(initial=0) <= many:
-        return wrong
     keep = np.arange(wrong.nnz) - np.repeat(wrong.indptr[:-1], sizes) < many
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, many))])
+    keep &= wrong.data <= _places(positives, many)
+    indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[wrong.indptr]
     return sp.csr_matrix((wrong.data[keep], wrong.indices[keep], indptr), shape=wrong.shape)
+
+
+def _places(positives: sp.csr_matrix, many: int) -> int:
+    """Among how many of a row's best labels ``many`` wrong ones are looked for."""
+    return many + -(-positives.nnz // positives.shape[0])
 
 
 def learn_rankers(

@@ -22,6 +22,7 @@ from tagwise.models.cascade_scores import Combination, log_odds
 from tagwise.models.cascade_training import hardest, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.progress import FitProgress
+from tagwise.models.prototypes import label_prototypes
 from tagwise.parallel import thread_count
 from tagwise.randomness import random_generator
 
@@ -34,9 +35,10 @@ __all__ = ["choose_on_held_out_rows", "fit_calibration_constants"]
 _WEIGHTS = (1.0, 2.0)
 _PENALTIES = (0.5, 2.0)
 _COSTS = (0.25, 0.5, 1.0)
-_HARD_NEGATIVES = (20, 50, 100)
-# Slope and exponent.
-_COMBINATIONS = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.5), (2.0, 1.0), (3.0, 1.0), (4.0, 1.0))
+_HARD_NEGATIVES = (20, 100, 200)
+# Slope and exponent, each with every likeness.
+_SLOPES = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.25), (3.0, 0.5), (2.0, 1.0), (4.0, 1.0))
+_LIKENESS = (0.0, 0.25, 0.5, 1.0)
 _PLACES = 5
 # Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
 _CALIBRATED = 10
@@ -110,6 +112,9 @@ class _Trial:
         self.observed = None if observed is None else observed[train]
         self.held_observed = None if observed is None else observed[held]
         self.rows, self.held_rows = self._as_read(self.X), self._as_read(self.held_X)
+        self.held_unit = self.held_rows if model.normalize else self._unit(self.held_X)
+        unit = self.rows if model.normalize else self._unit(self.X)
+        self.prototypes = label_prototypes(unit, self.positives, n_threads=self.threads)
         self.best: CascadeChoice
         self.best_score = -1.0
         self.runs = 0
@@ -130,7 +135,10 @@ class _Trial:
         return self.runs
 
     def _as_read(self, X: sp.csr_matrix) -> sp.csr_matrix:
-        return sp.csr_matrix(unit_rows(X, n_threads=self.threads) if self.model.normalize else X)
+        return self._unit(X) if self.model.normalize else X
+
+    def _unit(self, X: sp.csr_matrix) -> sp.csr_matrix:
+        return sp.csr_matrix(unit_rows(X, n_threads=self.threads))
 
     def run(self, choice: CascadeChoice, hard_negatives: tuple[int, ...], costs: tuple[float, ...]) -> None:
         """Try one proposer with several rankers and all combinations; ``best`` is the best choice so far."""
@@ -139,15 +147,16 @@ class _Trial:
         proposer.fit(self.X, self.positives, self.observed)
         negatives = wrong_proposals(proposer, self.X, self.positives, self.observed, max(hard_negatives))
         labels, proposed = proposer.predict_topk(self.held_X, min(model.shortlist, self.positives.shape[1]))
-        is_on = pairs_listed(labels, self.held_positives, n_threads=self.threads)
-        counts = np.ones(labels.shape, dtype=bool)
+        no_shift = np.zeros(self.positives.shape[1])
+        cosines = shortlist_margins(self.held_unit, labels, self.prototypes, no_shift, n_threads=self.threads)
+        ranked = labels.copy()
         if self.held_observed is not None:
-            counts = pairs_listed(labels, self.held_observed, n_threads=self.threads)
+            ranked[~pairs_listed(labels, self.held_observed, n_threads=self.threads)] = -1
         for many, cost in product(hard_negatives, costs):
             rankers = learn_rankers(
                 self.rows,
                 self.positives,
-                hardest(negatives, many),
+                hardest(negatives, self.positives, many),
                 C=cost,
                 prune=model.prune,
                 seed=self.seed,
@@ -156,30 +165,23 @@ class _Trial:
             margins = shortlist_margins(
                 self.held_rows, labels, rankers.weights, rankers.intercept, n_threads=self.threads
             )
-            margins = np.where(rankers.trained[labels], margins, 2 * proposed)
-            for slope, exponent in _COMBINATIONS:
-                combination = Combination(slope, exponent, choice.combination.calibration)
-                self._judge(
-                    replace(choice, hard_negatives=many, C=cost, combination=combination),
-                    labels,
-                    np.where(counts, combination.product(margins, proposed), -1.0),
-                    is_on,
-                )
+            for (slope, exponent), likeness in product(_SLOPES, _LIKENESS):
+                combination = Combination.usual(slope, exponent, likeness)
+                # Scores are the products themselves, less ½, with these constants.
+                plain = replace(combination, calibration=(1.0, 0.0))
+                best, scores = plain.best(ranked, proposed, margins, cosines, rankers.trained, _CALIBRATED)
+                self._judge(replace(choice, hard_negatives=many, C=cost, combination=combination), best, scores + 0.5)
         self.runs += 1
 
-    def _judge(self, choice: CascadeChoice, labels: np.ndarray, products: np.ndarray, is_on: np.ndarray) -> None:
-        """Rank the labels by their products (below 0: not to be ranked)."""
-        order = np.lexsort((labels, -products), axis=1)[:, :_CALIBRATED]
-        ranked, on = np.take_along_axis(products, order, axis=1), np.take_along_axis(is_on, order, axis=1)
-        best = np.where(ranked >= 0, np.take_along_axis(labels, order, axis=1), -1)
-        missing = max(0, _PLACES - best.shape[1])  # of a shortlist shorter than that
-        best_places = np.pad(best[:, :_PLACES], ((0, 0), (0, missing)), constant_values=-1)
-        score = float(ndcg_at_k(self.held_positives, best_places, k=_PLACES))
+    def _judge(self, choice: CascadeChoice, best: np.ndarray, products: np.ndarray) -> None:
+        """How good the ranking ``best`` (n×10, −1 for none) of the held-out rows is, and what its products mean."""
+        score = float(ndcg_at_k(self.held_positives, best[:, :_PLACES], k=_PLACES))
         self.tried.append({**_without_calibration(choice), "nDCG@5": score})
         if score > self.best_score:
             self.best_score = score
-            combination, counts = choice.combination, ranked >= 0
-            constants = fit_calibration_constants(ranked[counts], on[counts], combination.calibration)
+            combination, found = choice.combination, best >= 0
+            on = pairs_listed(best, self.held_positives, n_threads=self.threads)
+            constants = fit_calibration_constants(products[found], on[found], combination.calibration)
             self.best = replace(choice, combination=replace(combination, calibration=constants))
 
 
