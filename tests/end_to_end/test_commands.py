@@ -207,6 +207,24 @@ def test_explain_adds_up_to_the_score(tagger):
     assert failed(run("explain", tagger, "dog", "--tag", "cars"), 1, "--tag 'cars' is none of the 4")
 
 
+def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
+    model = tmp_path / "m"
+    options = ("--model", "cascade", "--set", "rank=3", "--set", "likeness=0.4", "--json")
+    trained = run("train", rows_file, "--out", model, *options)
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["model"] == "cascade"
+    found = run("evaluate", model, rows_file, "--json")
+    assert json.loads(found.stdout)["metrics"]["P@1"] >= 0.95
+    answer = run("predict", model, "the dog", "--top", "1")
+    assert "pets" in answer.stdout
+    explained = run("explain", model, "the dog")
+    assert explained.returncode == 0, explained.stderr
+    assert "dog" in explained.stdout
+    assert failed(
+        run("train", rows_file, "--out", tmp_path / "n", *options[:4], "--set", "likeness=much"), 1, "likeness"
+    )
+
+
 def test_a_kernel_has_no_explanations_and_says_so(tmp_path, rows_file):
     model = tmp_path / "m"
     kernel = ("--model", "leml", "--set", "kernel=rbf", "--set", "rank=3")

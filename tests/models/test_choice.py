@@ -58,7 +58,8 @@ def test_choice_by_size_and_unknown_labels():
         (LARGE, True, "cascade"),
     ):
         assert choose_model(**sizes, masked=masked).name == expected
-    assert choose_model(**few, masked=True).parameters == {"rank": 20}
+    assert choose_model(**few, masked=True).parameters == {}
+    assert choose_model(**{**few, "n_labels": 9}, masked=True).parameters == {"rank": 9}
     assert choose_model(**LARGE, masked=True).parameters == {}
 
 

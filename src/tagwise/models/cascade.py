@@ -61,7 +61,7 @@ class Cascade(SparseFactorModel):
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
         Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger
-        rank, cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of five sets.
+        rank, cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of ten sets.
     positive_weight : float, array (L,) or "propensity"
         Of the proposer: how much a positive counts.
     shortlist : int
@@ -133,7 +133,7 @@ class Cascade(SparseFactorModel):
     >>> from tagwise import Cascade
     >>> from tagwise.data import load_dataset
     >>> data = load_dataset("debtags-sample")
-    >>> model = Cascade(rank=50, tol=0.5).fit(data.X_train, data.Y_train)
+    >>> model = Cascade().fit(data.X_train, data.Y_train)
     >>> labels, scores = model.predict_topk(data.X_test, k=3)
     >>> labels.shape == (data.X_test.shape[0], 3)
     True
@@ -161,7 +161,7 @@ class Cascade(SparseFactorModel):
 
     def __init__(
         self,
-        rank: int = 50,
+        rank: int = 16,
         support: int = 200,
         shortlist: int = 50,
         hard_negatives: int = 100,

@@ -19,7 +19,6 @@ _SPELT = {"BinaryRelevance": "binary-relevance"}
 _FEW_LABELS = 50
 # One dense row of weights a label: at 50 labels 200 MB as float32.
 _MOST_FEATURES = 1_000_000
-_USUAL_RANK = 100
 
 
 MODEL_NAMES: tuple[str, ...] = tuple(sorted(_SPELT.get(name, name.lower()) for name in MODEL_CLASSES))
@@ -114,13 +113,12 @@ def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, m
         why = "with so few labels, one linear model for each ranks as well as anything"
         return ModelChoice("binary-relevance", {}, f"binary-relevance: {problem}, {unknown}; {why}.")
     # More than this rank has no meaning, and the model would say so.
-    rank = min(_USUAL_RANK, n_features, n_labels)
+    usual = inspect.signature(model_class("cascade")).parameters["rank"].default
+    rank = min(usual, n_features, n_labels)
     why = "a low rank and a few weights a label propose labels, and rankers of the hard cases decide"
     if masked:
         why += ", both from known labels alone"
-    return ModelChoice(
-        "cascade", {} if rank == _USUAL_RANK else {"rank": rank}, f"cascade: {problem}, {unknown}; {why}."
-    )
+    return ModelChoice("cascade", {} if rank == usual else {"rank": rank}, f"cascade: {problem}, {unknown}; {why}.")
 
 
 def _plain(name: str) -> str:
