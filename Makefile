@@ -28,6 +28,11 @@ bench: $(VENV)/.test
 bench-leml: $(VENV)/.test
 	$(BIN)/python benchmarks/leml.py
 
+# LEML's objective against seconds beside that of an earlier version; needs TAGWISE_DATA and EARLIER=<a checkout>.
+.PHONY: bench-leml-versions
+bench-leml-versions: $(VENV)/.test
+	$(BIN)/python benchmarks/leml_versions.py --earlier $(EARLIER)
+
 bench-reml: $(VENV)/.test
 	$(BIN)/python benchmarks/reml.py
 
