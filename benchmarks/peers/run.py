@@ -1,6 +1,6 @@
 """tagwise beside its peers: each in an environment of its own, the same data, the same threads, one at a time.
 
-    TAGWISE_DATA=... python benchmarks/peers/run.py [--only bibtex] [--only-peer pecos] [--threads 2] [--fresh]
+    TAGWISE_DATA=... python benchmarks/peers/run.py [--only bibtex] [--only-peer pecos] [--fresh]
 
 Installs each peer of plugins/ from PyPI on first use, trains and measures every system on every set, and writes
 peers.json, and from it alone peers.md, after every cell; a cell that has its result is not run again. A peer that does
@@ -172,6 +172,9 @@ def run_all(options: argparse.Namespace) -> None:
     plugins = [one for one in find_plugins(options.plugins) if not options.only_peer or one.name in options.only_peer]
     if not plugins:
         raise SystemExit(f"No plug-in is named {' or '.join(options.only_peer)}.")
+    unknown = set(options.only_system or ()) - {system for plugin in plugins for system in plugin.systems}
+    if unknown:
+        raise SystemExit(f"No system is named {' or '.join(sorted(unknown))}.")
     store = Store(options.out)
     store.report["machine"] = description()
     limits = Limits(options.minutes, options.gigabytes)
@@ -182,6 +185,8 @@ def run_all(options: argparse.Namespace) -> None:
             print(f"{name} is not at hand: left out", flush=True)
             continue
         todo = [(plugin, cell) for plugin in plugins for cell in wanted_cells(plugin, name, options.threads)]
+        if options.only_system:
+            todo = [(plugin, cell) for plugin, cell in todo if cell["system"] in options.only_system]
         todo = [(plugin, cell) for plugin, cell in todo if not has_result(store.result_of(cell), options)]
         if not todo:
             print(f"{name}: all results are there", flush=True)
@@ -199,6 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=SETS, help="a data set; can be given several times")
     parser.add_argument("--only-peer", action="append", metavar="NAME", help="a plug-in; can be given several times")
+    parser.add_argument("--only-system", action="append", metavar="NAME", help="a system of the plug-ins, likewise")
     parser.add_argument("--threads", type=int, default=2, help="for training and batch prediction")
     parser.add_argument("--fresh", action="store_true", help="run cells again that have a result")
     parser.add_argument("--retry", action="store_true", help="run cells again that failed")

@@ -289,6 +289,13 @@ def test_files_that_are_no_plug_ins(tmp_path, plugins):
     (plugins / "half.py").unlink()
     with pytest.raises(SystemExit, match="No plug-in is named nobody"):
         drive(tmp_path, plugins, "--only-peer", "nobody")
+    with pytest.raises(SystemExit, match="No system is named nothing"):
+        drive(tmp_path, plugins, "--only-system", "nothing")
+
+
+def test_one_system_of_a_plug_in(tmp_path, plugins):
+    (plugins / "popular.py").write_text(POPULAR.replace("1.0}}", '1.0}, "least frequent": {"sign": -1.0}}'))
+    assert list(drive(tmp_path, plugins, "--only-system", "least frequent")) == ["least frequent"]
 
 
 def test_the_best_labels_of_each_kind_of_answer():
