@@ -69,6 +69,17 @@ def test_equal_products_come_in_the_order_of_their_labels():
     assert scores[0, 0] == scores[0, 2] > -0.5 > scores[0, 3]
 
 
+def test_the_same_for_any_number_of_threads():
+    rng = np.random.default_rng(0)
+    labels = np.array([rng.permutation(60)[:20] for _ in range(5_000)])
+    proposed = -np.sort(-rng.normal(size=labels.shape), axis=1)
+    parts = (labels, proposed, rng.normal(size=(5_000, 12)), rng.random((5_000, 12)), rng.random(60) < 0.7)
+    combination = Combination.usual(3.0, 0.5, 0.5)
+    first, second = (combination.best(*parts, 7, n_threads=threads) for threads in (1, 2))
+    np.testing.assert_array_equal(first[0], second[0])
+    np.testing.assert_array_equal(first[1], second[1])
+
+
 def test_a_closed_form():
     """σ(slope·m) = ¾, the root of a share of ¼, and a cosine of 0.45, half of the way from −0.1 to 1."""
     labels, proposed = np.array([[0]]), np.array([[-0.25]])

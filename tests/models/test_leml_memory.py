@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from tagwise import LEML
 from tagwise.data import hide_labels, make_power_law
+from tagwise.kernels.streamed import StreamedTwoWay
 from tagwise.models import leml_features
 
 TENTH = 1.1
@@ -34,10 +35,10 @@ print(json.dumps([tracemalloc.get_traced_memory()[1], *model.objective_]))
 @pytest.mark.parametrize(
     ("sizes", "features_per_row", "rank", "settings"),
     [
-        ((20_000, 9000, 4000), 60, 100, {}),
+        ((30_000, 9000, 4000), 60, 100, {}),
         # X takes 8 times as much as n×k: any copy of it would show.
         ((12_000, 2000, 3000), 250, 60, {}),
-        ((12_000, 9000, 300), 60, 64, {"fit_intercept": False, "normalize": False, "init": "random"}),
+        ((36_000, 9000, 300), 60, 64, {"fit_intercept": False, "normalize": False, "init": "random"}),
     ],
     ids=["wiki-shape", "long rows", "plain"],
 )
@@ -60,11 +61,27 @@ def test_resident_memory_on_the_shape_of_the_paper_s_largest_problem():
     assert found["objective"][1] < found["objective"][0] < found["nothing_learnt"]
 
 
+@pytest.fixture
+def always_streamed(monkeypatch):
+    """Features this small would be stored."""
+    monkeypatch.setattr(leml_features, "_STORED_BYTES", -1)
+
+
+@pytest.mark.parametrize(("bytes_allowed", "streamed"), [(12 * 7200 - 1, True), (12 * 7200, False)])
+def test_small_features_are_stored(bytes_allowed, streamed, monkeypatch):
+    X, Y = problem()
+    X = sp.csr_matrix((np.ones(7200, np.float32), np.tile(np.arange(12), 600), np.arange(601) * 12), shape=(600, 80))
+    monkeypatch.setattr(leml_features, "_STORED_BYTES", bytes_allowed)
+    found = leml_features.feature_products(X, Y, 5, unit_length=True, streamed=True, n_threads=1)
+    assert isinstance(found, StreamedTwoWay) == streamed
+
+
 def problem(dtype=np.float32):
     X, Y = make_power_law(600, 80, 40, features_per_row=12, labels_per_row=3, n_topics=5, random_state=0)
     return X.astype(dtype), Y
 
 
+@pytest.mark.usefixtures("always_streamed")
 @pytest.mark.filterwarnings("ignore:LEML stopped")
 @pytest.mark.parametrize("settings", [{}, {"positive_weight": 3.0}], ids=str)
 @pytest.mark.parametrize("masked", [False, True])
@@ -84,6 +101,7 @@ def test_streamed_features_give_the_model_of_stored_ones(settings, masked, monke
     np.testing.assert_allclose(streamed.decision_function(X), again.decision_function(X), atol=1e-9)
 
 
+@pytest.mark.usefixtures("always_streamed")
 @pytest.mark.filterwarnings("ignore:LEML stopped")
 @pytest.mark.parametrize("length", [1e-30, 1e30])
 def test_rows_of_extreme_length_are_scaled_before_they_are_multiplied(length):
@@ -94,6 +112,7 @@ def test_rows_of_extreme_length_are_scaled_before_they_are_multiplied(length):
     np.testing.assert_allclose(other.decision_function(X), plain.decision_function(X), atol=1e-3)
 
 
+@pytest.mark.usefixtures("always_streamed")
 @pytest.mark.filterwarnings("ignore:LEML stopped")
 def test_what_is_kept_for_the_transposed_product_does_not_show(monkeypatch):
     X, Y = problem()

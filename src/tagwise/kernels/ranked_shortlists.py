@@ -14,6 +14,7 @@ from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.longest_first import keep
 from tagwise.kernels.top_k import nothing_found
+from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = ["best_of_shortlists"]
 
@@ -33,6 +34,7 @@ def best_of_shortlists(
     least_cosine: float,
     calibration: tuple[float, float],
     edge: float,
+    n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""The k labels of each row with the largest products p, and what the products say as centred probabilities.
 
@@ -79,7 +81,11 @@ def best_of_shortlists(
     a, b = calibration
     numbers = (slope, exponent, likeness, least, least_cosine, a, b, edge)
     constants = tuple(map(float, numbers))
-    _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels)
+
+    def rows(start: int, stop: int) -> None:
+        _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels, start, stop)
+
+    run_chunks(rows, work_chunks(np.arange(len(labels) + 1) * labels.shape[1]), n_threads)
     return best_labels, best_scores
 
 
@@ -92,10 +98,10 @@ def _sigmoid(value):
 
 
 @compiled()
-def _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels):
+def _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels, start, stop):
     slope, exponent, likeness, least, least_cosine, a, b, edge = constants
     n_listed = margins.shape[1]
-    for row in range(len(labels)):
+    for row in range(start, stop):
         best, names = best_scores[row], best_labels[row]
         for place in range(labels.shape[1]):
             label = labels[row, place]

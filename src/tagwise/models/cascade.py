@@ -372,9 +372,10 @@ class Cascade(SparseFactorModel):
         labels, proposed = self._best_of_rows(rows, embedded, width)
         shortlist = labels[:, : min(self.shortlist, width)]
         margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
+        threads = self._threads_for(rows)
         if exclude is not None:
-            labels[pairs_listed(labels, exclude, n_threads=self._threads_for(rows))] = -1
-        return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k)
+            labels[pairs_listed(labels, exclude, n_threads=threads)] = -1
+        return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
 
     # ------------------------------------------------------------------ explain, restore
 

@@ -63,6 +63,8 @@ class Combination:
         cosines: np.ndarray,
         has_ranker: np.ndarray,
         k: int,
+        *,
+        n_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best of proposed labels (n×N) and their scores, in one pass; margins and cosines (n×M) of the first M.
 
@@ -83,6 +85,7 @@ class Combination:
             least_cosine=_LEAST_COSINE,
             calibration=self.calibration,
             edge=_EDGE,
+            n_threads=n_threads,
         )
 
 

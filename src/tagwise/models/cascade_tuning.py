@@ -169,7 +169,9 @@ class _Trial:
                 combination = Combination.usual(slope, exponent, likeness)
                 # Scores are the products themselves, less ½, with these constants.
                 plain = replace(combination, calibration=(1.0, 0.0))
-                best, scores = plain.best(ranked, proposed, margins, cosines, rankers.trained, _CALIBRATED)
+                best, scores = plain.best(
+                    ranked, proposed, margins, cosines, rankers.trained, _CALIBRATED, n_threads=self.threads
+                )
                 self._judge(replace(choice, hard_negatives=many, C=cost, combination=combination), best, scores + 0.5)
         self.runs += 1
 
