@@ -87,11 +87,11 @@ def plot(report: dict) -> None:
             last = min(one["usual_rounds"], len(one["seconds"])) - 1
             axis.plot(one["seconds"][last], one["objective"][last], "o", color=colour, markersize=9, mfc="none")
         axis.set_title(f"{case['data']}, rank {case['parameters']['rank']}", fontsize=9)
-        axis.set_xlabel("seconds; a dot a round, a ring where the defaults stop")
+        axis.set_xlabel("seconds")
         axis.set_xlim(left=0)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("objective")
-    axes[0].legend()
+    axes[0].legend(title="a dot a round;\na ring where the defaults stop", title_fontsize=8, fontsize=8)
     for ending in ("png", "svg"):
         metadata = {"Date": None} if ending == "svg" else None
         figure.savefig(FIGURES / f"leml_versions.{ending}", dpi=120, metadata=metadata)
