@@ -63,8 +63,9 @@ def test_resident_memory_on_the_shape_of_the_paper_s_largest_problem():
 
 @pytest.fixture
 def always_streamed(monkeypatch):
-    """Features this small would be stored."""
+    """Features this small would be stored, or kept turned."""
     monkeypatch.setattr(leml_features, "_STORED_BYTES", -1)
+    monkeypatch.setattr(leml_features, "_KEPT_BYTES", -1)
 
 
 @pytest.mark.parametrize(("bytes_allowed", "streamed"), [(12 * 7200 - 1, True), (12 * 7200, False)])
@@ -117,8 +118,8 @@ def test_rows_of_extreme_length_are_scaled_before_they_are_multiplied(length):
 def test_what_is_kept_for_the_transposed_product_does_not_show(monkeypatch):
     X, Y = problem()
     models = []
-    for spare in (-1e9, 1e9):
-        monkeypatch.setattr(leml_features, "_UNPLANNED_BYTES", spare)
+    for kept in (-1, 10**9):
+        monkeypatch.setattr(leml_features, "_KEPT_BYTES", kept)
         models.append(LEML(6, max_iter=3).fit(X, Y))
     np.testing.assert_array_equal(models[0].feature_factors_, models[1].feature_factors_)
     np.testing.assert_array_equal(models[0].label_factors_, models[1].label_factors_)

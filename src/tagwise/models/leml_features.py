@@ -18,9 +18,13 @@ _SAFE_LENGTH = 1e12
 # blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
 _PLANNED = 0.95
 _UNPLANNED_BYTES = 3_000_000
-# Of a transpose and of scaled values: what is smaller is stored, whatever the plan. Where all of X is in the cache,
-# rounds are then up to 2.5 times as fast.
-_STORED_BYTES = 16_000_000
+# A few megabytes are worth their speed whatever the plan. Where a transpose and scaled values take no more than this,
+# both are stored, and rounds are up to twice as fast ...
+_STORED_BYTES = 5_000_000
+# ... and where all turned groups take no more than this, all are kept: up to a fifth faster.
+_KEPT_BYTES = 8_000_000
+# A value and 16 bits of a row's number.
+_TURNED_ENTRY_BYTES = 6
 
 
 def feature_products(
@@ -30,7 +34,7 @@ def feature_products(
 
     A transpose of X takes as much memory as X and scaled values half of that: together often more than LEML's factors.
     So streamed products make neither, and keep what the transposed product can reuse only as far as the whole fit then
-    stays within W + H + XW + 2·n×k and a tenth. Features of which both take up to 16 MB are stored all the same.
+    stays within W + H + XW + 2·n×k and a tenth; small features, which take a few megabytes, are kept all the same.
     Nothing of this changes the result by more than rounding, nor by a bit with the number of threads.
     """
     if streamed and not isinstance(X, np.ndarray) and _stored_bytes(X, unit_length) > _STORED_BYTES:
@@ -58,14 +62,10 @@ def _streamed_products(
     n_rows, n_features = X.shape
     size = X.dtype.itemsize * rank
     planned = _PLANNED * size * (n_features + Y.shape[1] + 3 * n_rows) - _UNPLANNED_BYTES
-    return StreamedTwoWay(
-        X,
-        width=rank,
-        row_scale=scale,
-        # Labels take their values, and indices and values of their transpose.
-        keep_bytes=planned - _largest_step(n_rows, n_features, Y.shape[1], size) - 12 * Y.nnz,
-        n_threads=n_threads,
-    )
+    # Labels take their values, and indices and values of their transpose.
+    spare = planned - _largest_step(n_rows, n_features, Y.shape[1], size) - 12 * Y.nnz
+    keep = max(spare, _KEPT_BYTES) if _TURNED_ENTRY_BYTES * X.nnz <= _KEPT_BYTES else spare
+    return StreamedTwoWay(X, width=rank, row_scale=scale, keep_bytes=keep, n_threads=n_threads)
 
 
 def _largest_step(n_rows: int, n_features: int, n_labels: int, size: int) -> float:
