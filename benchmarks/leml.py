@@ -1,9 +1,9 @@
-"""LEML: seconds per round, where they go, memory, and the ratios to plain numpy/scipy and to the machine's limit.
+"""LEML: seconds per round, where they go, and the ratios to plain numpy/scipy and to the machine's limit.
 
     TAGWISE_DATA=... python benchmarks/leml.py [--threads 2] [--rounds 3] [--quick]
 
 Cases: squared/full, squared/masked and logistic/masked, on debtags and on generated data of EURLex's shape. Each runs
-in a process of its own, so that its peak memory is its own. The plain version (plain_leml.py) is the same algorithm
+in a process of its own; wiki.py has the memory of fits. The plain version (plain_leml.py) is the same algorithm
 with the same start and steps, written as one would with numpy and scipy. The limit is the sum over all kernel calls of
 the larger of operations / BLAS rate and bytes / copy rate, both measured in the same process.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -126,10 +125,6 @@ def load(data: str, known: float | None):
     return X, Y, None if known is None else hide_labels(Y, known, random_state=0)
 
 
-def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def run_case(data: str, known: float | None, rank: int, loss: str, threads: int, rounds: int, plain: bool) -> dict:
     """One case, in this process."""
     from machine import blas_rate, copy_rate, description
@@ -141,7 +136,6 @@ def run_case(data: str, known: float | None, rank: int, loss: str, threads: int,
     reg = 3.0 if data == "debtags" else 1.0
     small = slice(0, 300)
     LEML(rank=70, loss=loss, max_iter=1).fit(X[small], Y[small], None if observed is None else observed[small])
-    loaded = peak_megabytes()
     result: dict[str, object] = {"machine": description(), "data": data, "known": known, "rank": rank, "loss": loss}
     if plain:
         from plain_leml import PlainLEML
@@ -150,7 +144,6 @@ def run_case(data: str, known: float | None, rank: int, loss: str, threads: int,
         return {"plain_seconds_per_round": fitted.seconds / rounds, "plain_objective": fitted.objective}
     meter = Meter()
     meter.install(X.shape[0])
-    before = peak_megabytes()
     model = LEML(rank=rank, loss=loss, reg=reg, max_iter=rounds, tol=0, n_jobs=threads)
     start = time.perf_counter()
     model.fit(X, Y, observed)
@@ -162,10 +155,7 @@ def run_case(data: str, known: float | None, rank: int, loss: str, threads: int,
         "objective": float(model.objective_[-1]),
         "shares": {name: value / seconds for name, value in sorted(meter.seconds.items(), key=lambda item: -item[1])},
         "outside_kernels": 1 - in_kernels / seconds,
-        "fit_megabytes": peak_megabytes() - before,
         "times_limit": seconds / meter.limit(copy_rate(threads), blas_rate(threads)),
-        "data_megabytes": loaded,
-        "rows_times_labels_megabytes": X.shape[0] * Y.shape[1] * 4 / 2**20,
     }
     return result
 
@@ -182,8 +172,8 @@ def table(report: dict) -> str:
         "all labels known. The limit takes every array as read once, as if a sparse product gathered rows of its dense",
         "factor from a perfect cache; the gathers are what separates CSR × dense from it (see kernels.md).",
         "",
-        "| data | known | k | loss | tagwise | numpy/scipy | × faster | × limit | fit, MB | n×L, MB | largest shares |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| data | known | k | loss | tagwise | numpy/scipy | × faster | × limit | largest shares |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in report["results"]:
         known = "all" if r["known"] is None else f"{100 * r['known']:g}%"
@@ -191,8 +181,7 @@ def table(report: dict) -> str:
         lines.append(
             f"| {r['data']} | {known} | {r['rank']} | {r['loss']} | {r['seconds_per_round']:.2f} | "
             f"{r['plain_seconds_per_round']:.2f} | {r['plain_seconds_per_round'] / r['seconds_per_round']:.1f} | "
-            f"{r['times_limit']:.1f} | {r['fit_megabytes']:.0f} | {r['rows_times_labels_megabytes']:.0f} | "
-            f"{shares}, outside kernels {100 * r['outside_kernels']:.0f}% |"
+            f"{r['times_limit']:.1f} | {shares}, outside kernels {100 * r['outside_kernels']:.0f}% |"
         )
     return "\n".join(lines) + "\n"
 

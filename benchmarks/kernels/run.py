@@ -26,6 +26,7 @@ from machine import best_seconds, blas_rate, copy_rate, description, read_rate
 from tagwise import kernels
 from tagwise.data import make_power_law
 from tagwise.kernels import reference
+from tagwise.kernels.streamed import StreamedTwoWay
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHAPES = {
@@ -35,7 +36,7 @@ SHAPES = {
     "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),
 }
 
-SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense")
+SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense", "transpose × dense, groups of rows kept turned")
 
 
 def plain_pair_curvature(Y, A, H):
@@ -54,6 +55,7 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
     A = rng.standard_normal((rows, width)).astype(np.float32)
     H = rng.standard_normal((labels, width)).astype(np.float32)
     two_way = kernels.two_way(X, n_threads=threads)
+    streamed = StreamedTwoWay(X, width=width, keep_bytes=1e9, n_threads=threads)
     some_rows = A[:2048]
     scores = some_rows[:256] @ H.T
     small = rng.standard_normal((width, width)).astype(np.float32)
@@ -75,6 +77,13 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         (
             "transpose × dense",
             lambda: two_way.transposed_times(A),
+            lambda: transpose @ A,
+            2 * X.nnz * width,
+            csr_bytes(X) + W.nbytes + A.nbytes,
+        ),
+        (
+            "transpose × dense, groups of rows kept turned",
+            lambda: streamed.transposed_times(A),
             lambda: transpose @ A,
             2 * X.nnz * width,
             csr_bytes(X) + W.nbytes + A.nbytes,

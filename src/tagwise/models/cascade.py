@@ -83,7 +83,7 @@ class Cascade(SparseFactorModel):
         Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
         ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``likeness`` and to fit the constants of q; then all rows
         are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
-        ``positive_weight`` that is no number is kept. Takes about ten times as long.
+        ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -118,11 +118,12 @@ class Cascade(SparseFactorModel):
     Notes
     -----
     Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
-    features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all.
+    features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
+    prototypes take one over the positive rows of each label.
     Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
     model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
-    twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, and the
-    weights of M rankers or those of its features, whichever are fewer.
+    twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
+    weights of M rankers or those of its features, whichever are fewer, and 50·M weights of prototypes.
 
     The constants of q are in the middle of what held-out rows of five sets suggest; fit them with
     ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter. docs/cascade.md has

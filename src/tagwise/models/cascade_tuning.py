@@ -37,7 +37,7 @@ _PENALTIES = (0.5, 2.0)
 _COSTS = (0.25, 0.5, 1.0)
 _HARD_NEGATIVES = (20, 100, 200)
 # Slope and exponent, each with every likeness.
-_SLOPES = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.25), (3.0, 0.5), (2.0, 1.0), (4.0, 1.0))
+_SLOPES_AND_EXPONENTS = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.25), (3.0, 0.5), (2.0, 1.0), (4.0, 1.0))
 _LIKENESS = (0.0, 0.25, 0.5, 1.0)
 _PLACES = 5
 # Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
@@ -165,7 +165,7 @@ class _Trial:
             margins = shortlist_margins(
                 self.held_rows, labels, rankers.weights, rankers.intercept, n_threads=self.threads
             )
-            for (slope, exponent), likeness in product(_SLOPES, _LIKENESS):
+            for (slope, exponent), likeness in product(_SLOPES_AND_EXPONENTS, _LIKENESS):
                 combination = Combination.usual(slope, exponent, likeness)
                 # Scores are the products themselves, less ½, with these constants.
                 plain = replace(combination, calibration=(1.0, 0.0))
