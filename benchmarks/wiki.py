@@ -16,7 +16,6 @@ import ctypes
 import json
 import resource
 import sys
-import threading
 import time
 import warnings
 from itertools import pairwise
@@ -83,39 +82,6 @@ class PeakResident:
         raise RuntimeError(f"/proc/self/status does not tell {field}")
 
 
-class RunningTime:
-    """Seconds for which this process was not stopped: on a shared machine, others may pause it to measure undisturbed.
-
-    A thread looks at the clock all the time; where it misses more than ``GAP`` seconds, the process had been stopped.
-    """
-
-    GAP = 10.0
-
-    def __enter__(self) -> RunningTime:
-        self.stopped = 0.0
-        self._begin = time.perf_counter()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def seconds(self) -> float:
-        """Since the block began."""
-        return time.perf_counter() - self._begin - self.stopped
-
-    def _watch(self) -> None:
-        last = time.perf_counter()
-        while not self._done.wait(0.5):
-            now = time.perf_counter()
-            if now - last > self.GAP:
-                self.stopped += now - last
-            last = now
-
-
 def measure(cell: dict) -> dict:
     """One fit, in this process."""
     from tagwise import LEML
@@ -133,15 +99,15 @@ def measure(cell: dict) -> dict:
     ends, processor = [0.0], [0.0]
 
     def report(iteration: int, info: dict) -> None:
-        ends.append(clock.seconds())
+        ends.append(time.perf_counter() - begin)
         processor.append(time.process_time())
         print(f"round {iteration}: {info['objective']:.6g} after {ends[-1]:.1f} s", file=sys.stderr, flush=True)
 
     model = LEML(rank, max_iter=cell["rounds"], tol=0, n_jobs=threads)
-    with PeakResident() as memory, RunningTime() as clock:
-        processor[0] = time.process_time()
+    with PeakResident() as memory:
+        begin, processor[0] = time.perf_counter(), time.process_time()
         model.fit(X, Y, callback=report)
-        seconds = clock.seconds()
+        seconds = time.perf_counter() - begin
     return {
         "rows": n_rows,
         "features": n_features,
@@ -150,7 +116,6 @@ def measure(cell: dict) -> dict:
         "label_entries": int(Y.nnz),
         "loading_seconds": loading,
         "seconds": seconds,
-        "stopped_seconds": clock.stopped,
         "round_cpu_seconds": [after - before for before, after in pairwise(processor)],
         "round_seconds": [after - before for before, after in pairwise(ends)],
         "nothing_learnt": 0.5 * Y.nnz,
