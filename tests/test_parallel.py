@@ -1,5 +1,7 @@
 import multiprocessing
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -110,3 +112,53 @@ def test_a_forked_child_gets_a_pool_of_its_own():
     child.start()
     assert queue.get(timeout=30) == [2] * 4
     child.join(10)
+
+
+def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_raised():
+    started, running = threading.Barrier(2, timeout=10), set()
+
+    def chunk(start, stop):
+        running.add(threading.get_ident())
+        if start < 2:
+            started.wait()  # both threads have a chunk
+        try:
+            if start == 1:
+                raise RuntimeError("chunk 1")
+            time.sleep(0.05)
+        finally:
+            running.discard(threading.get_ident())
+
+    with pytest.raises(RuntimeError, match="chunk 1"):
+        run_chunks(chunk, even_chunks(1000, 1), 2)
+    assert not running
+
+    threads = set(run_chunks(lambda start, stop: threading.get_ident(), even_chunks(50, 1), 2))
+    assert threading.get_ident() in threads
+
+
+def test_chunks_do_not_wait_for_a_busy_pool():
+    """Several callers share a pool: each goes on with its own chunks when the other holds all its threads."""
+    release = threading.Event()
+    holding = threading.Barrier(3, timeout=10)
+
+    def hold(start, stop):
+        holding.wait()
+        release.wait(10)
+
+    other = threading.Thread(target=run_chunks, args=(hold, even_chunks(2, 1), 2))
+    other.start()
+    holding.wait()
+    assert run_chunks(lambda start, stop: start, even_chunks(20, 1), 2) == list(range(20))
+    release.set()
+    other.join(10)
+    assert not other.is_alive()
+
+
+def test_nothing_of_a_loop_is_held_once_it_has_ended():
+    """The pool's threads let go of a job a moment after its caller has gone on; its arrays must not wait for that."""
+    for _ in range(100):
+        array = np.ones(10)
+        seen = weakref.ref(array)
+        run_chunks(lambda start, stop, array=array: array[start:stop].sum(), even_chunks(10, 1), 3)
+        del array
+        assert seen() is None

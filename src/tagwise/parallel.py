@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,8 +27,10 @@ __all__ = ["even_chunks", "on_this_thread", "run_chunks", "single_threaded_blas"
 Bounds = list[tuple[int, int]]
 Result = TypeVar("Result")
 
-# Enough chunks to balance several threads, few enough that dispatch (some 20 µs each) stays invisible.
+# Enough chunks to balance several threads, few enough that handing them out (some µs each) stays invisible.
 _MOST_CHUNKS = 32
+# Borders of chunks are looked for among about this many rows: what all rows would take is felt beside a short product.
+_BORDER_ROWS = 4096
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -57,40 +60,72 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
         return []
     if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk; a single row is answered often and in a hurry
         return [(0, n_rows)]
-    work = np.asarray(indptr, dtype=np.int64) + np.arange(n_rows + 1)
-    wanted = int(min(_MOST_CHUNKS, max(1, work[-1] // least_work)))
-    cuts = np.searchsorted(work, work[-1] * np.arange(1, wanted) // wanted)
-    borders = np.unique(np.concatenate([[0], cuts, [n_rows]]))
-    return [(int(start), int(stop)) for start, stop in pairwise(borders)]
+    step = max(1, n_rows // _BORDER_ROWS)
+    work = indptr[:-1:step] + np.arange(0, n_rows, step, dtype=np.int64)
+    total = int(indptr[-1]) + n_rows
+    wanted = min(_MOST_CHUNKS, max(1, total // least_work))
+    cuts = step * np.searchsorted(work, total * np.arange(1, wanted) // wanted)
+    borders = sorted({0, n_rows, *np.minimum(cuts, n_rows).tolist()})
+    return list(pairwise(borders))
 
 
 def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
     """``function(start, stop)`` for every chunk, results in the order of the chunks.
 
-    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. A call from within
-    a chunk runs in that chunk's own thread: waiting for the pool from inside it would be waiting for oneself.
+    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. The calling thread
+    works too, and each thread takes the next chunk as soon as it is done with one: asking a pool for every chunk would
+    cost more than a short chunk takes. A call from within a chunk runs in that chunk's own thread: waiting for the pool
+    from inside it would be waiting for oneself. Of several errors the first chunk's is raised, once no thread works any
+    longer.
     """
     if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
         return [function(start, stop) for start, stop in chunks]
-
-    def in_pool(start: int, stop: int) -> Result:
-        _worker.busy = True
-        try:
-            return function(start, stop)
-        finally:
-            _worker.busy = False
-
-    pool = _pool(n_threads)
-    futures = [pool.submit(in_pool, start, stop) for start, stop in chunks]
+    job = _Job(function, chunks)
+    helpers = [_pool(n_threads).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1)]
     try:
-        return [future.result() for future in futures]
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
+        job.work()
+    finally:
+        job.waiting.clear()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+        results, errors = job.end()
+    if errors:
+        raise errors[min(errors)]
+    return [results[place] for place in range(len(chunks))]
 
 
-# Set in the threads of the pools while they work on a chunk.
+class _Job(Generic[Result]):
+    """A function, the chunks that no thread has taken yet, and what became of the others, by place."""
+
+    def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
+        self.function: Callable[[int, int], Result] | None = function
+        self.chunks, self.waiting = chunks, deque(range(len(chunks)))
+        self.results: dict[int, Result] = {}
+        self.errors: dict[int, BaseException] = {}
+
+    def work(self) -> None:
+        """Take chunks until none is left; an error leaves none."""
+        with on_this_thread():
+            while self.waiting and self.function is not None:
+                try:
+                    place = self.waiting.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                try:
+                    self.results[place] = self.function(*self.chunks[place])
+                except BaseException as error:
+                    self.errors[place] = error
+                    self.waiting.clear()
+
+    def end(self) -> tuple[dict[int, Result], dict[int, BaseException]]:
+        """Results and errors. The pool's threads hold a job a moment longer than its caller: not its arrays, too."""
+        found = self.results, self.errors
+        self.function, self.results, self.errors = None, {}, {}
+        return found
+
+
+# Set in a thread while it works on chunks.
 _worker = threading.local()
 
 

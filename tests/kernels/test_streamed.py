@@ -22,12 +22,12 @@ def random_csr(rng, n_rows, n_columns, density, dtype=np.float32, index=np.int32
 
 
 @given(
-    st.integers(1, 60), st.integers(1, 20), st.integers(1, 40), st.floats(0, 1), st.integers(1, 400),
+    st.integers(1, 60), st.integers(1, 20), st.integers(1, 40), st.floats(0, 1), st.integers(1, 60),
     st.sampled_from([np.float32, np.float64]), st.sampled_from([np.int32, np.int64]), st.booleans(),
     st.sampled_from([0, 300, EVERYTHING]), st.integers(1, 3), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_both_products_are_those_of_the_scaled_matrix(
-    n, d, k, density, group_bytes, dtype, index, scaled, keep_bytes, threads, seed
+    n, d, k, density, group_rows, dtype, index, scaled, keep_bytes, threads, seed
 ):
     rng = np.random.RandomState(seed)
     matrix = random_csr(rng, n, d, density, dtype, index)
@@ -35,11 +35,14 @@ def test_both_products_are_those_of_the_scaled_matrix(
     dense = matrix.toarray().astype(np.float64) * (1 if scale is None else scale[:, None].astype(np.float64))
     left, right = rng.standard_normal((n, k)).astype(dtype), rng.standard_normal((d, k)).astype(dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "_GROUP_BYTES", group_bytes)  # so that few rows make several groups
+        patch.setattr(streamed, "_MOST_GROUP_ROWS", group_rows)  # so that few rows make several groups
+        patch.setattr(streamed, "_CACHED_BYTES", 1)
+        patch.setattr(streamed, "_STRIPE", 8)
         X = StreamedTwoWay(matrix, width=k, row_scale=scale, keep_bytes=keep_bytes, n_threads=threads)
+        transposed = X.transposed_times(left)
     assert X.shape == (n, d)
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
-    for found, expected in ((X.transposed_times(left), dense.T @ left), (X.times(right), dense @ right)):
+    for found, expected in ((transposed, dense.T @ left), (X.times(right), dense @ right)):
         assert found.dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
     start, stop = sorted(rng.randint(0, n + 1, 2))
@@ -53,17 +56,41 @@ def test_the_transposed_product_is_the_reference_twin_s():
     np.testing.assert_allclose(StreamedTwoWay(matrix, width=9).transposed_times(left), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_neither_threads_nor_kept_groups_change_a_bit(monkeypatch):
-    monkeypatch.setattr(streamed, "_GROUP_BYTES", 40_000)
+@pytest.mark.parametrize("keep_bytes", [0, 200_000, EVERYTHING])
+def test_threads_change_no_bit(keep_bytes):
     matrix = random_csr(np.random.RandomState(0), 5000, 300, 0.05)
     left = np.random.default_rng(0).standard_normal((5000, 20)).astype(np.float32)
     first, *others = (
-        StreamedTwoWay(matrix, width=20, keep_bytes=keep, n_threads=threads).transposed_times(left)
+        StreamedTwoWay(matrix, width=20, keep_bytes=keep_bytes, n_threads=threads).transposed_times(left)
         for threads in (1, 2, 5)
-        for keep in (0, 200_000, EVERYTHING)
     )
     for other in others:
         np.testing.assert_array_equal(other, first)
+
+
+def test_keeping_some_groups_changes_no_bit():
+    matrix = random_csr(np.random.RandomState(0), 5000, 300, 0.05)
+    left = np.random.default_rng(0).standard_normal((5000, 20)).astype(np.float32)
+    first, *others = (
+        StreamedTwoWay(matrix, width=20, keep_bytes=keep).transposed_times(left) for keep in (0, 100_000, 200_000)
+    )
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
+@pytest.mark.parametrize("width", [64, 65, 71, 72, 100, 129, 136, 200])
+def test_every_width_is_added_once(width):
+    """Where columns don't fill their vectors some are summed twice, which must not show in sums that go on."""
+    matrix = random_csr(np.random.RandomState(0), 90, 7, 0.4)
+    left = np.random.default_rng(0).standard_normal((90, width)).astype(np.float32)
+    found = StreamedTwoWay(matrix, width=width, keep_bytes=EVERYTHING).transposed_times(left)
+    np.testing.assert_allclose(found, matrix.T.toarray().astype(np.float64) @ left, rtol=0, atol=1e-5)
+
+
+def test_groups_are_stretches_where_all_can_be_kept():
+    matrix = random_csr(np.random.RandomState(0), 1600, 300, 0.2)
+    assert StreamedTwoWay(matrix, width=4, keep_bytes=EVERYTHING)._group_rows == 1600 / streamed.STRETCHES
+    assert StreamedTwoWay(matrix, width=4, keep_bytes=0)._group_rows < 1600 / streamed.STRETCHES
 
 
 def test_long_sums_keep_their_digits():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.kernels.aligned import aligned_empty
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["as_dense", "gram", "rows_times"]
 
-_ROWS = 2048
+# Rows of a block: for sums, which take k×l numbers each, and for products, which are to keep several threads busy.
+_SUMMED_ROWS = 2048
+_MULTIPLIED_ROWS = 512
 
 
 def as_dense(product: sp.spmatrix | np.ndarray) -> np.ndarray:
@@ -24,7 +27,7 @@ def gram(left: np.ndarray, right: np.ndarray | None = None, *, n_threads: int = 
     Time O(n·k·l), memory O(k·l) per block under way.
     """
     right = left if right is None else right
-    chunks = even_chunks(len(left), _ROWS)
+    chunks = even_chunks(len(left), _SUMMED_ROWS)
 
     def partial(start: int, stop: int) -> np.ndarray:
         return np.asarray(left[start:stop].T @ right[start:stop])
@@ -43,11 +46,11 @@ def rows_times(tall: np.ndarray, small: np.ndarray, *, n_threads: int = 1, out: 
     """``tall @ small`` (n×k by k×l), in the type of ``tall``, row blocks on threads; ``out`` may be ``tall`` itself."""
     small = np.ascontiguousarray(small, dtype=tall.dtype)
     if out is None:
-        out = np.empty((len(tall), small.shape[1]), dtype=tall.dtype)
+        out = aligned_empty((len(tall), small.shape[1]), tall.dtype)
 
     def block(start: int, stop: int) -> None:
         np.matmul(tall[start:stop], small, out=out[start:stop])
 
     with single_threaded_blas():
-        run_chunks(block, even_chunks(len(tall), _ROWS), n_threads)
+        run_chunks(block, even_chunks(len(tall), _MULTIPLIED_ROWS), n_threads)
     return out

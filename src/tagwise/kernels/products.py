@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.aligned import aligned_empty
 from tagwise.kernels.dense import rows_times
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
@@ -16,11 +17,13 @@ __all__ = ["csr_times_dense", "times", "times_in_order", "unit_rows"]
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
 # A dense matrix that is read often but doesn't fit into the cache is multiplied in stripes of columns that do. Each
-# stripe is copied so that it lies close together, which must pay
-# for the copy and for reading the entries once a stripe.
+# stripe is copied so that it lies close together, which must pay for the copy, for reading the entries once a stripe,
+# and for rows of the result that are written in pieces: both matrices need so many entries a row.
 _CACHED_BYTES = 1 << 24
-_STRIPE, _STRIPE_BYTES = 64, 1 << 22
-_OFTEN = 128
+_STRIPE, _STRIPE_BYTES = 64, 1 << 23
+_OFTEN = 32
+# Rows of a stripe copied by a thread at a time.
+_STRIPE_ROWS = 2048
 # Dense rows multiplied in order by a thread at a time.
 _ROWS = 64
 
@@ -28,7 +31,7 @@ _ROWS = 64
 def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``matrix @ dense`` for CSR (m×d) and C-ordered dense (d×k); the result (m×k) has the type of ``dense``.
 
-    Time O(nnz·k), memory the result and at most 4 MB. Duplicates add up, and indices need not be sorted.
+    Time O(nnz·k), memory the result and at most 8 MB. Duplicates add up, and indices need not be sorted.
     """
     if dense.ndim != 2 or dense.shape[0] != matrix.shape[1]:
         raise InvalidInputError(
@@ -38,14 +41,25 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
     if dense.dtype.kind != "f":
         raise InvalidInputError(f"dense must hold floating numbers; found type {dense.dtype}.")
     dense = np.ascontiguousarray(dense)
-    out = np.empty((matrix.shape[0], dense.shape[1]), dtype=dense.dtype)
+    out = aligned_empty((matrix.shape[0], dense.shape[1]), dense.dtype)
     striped = dense.nbytes > _CACHED_BYTES and len(dense) * _STRIPE * dense.itemsize <= _STRIPE_BYTES
-    if not striped or matrix.nnz < _OFTEN * len(dense):
+    if not striped or matrix.nnz < _OFTEN * max(matrix.shape):
         _times_columns(matrix, dense, out, 0, n_threads)
         return out
     for first, stop in even_chunks(dense.shape[1], _STRIPE):
-        _times_columns(matrix, np.ascontiguousarray(dense[:, first:stop]), out, first, n_threads)
+        _times_columns(matrix, _stripe(dense, first, stop, n_threads), out, first, n_threads)
     return out
+
+
+def _stripe(dense: np.ndarray, first: int, stop: int, n_threads: int) -> np.ndarray:
+    """A copy of the columns ``first`` to ``stop``."""
+    stripe = aligned_empty((len(dense), stop - first), dense.dtype)
+
+    def rows(start: int, end: int) -> None:
+        stripe[start:end] = dense[start:end, first:stop]
+
+    run_chunks(rows, even_chunks(len(dense), _STRIPE_ROWS), n_threads)
+    return stripe
 
 
 def _times_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray, first: int, n_threads: int) -> None:
@@ -113,20 +127,23 @@ def dense_in_order(rows, matrix, out):
 def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
     """Columns ``shift`` to ``shift`` + width of ``out`` = CSR rows ``start`` to ``stop`` times ``dense`` (d×width)."""
     width = dense.shape[1]
+    part = np.empty(width, dtype=dense.dtype)
     total = np.empty(width, dtype=np.float64)
+    limit, first = np.int64(indptr[stop]), np.uint64(shift)  # unsigned, or numba would look for places before the first
     for row in range(start, stop):
         begin, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
-        target = out[row]
         if end - begin <= _PARTIAL_TERMS:
-            sum_rows(indices, data, dense, begin, end, 0, width, target, shift)
+            sum_rows(indices, data, dense, begin, end, limit, 0, width, 0, out, row * out.shape[1] + shift)
             continue
         total[:] = 0
-        for first in range(begin, end, _PARTIAL_TERMS):
-            sum_rows(indices, data, dense, first, min(first + _PARTIAL_TERMS, end), 0, width, target, shift)
+        while begin < end:
+            last = min(begin + _PARTIAL_TERMS, end)
+            sum_rows(indices, data, dense, begin, last, limit, 0, width, 0, part, 0)
             for column in range(width):
-                total[column] += target[shift + column]
-        for column in range(width):
-            target[shift + column] = total[column]
+                total[column] += part[column]
+            begin = last
+        for column in range(np.uint64(width)):
+            out[row, first + column] = total[column]
 
 
 def unit_rows(indptr: np.ndarray, data: np.ndarray, *, n_threads: int = 1) -> np.ndarray:

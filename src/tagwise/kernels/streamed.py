@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.aligned import aligned_empty
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.kernels.products import csr_times_dense
 from tagwise.kernels.two_way import SparseTwoWay, TwoWayMatrix
@@ -17,15 +18,19 @@ from tagwise.parallel import even_chunks, run_chunks, work_chunks
 
 __all__ = ["STRETCHES", "StreamedTwoWay", "row_factors", "row_range", "times_rows", "transposed_sum"]
 
-# Rows of the dense factor that are gathered from at a time: what a processor's last cache holds. Measured over shapes
-# from 12,920 × 500 to 588,303 × 66,471 and k from 64 to 250; half or twice as much takes up to a fifth longer.
-_GROUP_BYTES = 8_000_000
+# Features gather from so many columns of a group's rows at a time as a processor's last cache holds, at least from one
+# stripe. From a quarter of this up to all of it makes little difference on shapes from 15,539 × 5,000 to 101,842 ×
+# 25,688 and k from 64 to 500.
+_CACHED_BYTES = 1 << 24
+_STRIPE = 64
 # Rows within a group are numbered by 16 bits.
 _MOST_GROUP_ROWS = 1 << 16
 # The dense factor of a transposed product is asked for in so many stretches of rows.
-STRETCHES = 8
-# A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead.
+STRETCHES = 4
+# A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead. Sums of
+# very few terms are added to what other groups gave in one go.
 _PARTIAL_TERMS = 256
+_ADDED_TERMS = 16
 # Rows scaled by a thread at a time.
 _SCALED_ROWS = 2048
 
@@ -36,10 +41,9 @@ class StreamedTwoWay:
     """diag(``row_scale``) · CSR, for products from both sides with dense factors of about ``width`` columns.
 
     The transposed product goes over stretches of rows and, within them, over groups whose dense factor fits the cache:
-    the entries of a group are turned (sorted by feature), and features then gather from cached rows. Where n×k exceeds
-    the cache this is up to 3 times as fast as a product with a stored transpose, whose gathers miss it; elsewhere it
-    takes up to 2.5 times as long. Groups are turned for every product or, as far as ``keep_bytes`` allow, once, which
-    changes no bit of the result.
+    the entries of a group are turned (sorted by feature), and features then gather from cached rows. Groups are turned
+    for every product or, as far as ``keep_bytes`` allow, once. With all of them kept this is as fast as a product with
+    a stored transpose, from two thirds of its rate where n×k fits the cache to 1.5 times where its gathers miss it.
 
     Sums over rows run in the order of the rows whatever the number of threads.
 
@@ -65,7 +69,7 @@ class StreamedTwoWay:
         n_threads: int = 1,
     ) -> None:
         self.matrix, self.row_scale, self.n_threads = matrix, row_scale, n_threads
-        self._group_rows = _rows_per_group(matrix, width)
+        self._group_rows = _rows_per_group(matrix, width, keep_bytes)
         self._turned: _Turned | None = None
         self._kept = _KeptGroups(matrix, self._group_rows, keep_bytes)
         turner = _Turner(matrix, row_scale, n_threads)
@@ -111,7 +115,8 @@ class StreamedTwoWay:
         for start, stop in _stretches(n_rows):
             left = np.ascontiguousarray(rows_of(start, stop))
             if out is None:
-                out = np.zeros((n_features, left.shape[1]), dtype=left.dtype)
+                out = aligned_empty((n_features, left.shape[1]), left.dtype)
+                out[:] = 0
             for first, last in even_chunks(stop - start, self._group_rows):
                 if place < len(self._kept.borders):
                     turned = self._kept.group(place)
@@ -144,15 +149,31 @@ def _groups(n_rows: int, group_rows: int) -> list[tuple[int, int]]:
     ]
 
 
-def _rows_per_group(matrix: sp.csr_matrix, width: int) -> int:
-    """As many rows as fill the cache, but no more than a stretch, nor turned entries than a share of n×k."""
-    n_rows, n_features = matrix.shape
-    row_bytes = max(1, width * matrix.data.itemsize)
-    per_row = max(1.0, matrix.nnz / max(1, n_rows))
-    # Every group goes over all features, so it should have entries for a good part of them.
-    wanted = max(_GROUP_BYTES / row_bytes, n_features / 4 / per_row)
-    most = n_rows * row_bytes / STRETCHES / (per_row * (2 + matrix.data.itemsize))
-    return int(max(1, min(wanted, most, _MOST_GROUP_ROWS, -(-n_rows // STRETCHES))))
+def _rows_per_group(matrix: sp.csr_matrix, width: int, keep_bytes: float) -> int:
+    """A stretch if all turned groups can be kept, else no more than take a stretch's share of n×k when turned.
+
+    Every group reads and writes a row of the product for each of its features, so few large groups are best.
+    """
+    n_rows = matrix.shape[0]
+    stretch = max(1, -(-n_rows // STRETCHES))
+    rows = -(-stretch // -(-stretch // _MOST_GROUP_ROWS))
+    if _turned_bytes(matrix, _groups(n_rows, rows))[-1] <= keep_bytes:
+        return rows
+    product_bytes = n_rows * max(1, width * matrix.data.itemsize)
+    entries_of_row = max(1.0, matrix.nnz / max(1, n_rows))
+    return int(max(1, min(rows, product_bytes / STRETCHES / (entries_of_row * _entry_bytes(matrix)))))
+
+
+def _turned_bytes(matrix: sp.csr_matrix, groups: list[tuple[int, int]]) -> np.ndarray:
+    """Memory of the first group, of the first two, and so on, when turned."""
+    ends = matrix.indptr[[stop for _, stop in groups]].astype(np.int64)
+    indptr_bytes = (matrix.shape[1] + 1) * matrix.indptr.itemsize
+    return ends * _entry_bytes(matrix) + indptr_bytes * np.arange(1, len(groups) + 1)
+
+
+def _entry_bytes(matrix: sp.csr_matrix) -> int:
+    """A value and 16 bits of a row's number."""
+    return 2 + matrix.data.itemsize
 
 
 @dataclass(frozen=True)
@@ -172,11 +193,8 @@ class _KeptGroups:
 
     def __init__(self, matrix: sp.csr_matrix, group_rows: int, memory: float) -> None:
         groups = _groups(matrix.shape[0], group_rows)
-        ends = matrix.indptr[[stop for _, stop in groups]].astype(np.int64)
-        indptr_bytes = (matrix.shape[1] + 1) * matrix.indptr.itemsize
-        needed = ends * (2 + matrix.data.itemsize) + indptr_bytes * np.arange(1, len(groups) + 1)
-        self.borders = groups[: int(np.searchsorted(needed, memory, side="right"))]
-        entries = int(ends[len(self.borders) - 1]) if self.borders else 0
+        self.borders = groups[: int(np.searchsorted(_turned_bytes(matrix, groups), memory, side="right"))]
+        entries = int(matrix.indptr[self.borders[-1][1]]) if self.borders else 0
         self._starts = matrix.indptr
         self._indptr = np.empty((len(self.borders), matrix.shape[1] + 1), dtype=matrix.indptr.dtype)
         self._rows = np.empty(entries, dtype=np.uint16)
@@ -228,12 +246,15 @@ class _Turner:
 
 
 def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, n_threads: int) -> None:
-    """``out`` += turned @ left."""
+    """``out`` += turned @ left, in stripes of columns of which all rows of ``left`` fit the cache."""
+    chunks = work_chunks(turned.indptr)
+    stripe = max(1, int(_CACHED_BYTES // (len(left) * left.itemsize * _STRIPE))) * _STRIPE
+    for start, stop in even_chunks(left.shape[1], stripe):
 
-    def features(first: int, last: int) -> None:
-        _add_products(turned.indptr, turned.rows, turned.values, left, out, first, last)
+        def features(first: int, last: int, start: int = start, stop: int = stop) -> None:
+            _add_products(turned.indptr, turned.rows, turned.values, left, out, start, stop, first, last)
 
-    run_chunks(features, work_chunks(turned.indptr), n_threads)
+        run_chunks(features, chunks, n_threads)
 
 
 @compiled()
@@ -270,27 +291,28 @@ def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, v
 
 
 @compiled(fastmath={"contract"})
-def _add_products(indptr, rows, values, left, out, first, last):
-    """``out[f]`` += Σ values · rows of ``left``, for the features ``first`` to ``last``."""
+def _add_products(indptr, rows, values, left, out, start, stop, first, last):
+    """``out[f]`` += Σ values · rows of ``left``: features ``first`` to ``last``, columns ``start`` to ``stop``."""
     width = left.shape[1]
-    part = np.empty(width, dtype=left.dtype)
-    total = np.empty(width, dtype=np.float64)
+    part = np.empty(stop - start, dtype=left.dtype)
+    total = np.empty(stop - start, dtype=np.float64)
+    limit, shift = np.int64(indptr[last]), np.uint64(start)  # unsigned, or numba would look for places before the first
     for feature in range(first, last):
         begin, end = np.int64(indptr[feature]), np.int64(indptr[feature + 1])
-        target = out[feature]
         if begin == end:
             continue
-        if end - begin <= _PARTIAL_TERMS:
-            sum_rows(rows, values, left, begin, end, 0, width, part, 0)
-            for column in range(width):
-                target[column] += part[column]
+        if end - begin <= _ADDED_TERMS:
+            sum_rows(rows, values, left, begin, end, limit, start, stop, 1, out, feature * width)
             continue
         total[:] = 0
-        for at in range(begin, end, _PARTIAL_TERMS):
-            sum_rows(rows, values, left, at, min(at + _PARTIAL_TERMS, end), 0, width, part, 0)
-            total += part
-        for column in range(width):
-            target[column] += total[column]
+        while begin < end:
+            after = min(begin + _PARTIAL_TERMS, end)
+            sum_rows(rows, values, left, begin, after, limit, start, stop, 0, part, -start)
+            for column in range(len(part)):
+                total[column] += part[column]
+            begin = after
+        for column in range(np.uint64(len(part))):
+            out[feature, shift + column] += total[column]
 
 
 def row_factors(matrix: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:

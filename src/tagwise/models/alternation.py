@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -68,12 +69,21 @@ class SquaredAlternation:
 
     def step_features(self, factors: Factors) -> float:
         """One run of conjugate gradients."""
+        threads = self.terms.n_threads
         block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
         downhill = block.gradient(factors.W, factors.A)
         _require_finite(whole(downhill, downhill))
         np.negative(downhill, out=downhill)
         factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
-        step = conjugate_gradient(block.hessian_vector, downhill, tol=1e-3, max_iter=self.inner_iter, add_to=factors.W)
+        step = conjugate_gradient(
+            block.hessian_vector,
+            downhill,
+            tol=1e-3,
+            max_iter=self.inner_iter,
+            inner=partial(whole, n_threads=threads),
+            add_to=factors.W,
+            n_threads=threads,
+        )
         del downhill
         factors.A = self.X.times(factors.W)
         return step.fall.item()
@@ -106,6 +116,7 @@ class NewtonAlternation:
     ) -> None:
         self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
         self.rows, self.labels = row_side(labels, loss), label_side(labels, loss)
+        self.inner = partial(whole, n_threads=labels.n_threads)
 
     def step_features(self, factors: Factors) -> float:
         """A few Newton steps."""
@@ -113,7 +124,9 @@ class NewtonAlternation:
         if self.fit_intercept:
             extended = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
         problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
-        result = tron(problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter)
+        result = tron(
+            problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter, inner=self.inner
+        )
         _require_finite(result.value)
         factors.W = result.solution
         factors.A = self.X.times(factors.W)

@@ -18,13 +18,9 @@ _SAFE_LENGTH = 1e12
 # blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
 _PLANNED = 0.95
 _UNPLANNED_BYTES = 3_000_000
-# A few megabytes are worth their speed whatever the plan. Where a transpose and scaled values take no more than this,
-# both are stored, and rounds are up to twice as fast ...
+# A few megabytes are worth their speed whatever the plan: where a transpose and scaled values take no more than this,
+# both are stored, and rounds take half as long.
 _STORED_BYTES = 5_000_000
-# ... and where all turned groups take no more than this, all are kept: up to a fifth faster.
-_KEPT_BYTES = 8_000_000
-# A value and 16 bits of a row's number.
-_TURNED_ENTRY_BYTES = 6
 
 
 def feature_products(
@@ -34,7 +30,7 @@ def feature_products(
 
     A transpose of X takes as much memory as X and scaled values half of that: together often more than LEML's factors.
     So streamed products make neither, and keep what the transposed product can reuse only as far as the whole fit then
-    stays within W + H + XW + 2·n×k and a tenth; small features, which take a few megabytes, are kept all the same.
+    stays within W + H + XW + 2·n×k and a tenth; of small features a transpose is stored all the same.
     Nothing of this changes the result by more than rounding, nor by a bit with the number of threads.
     """
     if streamed and not isinstance(X, np.ndarray) and _stored_bytes(X, unit_length) > _STORED_BYTES:
@@ -64,8 +60,7 @@ def _streamed_products(
     planned = _PLANNED * size * (n_features + Y.shape[1] + 3 * n_rows) - _UNPLANNED_BYTES
     # Labels take their values, and indices and values of their transpose.
     spare = planned - _largest_step(n_rows, n_features, Y.shape[1], size) - 12 * Y.nnz
-    keep = max(spare, _KEPT_BYTES) if _TURNED_ENTRY_BYTES * X.nnz <= _KEPT_BYTES else spare
-    return StreamedTwoWay(X, width=rank, row_scale=scale, keep_bytes=keep, n_threads=n_threads)
+    return StreamedTwoWay(X, width=rank, row_scale=scale, keep_bytes=spare, n_threads=n_threads)
 
 
 def _largest_step(n_rows: int, n_features: int, n_labels: int, size: int) -> float:

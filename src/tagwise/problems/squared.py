@@ -267,7 +267,7 @@ class FeatureBlock:
     def gradient(self, W: np.ndarray, A: np.ndarray) -> np.ndarray:
         """∇ at W, given A = XW."""
         gradient = transposed_sum(self.X, lambda start, stop: self._slope(A[start:stop], start, stop))
-        add_scaled(gradient, self.reg, W)
+        add_scaled(gradient, self.reg, W, n_threads=self.terms.n_threads)
         return gradient
 
     def _slope(self, A: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -291,7 +291,7 @@ class FeatureBlock:
         product = transposed_sum(
             self.X, lambda start, stop: self._curved(times_rows(self.X, direction, start, stop), start, stop)
         )
-        add_scaled(product, self.reg, direction)
+        add_scaled(product, self.reg, direction, n_threads=self.terms.n_threads)
         return product
 
     def _curved(self, moved: np.ndarray, start: int, stop: int) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from tagwise.solvers.in_place import add_scaled
+from tagwise.kernels.aligned import aligned_copy
+from tagwise.solvers.in_place import add_scaled, scale_then_add
 from tagwise.solvers.inner import Inner, whole
 
 __all__ = ["CGResult", "conjugate_gradient"]
@@ -39,6 +40,7 @@ def conjugate_gradient(
     max_iter: int,
     inner: Inner = whole,
     add_to: np.ndarray | None = None,
+    n_threads: int = 1,
 ) -> CGResult:
     """Solve ``operator(s) = right`` for ``s``, from ``s = 0``: one problem, or many independent ones together.
 
@@ -57,6 +59,8 @@ def conjugate_gradient(
     add_to : array shaped like ``right``, optional
         Add the solution to this array, in place, and use ``right`` up as workspace: two arrays less. The result's
         ``solution`` is then this array.
+    n_threads : int
+        For what is done to the arrays of one problem between products.
 
     Notes
     -----
@@ -67,7 +71,7 @@ def conjugate_gradient(
     dtype = right.dtype
     solution = np.zeros_like(right) if add_to is None else add_to
     residual = right.copy() if add_to is None else right
-    direction = right.copy()
+    direction = aligned_copy(right)  # what products read
     squared = inner(residual, residual)
     start = np.where(squared > 0, squared, 1.0)
     active = squared > 0
@@ -83,14 +87,14 @@ def conjugate_gradient(
         step = np.divide(squared, curvature, out=np.zeros_like(squared), where=active)
         # Along conjugate directions, ⟨right, direction⟩ is what is left of the squared residual.
         fall += 0.5 * step * squared
-        add_scaled(solution, step.astype(dtype), direction)
-        add_scaled(residual, -step.astype(dtype), product)
+        add_scaled(solution, step.astype(dtype), direction, n_threads=n_threads)
+        add_scaled(residual, -step.astype(dtype), product, n_threads=n_threads)
         del product  # the next one is made beside the direction, not beside this one as well
         previous = squared
         squared = np.where(active, inner(residual, residual), squared)
         active &= squared > tol * tol * start
-        direction *= np.divide(squared, previous, out=np.zeros_like(squared), where=active).astype(dtype)
-        direction += residual
+        turn = np.divide(squared, previous, out=np.zeros_like(squared), where=active).astype(dtype)
+        scale_then_add(direction, turn, residual, n_threads=n_threads)
     status: Literal["converged", "max_iter", "not_positive"] = "converged"
     if failed.any():
         status = "not_positive"

@@ -12,22 +12,16 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tagwise.kernels.vectors import inner_product
+
 __all__ = ["Inner", "per_column", "per_row", "whole"]
 
 Inner: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-# Numbers converted to float64 at a time: sums are exact enough for step lengths without a float64 copy of the array.
-_BLOCK = 1 << 14
 
-
-def whole(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def whole(a: np.ndarray, b: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """One problem: the sum over all entries, shape (1, …, 1)."""
-    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
-    total = sum(
-        float(np.dot(flat_a[i : i + _BLOCK].astype(np.float64), flat_b[i : i + _BLOCK].astype(np.float64)))
-        for i in range(0, len(flat_a), _BLOCK)
-    )
-    return np.full((1,) * a.ndim, total)
+    return np.full((1,) * a.ndim, inner_product(a, b, n_threads=n_threads))
 
 
 def per_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
