@@ -5,7 +5,8 @@
 Cases: squared/full, squared/masked and logistic/masked, on debtags and on generated data of EURLex's shape. Each runs
 in a process of its own; wiki.py has the memory of fits. The plain version (plain_leml.py) is the same algorithm
 with the same start and steps, written as one would with numpy and scipy. The limit is the sum over all kernel calls of
-the larger of operations / BLAS rate and bytes / copy rate, both measured in the same process.
+the larger of operations / BLAS rate and bytes / copy rate, both measured in the same process. Kernels are products, and
+the sums that conjugate gradients take of whole arrays between them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Meter:
         from tagwise import kernels
         from tagwise.kernels import streamed
         from tagwise.problems import pair_losses, squared
+        from tagwise.solvers import in_place
+        from tagwise.solvers import inner as inner_products
 
         two_way = importlib.import_module("tagwise.kernels.two_way")  # the package has a function of that name
 
@@ -86,6 +89,12 @@ class Meter:
         def turning(*arguments):
             return 0, 0  # a stored transpose would need none
 
+        def changed_in_place(target, factor, source, nothing):
+            return 2 * target.size, 2 * target.nbytes + source.nbytes
+
+        def inner(a, b, out):
+            return 2 * a.size, a.nbytes + (0 if a is b else b.nbytes)
+
         work = {
             "csr_times_dense": product,
             "pair_curvature_product": pairs,
@@ -100,6 +109,9 @@ class Meter:
                     self._wrap(module, name, getattr(kernels, name), cost)
         self._wrap(streamed, "_add_turned", streamed._add_turned, turned_product)
         self._wrap(streamed._Turner, "turn", streamed._Turner.turn, turning)
+        self._wrap(in_place, "add_multiple", in_place.add_multiple, changed_in_place)
+        self._wrap(in_place, "scale_and_add", in_place.scale_and_add, changed_in_place)
+        self._wrap(inner_products, "inner_product", inner_products.inner_product, inner)
 
     def _wrap(self, place, name, original, cost) -> None:
         def timed(*arguments, **options):
@@ -125,6 +137,22 @@ def load(data: str, known: float | None):
     return X, Y, None if known is None else hide_labels(Y, known, random_state=0)
 
 
+def warm_up(X, Y, rank: int, threads: int, *, observed=None, loss: str = "squared") -> None:
+    """Load compiled code, and start the threads and what BLAS keeps of its own.
+
+    On few rows, so that the C library serves the large arrays of the fit as in a fresh process; and with products of
+    both kinds, though so few rows would be stored.
+    """
+    from tagwise import LEML
+    from tagwise.models import leml_features
+
+    rows = slice(0, 5000)
+    stored = leml_features._STORED_BYTES
+    for leml_features._STORED_BYTES in (-1, stored):
+        model = LEML(rank, loss=loss, max_iter=1, n_jobs=threads)
+        model.fit(X[rows], Y[rows], None if observed is None else observed[rows])
+
+
 def run_case(data: str, known: float | None, rank: int, loss: str, threads: int, rounds: int, plain: bool) -> dict:
     """One case, in this process."""
     from machine import blas_rate, copy_rate, description
@@ -134,8 +162,7 @@ def run_case(data: str, known: float | None, rank: int, loss: str, threads: int,
     warnings.simplefilter("ignore")
     X, Y, observed = load(data, known)
     reg = 3.0 if data == "debtags" else 1.0
-    small = slice(0, 300)
-    LEML(rank=70, loss=loss, max_iter=1).fit(X[small], Y[small], None if observed is None else observed[small])
+    warm_up(X, Y, rank, threads, observed=observed, loss=loss)
     result: dict[str, object] = {"machine": description(), "data": data, "known": known, "rank": rank, "loss": loss}
     if plain:
         from plain_leml import PlainLEML

@@ -54,26 +54,25 @@ def blas_rate(n_threads: int, size: int = 3072) -> float:
     return 2 * size**3 / best_seconds(product)
 
 
-def read_rate(n_threads: int, rows: int, width: int) -> float:
-    """Bytes a second at which BLAS reads a float32 matrix (rows × width) over and over, one reader a thread.
+def read_rate(n_threads: int, size: int = 1 << 19) -> float:
+    """Bytes a second at which BLAS reads two float32 vectors of ``size`` bytes together for their scalar product.
 
-    Each number read is multiplied and added once, as in a sparse product: no product that loads one operand of every
-    multiplication from this matrix can be faster. Small matrices stay in a cache and are read faster than large ones.
+    One pair a thread, read over and over, so that a cache of the second level holds it. Every number read is multiplied
+    once, as the numbers that a sparse product gathers are: one that gathers from such a cache cannot be faster.
     """
-    rng = np.random.default_rng(0)
-    matrix, ones = rng.standard_normal((rows, width)).astype(np.float32), np.ones(rows, dtype=np.float32)
-    times = 1 + 50_000_000 // matrix.nbytes
+    numbers = np.random.default_rng(0).standard_normal((n_threads, 2, size // 8)).astype(np.float32)
+    times = 1 + 200_000_000 // size
 
     def over_and_over(start: int, stop: int) -> None:
-        out = np.empty(width, dtype=np.float32)
-        for _ in range(times):
-            np.dot(ones, matrix, out=out)
+        for first, second in numbers[start:stop]:
+            for _ in range(times):
+                np.dot(first, second)
 
     def read() -> None:
         with single_threaded_blas():
             run_chunks(over_and_over, even_chunks(n_threads, 1), n_threads)
 
-    return n_threads * times * matrix.nbytes / best_seconds(read)
+    return n_threads * times * size / best_seconds(read)
 
 
 def description() -> dict[str, object]:

@@ -84,6 +84,8 @@ class PeakResident:
 
 def measure(cell: dict) -> dict:
     """One fit, in this process."""
+    from leml import warm_up
+
     from tagwise import LEML
 
     warnings.simplefilter("ignore")
@@ -91,8 +93,7 @@ def measure(cell: dict) -> dict:
     X, Y = load(cell)
     loading = time.perf_counter() - start
     rank, threads = cell["rank"], cell["threads"]
-    # Compiles, and starts the threads and what BLAS keeps of its own.
-    LEML(rank, max_iter=1, n_jobs=threads).fit(X[:5000], Y[:5000])
+    warm_up(X, Y, rank, threads)
     (n_rows, n_features), n_labels = X.shape, Y.shape[1]
     budget = X.dtype.itemsize * rank * (n_features + n_labels + 3 * n_rows)
 

@@ -5,8 +5,8 @@
 The limit of a kernel is the larger of the time its bytes would take at the copy loop's rate and the time its
 operations would take at BLAS's rate; each array counts once, as if caches were perfect. A sparse product loads a number
 of the dense matrix for every multiplication, which a dense one need not. "with loads" is its share of the larger of
-that limit and the time for nnz·k numbers at the rate at which BLAS reads a matrix of half a megabyte over and over,
-which any cache of the second level holds. Writes JSON and a table to benchmarks/results/.
+that limit and the time for nnz·k numbers at the rate at which BLAS reads half a megabyte over and over, which any cache
+of the second level holds. Writes JSON and a table to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one shape, one width, nothing written")
     options = parser.parse_args()
     copy, blas = copy_rate(options.threads), blas_rate(options.threads)
-    cached = read_rate(options.threads, 2048, 64)
+    cached = read_rate(options.threads)
     report = {
         "machine": description(),
         "threads": options.threads,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["aligned_copy", "aligned_empty"]
+__all__ = ["aligned_copy", "aligned_empty", "aligned_zeros"]
 
 _CACHE_LINE_BYTES = 64
 
@@ -23,6 +23,13 @@ def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     room = np.empty(size + _CACHE_LINE_BYTES, dtype=np.uint8)
     start = -room.ctypes.data % _CACHE_LINE_BYTES
     return room[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """``numpy.zeros``, beginning at a cache line."""
+    zeros = aligned_empty(shape, dtype)
+    zeros[...] = 0
+    return zeros
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

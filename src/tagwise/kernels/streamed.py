@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.aligned import aligned_empty
+from tagwise.kernels.aligned import aligned_zeros
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.kernels.products import csr_times_dense
 from tagwise.kernels.two_way import SparseTwoWay, TwoWayMatrix
@@ -115,8 +115,7 @@ class StreamedTwoWay:
         for start, stop in _stretches(n_rows):
             left = np.ascontiguousarray(rows_of(start, stop))
             if out is None:
-                out = aligned_empty((n_features, left.shape[1]), left.dtype)
-                out[:] = 0
+                out = aligned_zeros((n_features, left.shape[1]), left.dtype)
             for first, last in even_chunks(stop - start, self._group_rows):
                 if place < len(self._kept.borders):
                     turned = self._kept.group(place)
@@ -150,18 +149,24 @@ def _groups(n_rows: int, group_rows: int) -> list[tuple[int, int]]:
 
 
 def _rows_per_group(matrix: sp.csr_matrix, width: int, keep_bytes: float) -> int:
-    """A stretch if all turned groups can be kept, else no more than take a stretch's share of n×k when turned.
+    """A stretch if all turned groups can be kept, else no more than take half of a stretch's n×k when turned.
 
     Every group reads and writes a row of the product for each of its features, so few large groups are best.
     """
     n_rows = matrix.shape[0]
     stretch = max(1, -(-n_rows // STRETCHES))
-    rows = -(-stretch // -(-stretch // _MOST_GROUP_ROWS))
+    rows = _equal_parts(stretch, _MOST_GROUP_ROWS)
     if _turned_bytes(matrix, _groups(n_rows, rows))[-1] <= keep_bytes:
         return rows
     product_bytes = n_rows * max(1, width * matrix.data.itemsize)
     entries_of_row = max(1.0, matrix.nnz / max(1, n_rows))
-    return int(max(1, min(rows, product_bytes / STRETCHES / (entries_of_row * _entry_bytes(matrix)))))
+    most = product_bytes / STRETCHES / 2 / (entries_of_row * _entry_bytes(matrix))
+    return min(rows, _equal_parts(stretch, max(1, int(most))))
+
+
+def _equal_parts(rows: int, most: int) -> int:
+    """Rows of each when ``rows`` are cut into as few parts of at most ``most`` rows as possible."""
+    return -(-rows // -(-rows // most))
 
 
 def _turned_bytes(matrix: sp.csr_matrix, groups: list[tuple[int, int]]) -> np.ndarray:
@@ -257,11 +262,13 @@ def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, n_threads: i
         run_chunks(features, chunks, n_threads)
 
 
+# Places are unsigned here and below: numba takes others for places that may be counted from the end, which makes loops
+# as short as these take two to three times as long.
 @compiled()
 def _count(indptr, indices, start, stop, counts):
     counts[:] = 0
-    for position in range(indptr[start], indptr[stop]):
-        counts[indices[position]] += 1
+    for position in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
+        counts[np.uint64(indices[position])] += 1
 
 
 @compiled()
@@ -282,11 +289,12 @@ def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, v
     one = scale[0]
     for row in range(start, stop):
         factor = scale[row] if len(scale) > 1 else one
-        for position in range(indptr[row], indptr[row + 1]):
-            feature = indices[position]
-            target = positions[feature]
-            positions[feature] = target + 1
-            rows[target] = row - origin
+        place = np.uint16(row - origin)
+        for position in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            feature = np.uint64(indices[position])
+            target = np.uint64(positions[feature])
+            positions[feature] += 1
+            rows[target] = place
             values[target] = data[position] * factor
 
 
@@ -296,7 +304,7 @@ def _add_products(indptr, rows, values, left, out, start, stop, first, last):
     width = left.shape[1]
     part = np.empty(stop - start, dtype=left.dtype)
     total = np.empty(stop - start, dtype=np.float64)
-    limit, shift = np.int64(indptr[last]), np.uint64(start)  # unsigned, or numba would look for places before the first
+    limit, shift = np.int64(indptr[last]), np.uint64(start)
     for feature in range(first, last):
         begin, end = np.int64(indptr[feature]), np.int64(indptr[feature + 1])
         if begin == end:

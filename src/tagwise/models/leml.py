@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.kernels import TwoWayMatrix
+from tagwise.kernels.aligned import aligned_zeros
 from tagwise.losses import Loss, get_loss
 from tagwise.models.alternation import Factors, alternation_for
 from tagwise.models.early_stopping import ValidationRows, hold_out
@@ -360,7 +361,7 @@ class LEML(FactorModel):
             H = spectral_start(X, slope, row, rank, rng, dtype)
         else:
             H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
-        return Factors(W=np.zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
+        return Factors(W=aligned_zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
 
     def _goes_on(self) -> bool:
         return self.warm_start and hasattr(self, "feature_factors_")

@@ -17,7 +17,7 @@ _SAFE_LENGTH = 1e12
 # A fit may take 1.1 times W + H + XW + 2·n×k. It plans for this much of that sum, less some megabytes: the rest is for
 # blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
 _PLANNED = 0.95
-_UNPLANNED_BYTES = 3_000_000
+_UNPLANNED_BYTES = 5_000_000
 # A few megabytes are worth their speed whatever the plan: where a transpose and scaled values take no more than this,
 # both are stored, and rounds take half as long.
 _STORED_BYTES = 5_000_000
