@@ -1,5 +1,8 @@
 """The decorator of every compiled function: machine code without the GIL, cached on disk where that is possible.
 
+Short inner loops over entries of a sparse matrix count by unsigned places (``numpy.uintp``): numba takes a signed place
+from outside for one that may be counted from the end, which costs a third to two thirds of such a loop's time.
+
 The first compilation in a process is said to the logger ``tagwise`` (level INFO): it takes a while, and only once where
 the result can be cached.
 """

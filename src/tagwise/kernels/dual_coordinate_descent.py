@@ -110,8 +110,8 @@ def _descend(
             upper = np.inf if squared else cost[place]
             curvature = norms[row] + constant * constant + diagonal
             score = b
-            for position in range(indptr[row], indptr[row + 1]):
-                score += w[indices[position]] * data[position]
+            for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
+                score += w[np.uintp(indices[position])] * data[position]
             slope = sign[place] * score - 1 + diagonal * dual[place]
             projected = slope
             # A variable at a bound whose gradient points far outwards is left out of the next passes.
@@ -135,8 +135,8 @@ def _descend(
                 before = dual[place]
                 dual[place] = min(max(before - slope / curvature, 0.0), upper)
                 step = (dual[place] - before) * sign[place]
-                for position in range(indptr[row], indptr[row + 1]):
-                    w[indices[position]] += step * data[position]
+                for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
+                    w[np.uintp(indices[position])] += step * data[position]
                 b += step * constant * constant
         spread = max(0.0, new_highest - new_lowest)
         if spread <= tol:

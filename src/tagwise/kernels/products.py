@@ -129,7 +129,7 @@ def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
     width = dense.shape[1]
     part = np.empty(width, dtype=dense.dtype)
     total = np.empty(width, dtype=np.float64)
-    limit, first = np.int64(indptr[stop]), np.uint64(shift)  # unsigned, or numba would look for places before the first
+    limit, first = np.int64(indptr[stop]), np.uintp(shift)
     for row in range(start, stop):
         begin, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
         if end - begin <= _PARTIAL_TERMS:
@@ -142,7 +142,7 @@ def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
             for column in range(width):
                 total[column] += part[column]
             begin = last
-        for column in range(np.uint64(width)):
+        for column in range(np.uintp(width)):
             out[row, first + column] = total[column]
 
 

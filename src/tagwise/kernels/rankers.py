@@ -184,8 +184,8 @@ def _train(
         n_touched = 0
         for place in range(count):
             row = row_of[place]
-            for position in range(indptr[row], indptr[row + 1]):
-                feature = indices[position]
+            for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
+                feature = np.uintp(indices[position])
                 if not seen[feature]:
                     seen[feature] = True
                     touched[n_touched] = feature
@@ -215,8 +215,8 @@ def _margins(indptr, indices, data, labels, label_indptr, features, weights, int
             if label < 0:
                 continue
             total = intercept[label]
-            for position in range(label_indptr[label], label_indptr[label + 1]):
-                total += weights[position] * spread[features[position]]
+            for position in range(np.uintp(label_indptr[label]), np.uintp(label_indptr[label + 1])):
+                total += weights[position] * spread[np.uintp(features[position])]
             out[row, place] = total
         for position in range(indptr[row], indptr[row + 1]):
             spread[indices[position]] = 0
@@ -237,7 +237,7 @@ def _margins_by_feature(
                 listed[label], place_of[label], margins[place] = True, place, shift[label]
         for entry in range(indptr[row], indptr[row + 1]):
             value = data[entry]
-            for at in range(list_indptr[indices[entry]], list_indptr[indices[entry] + 1]):
+            for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
                 label = np.uintp(list_labels[at])
                 if listed[label]:
                     margins[place_of[label]] += value * weights[at]

@@ -262,13 +262,11 @@ def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, n_threads: i
         run_chunks(features, chunks, n_threads)
 
 
-# Places are unsigned here and below: numba takes others for places that may be counted from the end, which makes loops
-# as short as these take two to three times as long.
 @compiled()
 def _count(indptr, indices, start, stop, counts):
     counts[:] = 0
-    for position in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
-        counts[np.uint64(indices[position])] += 1
+    for position in range(np.uintp(indptr[start]), np.uintp(indptr[stop])):
+        counts[np.uintp(indices[position])] += 1
 
 
 @compiled()
@@ -290,9 +288,9 @@ def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, v
     for row in range(start, stop):
         factor = scale[row] if len(scale) > 1 else one
         place = np.uint16(row - origin)
-        for position in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
-            feature = np.uint64(indices[position])
-            target = np.uint64(positions[feature])
+        for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
+            feature = np.uintp(indices[position])
+            target = np.uintp(positions[feature])
             positions[feature] += 1
             rows[target] = place
             values[target] = data[position] * factor
@@ -304,7 +302,7 @@ def _add_products(indptr, rows, values, left, out, start, stop, first, last):
     width = left.shape[1]
     part = np.empty(stop - start, dtype=left.dtype)
     total = np.empty(stop - start, dtype=np.float64)
-    limit, shift = np.int64(indptr[last]), np.uint64(start)
+    limit, shift = np.int64(indptr[last]), np.uintp(start)
     for feature in range(first, last):
         begin, end = np.int64(indptr[feature]), np.int64(indptr[feature + 1])
         if begin == end:
@@ -319,7 +317,7 @@ def _add_products(indptr, rows, values, left, out, start, stop, first, last):
             for column in range(len(part)):
                 total[column] += part[column]
             begin = after
-        for column in range(np.uint64(len(part))):
+        for column in range(np.uintp(len(part))):
             out[feature, shift + column] += total[column]
 
 
