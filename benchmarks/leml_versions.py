@@ -2,8 +2,9 @@
 
     TAGWISE_DATA=... python benchmarks/leml_versions.py --earlier FOLDER [--threads 2]
 
-FOLDER is a checkout of the earlier version. Each fit is a process of its own, warmed up on the bundled sample; versions
-take turns, and the fastest of three fits counts. Writes results/leml_versions.json and docs/figures/leml_versions.*.
+FOLDER is a checkout of the earlier version. Each fit is a process of its own, after a round on the same data that loads
+compiled code; versions take turns, and the fastest of three fits counts. Writes results/leml_versions.json and .md and
+docs/figures/leml_versions.*.
 """
 
 from __future__ import annotations
@@ -69,6 +70,29 @@ def run(earlier: Path, threads: int) -> dict:
     return {"machine": description(), "threads": threads, "earlier": commit.stdout.strip(), "results": results}
 
 
+def table(report: dict) -> str:
+    """Seconds of both versions, of all rounds and of those that the defaults take."""
+    lines = [
+        "# LEML, this version and an earlier one",
+        "",
+        f"{report['threads']} threads; squared loss, all labels known; earlier: commit {report['earlier']}. The "
+        f"fastest of {REPEATS} fits of {ROUNDS} rounds, of which the defaults take the first few.",
+        "",
+        "| data | k | version | seconds a round | × earlier | rounds by default | their seconds | × earlier |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        both = {one["version"]: one for one in report["results"] if one["data"] == case["data"]}
+        usual = {name: one["seconds"][min(one["usual_rounds"], ROUNDS) - 1] for name, one in both.items()}
+        for name, one in both.items():
+            lines.append(
+                f"| {case['data']} | {case['parameters']['rank']} | {name} | {one['seconds'][-1] / ROUNDS:.3f} | "
+                f"{one['seconds'][-1] / both['earlier']['seconds'][-1]:.2f} | {one['usual_rounds']} | "
+                f"{usual[name]:.2f} | {usual[name] / usual['earlier']:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
 def plot(report: dict) -> None:
     import matplotlib
 
@@ -110,7 +134,9 @@ def main() -> None:
         if arguments.earlier is None:
             parser.error("--earlier must name a checkout of the version to compare with")
         RESULT.write_text(json.dumps(run(arguments.earlier.resolve(), arguments.threads), indent=1) + "\n")
-    plot(json.loads(RESULT.read_text()))
+    report = json.loads(RESULT.read_text())
+    RESULT.with_suffix(".md").write_text(table(report))
+    plot(report)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,26 @@ def test_work_chunks_balance_the_work():
     assert max(work) < 3 * np.mean(work) + 1000
 
 
+def test_work_chunks_balance_many_rows_with_long_ones_together():
+    """Borders are looked for among some rows first; long rows between two of them must not end in one chunk."""
+    lengths = np.ones(1_000_000, dtype=np.int64)
+    lengths[500_000:500_200] = 10_000
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    chunks = work_chunks(indptr)
+    work = [indptr[stop] - indptr[start] + stop - start for start, stop in chunks]
+    assert covers(chunks, len(lengths))
+    assert max(work) < 2 * sum(work) / 32
+
+
+@given(st.integers(1, 40_000), st.integers(0, 2**32 - 1))
+def test_work_chunks_of_many_rows_cover_every_row_once(n_rows, seed):
+    indptr = np.concatenate([[0], np.cumsum(np.random.default_rng(seed).zipf(1.3, n_rows) % 5000)])
+    chunks = work_chunks(indptr, least_work=100)
+    assert [start for start, _ in chunks] == [0, *(stop for _, stop in chunks[:-1])]
+    assert chunks[-1][1] == n_rows
+    assert len(chunks) <= 32
+
+
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_results_come_in_the_order_of_the_chunks(n_threads):
     chunks = even_chunks(100, 7)
@@ -115,10 +135,11 @@ def test_a_forked_child_gets_a_pool_of_its_own():
 
 
 def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_raised():
-    started, running = threading.Barrier(2, timeout=10), set()
+    started, running, calls = threading.Barrier(2, timeout=10), set(), []
 
     def chunk(start, stop):
         running.add(threading.get_ident())
+        calls.append(threading.get_ident())
         if start < 2:
             started.wait()  # both threads have a chunk
         try:
@@ -131,27 +152,38 @@ def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_rais
     with pytest.raises(RuntimeError, match="chunk 1"):
         run_chunks(chunk, even_chunks(1000, 1), 2)
     assert not running
+    assert threading.get_ident() in calls
+    assert len(calls) == 2, "no chunk is begun after an error"
 
-    threads = set(run_chunks(lambda start, stop: threading.get_ident(), even_chunks(50, 1), 2))
-    assert threading.get_ident() in threads
+
+def test_an_interrupt_is_not_hidden_by_an_error():
+    both = threading.Barrier(2, timeout=10)
+
+    def chunk(start, stop):
+        both.wait()
+        raise KeyboardInterrupt if start == 1 else RuntimeError("chunk 0")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_chunks(chunk, even_chunks(2, 1), 2)
 
 
 def test_chunks_do_not_wait_for_a_busy_pool():
-    """Several callers share a pool: each goes on with its own chunks when the other holds all its threads."""
+    """Several callers share a pool: each goes on with its own chunks when others hold all its threads."""
     release = threading.Event()
     holding = threading.Barrier(3, timeout=10)
 
     def hold(start, stop):
         holding.wait()
-        release.wait(10)
+        return release.wait(10)
 
-    other = threading.Thread(target=run_chunks, args=(hold, even_chunks(2, 1), 2))
+    released = []
+    other = threading.Thread(target=lambda: released.extend(run_chunks(hold, even_chunks(2, 1), 2)))
     other.start()
     holding.wait()
     assert run_chunks(lambda start, stop: start, even_chunks(20, 1), 2) == list(range(20))
     release.set()
     other.join(10)
-    assert not other.is_alive()
+    assert released == [True, True], "the others were waited for"
 
 
 def test_nothing_of_a_loop_is_held_once_it_has_ended():

@@ -12,7 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
@@ -60,12 +60,20 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
         return []
     if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk; a single row is answered often and in a hurry
         return [(0, n_rows)]
-    step = max(1, n_rows // _BORDER_ROWS)
-    work = indptr[:-1:step] + np.arange(0, n_rows, step, dtype=np.int64)
     total = int(indptr[-1]) + n_rows
     wanted = min(_MOST_CHUNKS, max(1, total // least_work))
-    cuts = step * np.searchsorted(work, total * np.arange(1, wanted) // wanted)
-    borders = sorted({0, n_rows, *np.minimum(cuts, n_rows).tolist()})
+    goals = total * np.arange(1, wanted) // wanted
+    step = max(1, n_rows // _BORDER_ROWS)
+    rows = np.append(np.arange(0, n_rows, step), n_rows)
+    work = indptr[rows] + rows
+    cuts = np.searchsorted(work, goals)
+    # Where much work lies between two of the rows looked at, all rows between them are.
+    for place in np.flatnonzero(np.diff(work)[cuts - 1] > total // (4 * wanted)) if step > 1 else ():
+        low, high = rows[cuts[place] - 1], rows[cuts[place]]
+        between = np.arange(low, high + 1)
+        rows = np.append(rows, low + np.searchsorted(indptr[between] + between, goals[place]))
+        cuts[place] = len(rows) - 1
+    borders = sorted({0, n_rows, *rows[cuts].tolist()})
     return list(pairwise(borders))
 
 
@@ -75,39 +83,46 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. The calling thread
     works too, and each thread takes the next chunk as soon as it is done with one: asking a pool for every chunk would
     cost more than a short chunk takes. A call from within a chunk runs in that chunk's own thread: waiting for the pool
-    from inside it would be waiting for oneself. Of several errors the first chunk's is raised, once no thread works any
-    longer.
+    from inside it would be waiting for oneself. Of several errors an interrupt or else the first chunk's is raised,
+    once no thread works any longer.
     """
     if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
         return [function(start, stop) for start, stop in chunks]
     job = _Job(function, chunks)
-    helpers = [_pool(n_threads).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1)]
+    helpers: list[Future[None]] = []
     try:
+        helpers += [_pool(n_threads - 1).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1)]
         job.work()
     finally:
         job.waiting.clear()
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
+        wait([helper for helper in helpers if not helper.cancel()])
         results, errors = job.end()
     if errors:
-        raise errors[min(errors)]
+        try:
+            raise _first_to_tell(errors)
+        finally:
+            del errors  # an error knows this frame, which would keep the error and all that it holds
     return [results[place] for place in range(len(chunks))]
+
+
+def _first_to_tell(errors: dict[int, BaseException]) -> BaseException:
+    """An interrupt if there is one, else the error of the first chunk."""
+    return min(errors.items(), key=lambda found: (isinstance(found[1], Exception), found[0]))[1]
 
 
 class _Job(Generic[Result]):
     """A function, the chunks that no thread has taken yet, and what became of the others, by place."""
 
     def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
-        self.function: Callable[[int, int], Result] | None = function
-        self.chunks, self.waiting = chunks, deque(range(len(chunks)))
+        self.function, self.chunks = function, chunks
+        self.waiting = deque(range(len(chunks)))
         self.results: dict[int, Result] = {}
         self.errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
         """Take chunks until none is left; an error leaves none."""
         with on_this_thread():
-            while self.waiting and self.function is not None:
+            while self.waiting:
                 try:
                     place = self.waiting.popleft()
                 except IndexError:  # another thread was faster
@@ -121,7 +136,7 @@ class _Job(Generic[Result]):
     def end(self) -> tuple[dict[int, Result], dict[int, BaseException]]:
         """Results and errors. The pool's threads hold a job a moment longer than its caller: not its arrays, too."""
         found = self.results, self.errors
-        self.function, self.results, self.errors = None, {}, {}
+        del self.function, self.results, self.errors
         return found
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import DenseTwoWay, SparseTwoWay, reference, streamed
 from tagwise.kernels.streamed import StreamedTwoWay, row_factors, row_range, times_rows, transposed_sum
+from tagwise.parallel import work_chunks
 
 EVERYTHING = 1e12
 
@@ -58,12 +59,11 @@ def test_the_transposed_product_is_the_reference_twin_s():
 
 @pytest.mark.parametrize("keep_bytes", [0, 200_000, EVERYTHING])
 def test_threads_change_no_bit(keep_bytes):
-    matrix = random_csr(np.random.RandomState(0), 5000, 300, 0.05)
-    left = np.random.default_rng(0).standard_normal((5000, 20)).astype(np.float32)
-    first, *others = (
-        StreamedTwoWay(matrix, width=20, keep_bytes=keep_bytes, n_threads=threads).transposed_times(left)
-        for threads in (1, 2, 5)
-    )
+    matrix = random_csr(np.random.RandomState(0), 8000, 300, 0.15)
+    left = np.random.default_rng(0).standard_normal((8000, 200)).astype(np.float32)
+    matrices = [StreamedTwoWay(matrix, width=200, keep_bytes=keep_bytes, n_threads=threads) for threads in (1, 2, 5)]
+    assert len(work_chunks(sp.csr_matrix(matrix[: matrices[0]._group_rows].T).indptr)) > 1
+    first, *others = (X.transposed_times(left) for X in matrices)
     for other in others:
         np.testing.assert_array_equal(other, first)
 
@@ -78,11 +78,12 @@ def test_keeping_some_groups_changes_no_bit():
         np.testing.assert_array_equal(other, first)
 
 
-@pytest.mark.parametrize("width", [64, 65, 71, 72, 100, 129, 136, 200])
-def test_every_width_is_added_once(width):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [33, 36, 64, 65, 71, 72, 100, 129, 136, 200])
+def test_every_width_is_added_once(width, dtype):
     """Where columns don't fill their vectors some are summed twice, which must not show in sums that go on."""
-    matrix = random_csr(np.random.RandomState(0), 90, 7, 0.4)
-    left = np.random.default_rng(0).standard_normal((90, width)).astype(np.float32)
+    matrix = random_csr(np.random.RandomState(0), 90, 7, 0.4, dtype)
+    left = np.random.default_rng(0).standard_normal((90, width)).astype(dtype)
     found = StreamedTwoWay(matrix, width=width, keep_bytes=EVERYTHING).transposed_times(left)
     np.testing.assert_allclose(found, matrix.T.toarray().astype(np.float64) @ left, rtol=0, atol=1e-5)
 
@@ -90,6 +91,7 @@ def test_every_width_is_added_once(width):
 def test_groups_are_stretches_where_all_can_be_kept():
     matrix = random_csr(np.random.RandomState(0), 1600, 300, 0.2)
     assert StreamedTwoWay(matrix, width=4, keep_bytes=EVERYTHING)._group_rows == 1600 / streamed.STRETCHES
+    assert StreamedTwoWay(matrix, width=4, keep_bytes=EVERYTHING, stretches=16)._group_rows == 100
     assert StreamedTwoWay(matrix, width=4, keep_bytes=0)._group_rows < 1600 / streamed.STRETCHES
 
 
@@ -100,6 +102,26 @@ def test_long_sums_keep_their_digits():
     expected = 300_000 * float(np.float32(0.1)) * float(np.float32(1.1))
     found = StreamedTwoWay(matrix, width=2).transposed_times(left)
     np.testing.assert_allclose(found, expected, rtol=3e-6)
+
+
+def test_sums_over_many_small_groups_keep_their_digits():
+    """Long rows beside a narrow factor make groups of 16 rows, 1,200 of them."""
+    matrix = sp.csr_matrix(np.full((19_200, 100), 0.1, dtype=np.float32))
+    left = np.full((19_200, 1), 1.1, dtype=np.float32)
+    X = StreamedTwoWay(matrix, width=1)
+    assert len(X._groups) > 1000
+    expected = 19_200 * float(np.float32(0.1)) * float(np.float32(1.1))
+    np.testing.assert_allclose(X.transposed_times(left), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [100, 150])
+def test_stripes_of_several_vectors(width, dtype, monkeypatch):
+    monkeypatch.setattr(streamed, "_CACHED_BYTES", 1)
+    matrix = random_csr(np.random.RandomState(0), 90, 7, 0.4, dtype)
+    left = np.random.default_rng(0).standard_normal((90, width)).astype(dtype)
+    found = StreamedTwoWay(matrix, width=width, keep_bytes=EVERYTHING).transposed_times(left)
+    np.testing.assert_allclose(found, matrix.T.toarray().astype(np.float64) @ left, rtol=0, atol=1e-5)
 
 
 def test_rows_of_the_dense_factor_are_asked_for_once_in_order_and_never_all():
@@ -154,6 +176,15 @@ def test_what_does_not_fit_is_refused():
     X = StreamedTwoWay(random_csr(np.random.RandomState(0), 20, 7, 0.4), width=3)
     with pytest.raises(InvalidInputError, match="left must have 20 rows"):
         X.transposed_times(np.zeros((7, 3), dtype=np.float32))
+    for shape, dtype in ((2, np.float32), (3, np.float64)):
+        with pytest.raises(InvalidInputError, match="rows 5 to 10 must have the shape"):
+            X.transposed_times_of(
+                lambda start, stop, shape=shape, dtype=dtype: np.zeros(
+                    (stop - start, 3 if start == 0 else shape), dtype=np.float32 if start == 0 else dtype
+                )
+            )
+    with pytest.raises(InvalidInputError, match="matrix must have rows"):
+        StreamedTwoWay(sp.csr_matrix((0, 4), dtype=np.float32), width=3)
     dense = DenseTwoWay(np.ones((4, 3)))
     np.testing.assert_array_equal(times_rows(dense, np.ones((3, 2)), 0, 4), 3)
     with pytest.raises(TypeError, match="DenseTwoWay is only multiplied as a whole"):

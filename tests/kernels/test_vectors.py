@@ -46,6 +46,14 @@ def test_sums_in_place(shape, dtype, threads):
     np.testing.assert_array_equal(turned, factor * target + source)
 
 
+def test_shapes_and_types_that_differ_are_refused():
+    with pytest.raises(ValueError, match="one shape"):
+        inner_product(np.ones(10), np.ones(3))
+    for source in (np.ones((4, 1)), np.ones((4, 3), dtype=np.float32)):
+        with pytest.raises(ValueError, match="one shape and type"):
+            add_multiple(np.zeros((4, 3)), 1.0, source)
+
+
 def test_a_target_that_would_be_copied_is_refused():
     with pytest.raises(ValueError, match="target must be C-ordered"):
         add_multiple(np.zeros((3, 2)).T, 1.0, np.ones((2, 3)))

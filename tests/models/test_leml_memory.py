@@ -42,10 +42,22 @@ print(json.dumps([tracemalloc.get_traced_memory()[1], *model.objective_]))
         ((36_000, 9000, 300), 60, 64, PLAIN, 0),
         ((20_000, 9000, 4000), 60, 100, {}, 0),
         ((12_000, 9000, 300), 60, 64, PLAIN, 0),
+        # Conjugate gradients' four d×k fill what is allowed.
+        ((30_000, 30_000, 200), 45, 100, {}, 0),
+        ((20_000, 20_000, 300), 60, 250, {}, 0),
         # Of small features a transpose is stored beyond that, and n×k is made at once.
         ((5_000, 1800, 160), 68, 64, {}, 5_000_000 + 4 * 64 * 5_000),
     ],
-    ids=["wiki-shape", "long rows", "plain", "small wiki-shape", "small and plain", "bibtex's shape"],
+    ids=[
+        "wiki-shape",
+        "long rows",
+        "plain",
+        "small wiki-shape",
+        "small and plain",
+        "d = n",
+        "d = n, wide",
+        "bibtex's shape",
+    ],
 )
 def test_the_peak_is_within_the_factors_and_two_workspaces(sizes, features_per_row, rank, settings, copies):
     per_row = {"features_per_row": features_per_row, "labels_per_row": 5}

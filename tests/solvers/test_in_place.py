@@ -3,7 +3,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tagwise.solvers.in_place import add_scaled
+from tagwise.solvers.in_place import add_scaled, scale_then_add
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,22 @@ def test_adds_a_multiple_over_block_borders(shape, factor_shape):
     factor = np.float64(factor) if factor_shape == () else factor
     expected = target + factor * source
     add_scaled(target, factor, source)
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_a_source_of_fewer_columns_is_repeated():
+    target = np.zeros((4, 3))
+    add_scaled(target, np.float64(2), np.arange(4.0)[:, None])
+    np.testing.assert_array_equal(target, np.repeat(2 * np.arange(4.0)[:, None], 3, axis=1))
+
+
+@pytest.mark.parametrize("factor_shape", [(1, 1), (40_000, 1), (1, 3)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scales_then_adds(factor_shape, threads):
+    rng = np.random.default_rng(0)
+    target, source, factor = (rng.standard_normal(size) for size in ((40_000, 3), (40_000, 3), factor_shape))
+    expected = factor * target + source
+    scale_then_add(target, factor, source, n_threads=threads)
     np.testing.assert_array_equal(target, expected)
 
 

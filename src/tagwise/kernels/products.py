@@ -20,7 +20,7 @@ _PARTIAL_TERMS = 256
 # stripe is copied so that it lies close together, which must pay for the copy, for reading the entries once a stripe,
 # and for rows of the result that are written in pieces: both matrices need so many entries a row.
 _CACHED_BYTES = 1 << 24
-_STRIPE, _STRIPE_BYTES = 64, 1 << 23
+_STRIPE, _STRIPE_BYTES = 64, 1 << 22
 _OFTEN = 32
 # Rows of a stripe copied by a thread at a time.
 _STRIPE_ROWS = 2048
@@ -31,7 +31,7 @@ _ROWS = 64
 def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``matrix @ dense`` for CSR (m×d) and C-ordered dense (d×k); the result (m×k) has the type of ``dense``.
 
-    Time O(nnz·k), memory the result and at most 8 MB. Duplicates add up, and indices need not be sorted.
+    Time O(nnz·k), memory the result and at most 4 MB. Duplicates add up, and indices need not be sorted.
     """
     if dense.ndim != 2 or dense.shape[0] != matrix.shape[1]:
         raise InvalidInputError(

@@ -14,7 +14,7 @@ from tagwise.kernels.aligned import aligned_zeros
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.kernels.products import csr_times_dense
 from tagwise.kernels.two_way import SparseTwoWay, TwoWayMatrix
-from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.parallel import Bounds, even_chunks, run_chunks, work_chunks
 
 __all__ = ["STRETCHES", "StreamedTwoWay", "row_factors", "row_range", "times_rows", "transposed_sum"]
 
@@ -25,12 +25,11 @@ _CACHED_BYTES = 1 << 24
 _STRIPE = 64
 # Rows within a group are numbered by 16 bits.
 _MOST_GROUP_ROWS = 1 << 16
-# The dense factor of a transposed product is asked for in so many stretches of rows.
+# The dense factor of a transposed product is asked for in so many stretches of rows, unless told otherwise.
 STRETCHES = 4
-# A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead. Sums of
-# very few terms are added to what other groups gave in one go.
+# A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead. A sum
+# that goes on over all groups has no more terms either.
 _PARTIAL_TERMS = 256
-_ADDED_TERMS = 16
 # Rows scaled by a thread at a time.
 _SCALED_ROWS = 2048
 
@@ -40,10 +39,10 @@ RowsOf = Callable[[int, int], np.ndarray]
 class StreamedTwoWay:
     """diag(``row_scale``) · CSR, for products from both sides with dense factors of about ``width`` columns.
 
-    The transposed product goes over stretches of rows and, within them, over groups whose dense factor fits the cache:
-    the entries of a group are turned (sorted by feature), and features then gather from cached rows. Groups are turned
-    for every product or, as far as ``keep_bytes`` allow, once. With all of them kept this is as fast as a product with
-    a stored transpose, from two thirds of its rate where n×k fits the cache to 1.5 times where its gathers miss it.
+    The transposed product goes over stretches of rows and, within them, over groups: the entries of a group are turned
+    (sorted by feature), and features then gather from its rows, in stripes of columns that fit the cache. Groups are
+    turned for every product or, as far as ``keep_bytes`` allow, once. With all of them kept, products run at two thirds
+    of the rate of a stored transpose's where n×k fits the cache, and at up to 1.5 times where its gathers miss it.
 
     Sums over rows run in the order of the rows whatever the number of threads.
 
@@ -56,6 +55,8 @@ class StreamedTwoWay:
         Factors of the rows, so that scaled rows need no copy of the values.
     keep_bytes : float
         Memory for turned groups.
+    stretches : int
+        More of them need less memory at a time, for the dense factor and for groups that are not kept.
     n_threads : int
     """
 
@@ -66,12 +67,17 @@ class StreamedTwoWay:
         width: int,
         row_scale: np.ndarray | None = None,
         keep_bytes: float = 0,
+        stretches: int = STRETCHES,
         n_threads: int = 1,
     ) -> None:
+        if matrix.shape[0] == 0:
+            raise InvalidInputError("matrix must have rows: without any there is no transposed product.")
         self.matrix, self.row_scale, self.n_threads = matrix, row_scale, n_threads
-        self._group_rows = _rows_per_group(matrix, width, keep_bytes)
+        self._stretches = even_chunks(matrix.shape[0], -(-matrix.shape[0] // stretches))
+        self._group_rows = _rows_per_group(matrix, self._stretches, width, keep_bytes)
+        self._groups = _groups(self._stretches, self._group_rows)
         self._turned: _Turned | None = None
-        self._kept = _KeptGroups(matrix, self._group_rows, keep_bytes)
+        self._kept = _KeptGroups(matrix, self._groups, keep_bytes)
         turner = _Turner(matrix, row_scale, n_threads)
         for place, (start, stop) in enumerate(self._kept.borders):
             turner.turn(start, stop, self._kept.group(place))
@@ -108,59 +114,55 @@ class StreamedTwoWay:
 
     def transposed_times_of(self, rows_of: RowsOf) -> np.ndarray:
         """Xᵀ @ left for the left (n×k) of which ``rows_of(start, stop)`` gives rows; asked for once each, in order."""
-        n_rows, n_features = self.shape
-        out: np.ndarray | None = None
         turner = _Turner(self.matrix, self.row_scale, self.n_threads)
+        out = np.empty((0, 0))
         place = 0
-        for start, stop in _stretches(n_rows):
+        for start, stop in self._stretches:
             left = np.ascontiguousarray(rows_of(start, stop))
-            if out is None:
-                out = aligned_zeros((n_features, left.shape[1]), left.dtype)
+            if start == 0:
+                out = aligned_zeros((self.shape[1], left.shape[1]), left.dtype)
+            if left.shape != (stop - start, out.shape[1]) or left.dtype != out.dtype:
+                raise InvalidInputError(
+                    f"rows {start} to {stop} must have the shape {(stop - start, out.shape[1])} and the type "
+                    f"{out.dtype}; found shape {left.shape} and type {left.dtype}."
+                )
             for first, last in even_chunks(stop - start, self._group_rows):
                 if place < len(self._kept.borders):
                     turned = self._kept.group(place)
                 else:
                     turned = turner.turn(start + first, start + last, self._room())
-                _add_turned(turned, left[first:last], out, self.n_threads)
+                _add_turned(turned, left[first:last], out, _PARTIAL_TERMS // len(self._groups), self.n_threads)
                 place += 1
             del left  # or the next stretch would be made beside it
-        if out is None:
-            raise InvalidInputError("a matrix without rows has no transposed product.")
         return out
 
     def _room(self) -> _Turned:
         """For the groups that are not kept, one after the other."""
         if self._turned is None:
-            entries = self.matrix.indptr[np.array(_groups(self.shape[0], self._group_rows))].astype(np.int64)
+            entries = self.matrix.indptr[np.array(self._groups)].astype(np.int64)
             self._turned = _empty_group(self.matrix, int((entries[:, 1] - entries[:, 0]).max()))
         return self._turned
 
 
-def _stretches(n_rows: int) -> list[tuple[int, int]]:
-    return even_chunks(n_rows, max(1, -(-n_rows // STRETCHES)))
-
-
-def _groups(n_rows: int, group_rows: int) -> list[tuple[int, int]]:
+def _groups(stretches: Bounds, group_rows: int) -> Bounds:
     return [
         (start + first, start + last)
-        for start, stop in _stretches(n_rows)
+        for start, stop in stretches
         for first, last in even_chunks(stop - start, group_rows)
     ]
 
 
-def _rows_per_group(matrix: sp.csr_matrix, width: int, keep_bytes: float) -> int:
-    """A stretch if all turned groups can be kept, else no more than take half of a stretch's n×k when turned.
+def _rows_per_group(matrix: sp.csr_matrix, stretches: Bounds, width: int, keep_bytes: float) -> int:
+    """A stretch if all turned groups can be kept, else about what takes half as much, turned, as a stretch of n×k.
 
     Every group reads and writes a row of the product for each of its features, so few large groups are best.
     """
-    n_rows = matrix.shape[0]
-    stretch = max(1, -(-n_rows // STRETCHES))
+    stretch = stretches[0][1]
     rows = _equal_parts(stretch, _MOST_GROUP_ROWS)
-    if _turned_bytes(matrix, _groups(n_rows, rows))[-1] <= keep_bytes:
+    if _turned_bytes(matrix, _groups(stretches, rows))[-1] <= keep_bytes:
         return rows
-    product_bytes = n_rows * max(1, width * matrix.data.itemsize)
-    entries_of_row = max(1.0, matrix.nnz / max(1, n_rows))
-    most = product_bytes / STRETCHES / 2 / (entries_of_row * _entry_bytes(matrix))
+    row_bytes = max(1.0, matrix.nnz / matrix.shape[0]) * _entry_bytes(matrix)
+    most = stretch * max(1, width) * matrix.data.itemsize / 2 / row_bytes
     return min(rows, _equal_parts(stretch, max(1, int(most))))
 
 
@@ -169,7 +171,7 @@ def _equal_parts(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def _turned_bytes(matrix: sp.csr_matrix, groups: list[tuple[int, int]]) -> np.ndarray:
+def _turned_bytes(matrix: sp.csr_matrix, groups: Bounds) -> np.ndarray:
     """Memory of the first group, of the first two, and so on, when turned."""
     ends = matrix.indptr[[stop for _, stop in groups]].astype(np.int64)
     indptr_bytes = (matrix.shape[1] + 1) * matrix.indptr.itemsize
@@ -196,8 +198,7 @@ class _KeptGroups:
     Many small arrays made between large temporary ones would split the heap.
     """
 
-    def __init__(self, matrix: sp.csr_matrix, group_rows: int, memory: float) -> None:
-        groups = _groups(matrix.shape[0], group_rows)
+    def __init__(self, matrix: sp.csr_matrix, groups: Bounds, memory: float) -> None:
         self.borders = groups[: int(np.searchsorted(_turned_bytes(matrix, groups), memory, side="right"))]
         entries = int(matrix.indptr[self.borders[-1][1]]) if self.borders else 0
         self._starts = matrix.indptr
@@ -250,14 +251,15 @@ class _Turner:
         return room
 
 
-def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, n_threads: int) -> None:
-    """``out`` += turned @ left, in stripes of columns of which all rows of ``left`` fit the cache."""
+def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, added_terms: int, n_threads: int) -> None:
+    """``out`` += turned @ left, in stripes of columns; sums of up to ``added_terms`` go on from those in ``out``."""
     chunks = work_chunks(turned.indptr)
     stripe = max(1, int(_CACHED_BYTES // (len(left) * left.itemsize * _STRIPE))) * _STRIPE
     for start, stop in even_chunks(left.shape[1], stripe):
 
         def features(first: int, last: int, start: int = start, stop: int = stop) -> None:
-            _add_products(turned.indptr, turned.rows, turned.values, left, out, start, stop, first, last)
+            arrays = turned.indptr, turned.rows, turned.values, left, out
+            _add_products(*arrays, added_terms, start, stop, first, last)
 
         run_chunks(features, chunks, n_threads)
 
@@ -297,7 +299,7 @@ def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, v
 
 
 @compiled(fastmath={"contract"})
-def _add_products(indptr, rows, values, left, out, start, stop, first, last):
+def _add_products(indptr, rows, values, left, out, added_terms, start, stop, first, last):
     """``out[f]`` += Σ values · rows of ``left``: features ``first`` to ``last``, columns ``start`` to ``stop``."""
     width = left.shape[1]
     part = np.empty(stop - start, dtype=left.dtype)
@@ -307,7 +309,7 @@ def _add_products(indptr, rows, values, left, out, start, stop, first, last):
         begin, end = np.int64(indptr[feature]), np.int64(indptr[feature + 1])
         if begin == end:
             continue
-        if end - begin <= _ADDED_TERMS:
+        if end - begin <= added_terms:
             sum_rows(rows, values, left, begin, end, limit, start, stop, 1, out, feature * width)
             continue
         total[:] = 0

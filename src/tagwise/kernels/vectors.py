@@ -1,7 +1,7 @@
-"""What solvers do to arrays of variables between products: scalar products and sums, on threads and without copies.
+"""What solvers do to arrays of variables between products: scalar products and sums, on threads.
 
-Arrays are taken as flat, in fixed chunks, so that no bit depends on the number of threads. They are limited by memory:
-one thread alone would not reach its rate.
+C-ordered arrays are not copied. Arrays are taken as flat, in fixed chunks, so that no bit depends on the number of
+threads. They are limited by memory: one thread alone would not reach its rate.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _CHUNK = 1 << 18
 
 def inner_product(a: np.ndarray, b: np.ndarray, *, n_threads: int = 1) -> float:
     """⟨a, b⟩ of two arrays of one shape, summed in float64 without a float64 copy of either. Time O(size)."""
+    if a.shape != b.shape:
+        raise ValueError(f"arrays of one shape have an inner product; found {a.shape} and {b.shape}")
     flat_a, flat_b = np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1)
     chunks = even_chunks(len(flat_a), _CHUNK)
 
@@ -45,6 +47,11 @@ def _in_chunks(
 ) -> None:
     if not target.flags.c_contiguous:
         raise ValueError("target must be C-ordered: it is changed in place")
+    if target.shape != source.shape or target.dtype != source.dtype:
+        raise ValueError(
+            f"target and source must have one shape and type; found {target.shape}, {target.dtype} and {source.shape}, "
+            f"{source.dtype}"
+        )
     flat, flat_source, number = target.reshape(-1), source.reshape(-1), target.dtype.type(factor)
 
     def chunk(start: int, stop: int) -> None:

@@ -72,7 +72,7 @@ class SquaredAlternation:
         threads = self.terms.n_threads
         block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
         downhill = block.gradient(factors.W, factors.A)
-        _require_finite(whole(downhill, downhill))
+        _require_finite(whole(downhill, downhill, n_threads=threads))
         np.negative(downhill, out=downhill)
         factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
         step = conjugate_gradient(
@@ -80,7 +80,6 @@ class SquaredAlternation:
             downhill,
             tol=1e-3,
             max_iter=self.inner_iter,
-            inner=partial(whole, n_threads=threads),
             add_to=factors.W,
             n_threads=threads,
         )

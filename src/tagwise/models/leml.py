@@ -124,9 +124,9 @@ class LEML(FactorModel):
     all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
     others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
     then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated. Squared loss with
-    all labels known and sparse X takes at most W, H, XW, two n×k and a tenth beside the data while d ≤ n, and up to
-    8 MB for copies of small X; for d > n, conjugate gradients hold four d×k. Early stopping and kernels make copies of
-    X on top.
+    all labels known and sparse X takes at most W, H, XW, two n×k and a tenth beside the data while d ≤ n; of X that
+    takes a few megabytes it stores a transpose as well, and another n×k. For d > n, conjugate gradients hold four d×k.
+    Early stopping and kernels make copies of X on top.
 
     There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
 

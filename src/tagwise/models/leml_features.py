@@ -55,18 +55,25 @@ def _streamed_products(
             X = unit_rows(X, n_threads=n_threads)
         else:
             scale = factors.astype(X.dtype)
-    n_rows, n_features = X.shape
+    (n_rows, n_features), n_labels = X.shape, Y.shape[1]
     size = X.dtype.itemsize * rank
-    planned = _PLANNED * size * (n_features + Y.shape[1] + 3 * n_rows) - _UNPLANNED_BYTES
-    # Labels take their values, and indices and values of their transpose.
-    spare = planned - _largest_step(n_rows, n_features, Y.shape[1], size) - 12 * Y.nnz
-    return StreamedTwoWay(X, width=rank, row_scale=scale, keep_bytes=spare, n_threads=n_threads)
+    allowed = size * (n_features + n_labels + 3 * n_rows)
+    stretches, needed = 0, 0.0
+    for stretches in (STRETCHES, 2 * STRETCHES, 4 * STRETCHES):
+        # Labels take their values, and indices and values of their transpose.
+        needed = size * _largest_step(n_rows, n_features, n_labels, stretches) + 12 * Y.nnz
+        if needed <= allowed:
+            break
+    spare = _PLANNED * allowed - _UNPLANNED_BYTES - needed
+    return StreamedTwoWay(X, width=rank, row_scale=scale, keep_bytes=spare, stretches=stretches, n_threads=n_threads)
 
 
-def _largest_step(n_rows: int, n_features: int, n_labels: int, size: int) -> float:
-    """Bytes of the dense arrays that a fit of squared loss holds at a time, at its peak; rows of ``size`` bytes."""
+def _largest_step(n_rows: int, n_features: int, n_labels: int, stretches: int) -> float:
+    """Rows of k numbers that a fit of squared loss holds at a time, at its peak."""
+    stretch = n_rows / stretches
+    turned = stretch / 2
     start = n_rows + n_features + 3 * n_labels  # XXᵀ·noise, and its label side with a QR decomposition's copies
-    gradient = n_rows + 2 * n_features + n_labels + 2 * n_rows / STRETCHES  # A, W, the gradient, H, slopes
-    steps = 4 * n_features + n_labels + n_rows / STRETCHES  # W, residual, direction, product, H, a stretch of XS
+    gradient = n_rows + 2 * n_features + n_labels + 2 * stretch  # A, W, the gradient, H, slopes
+    steps = 4 * n_features + n_labels + stretch  # W, residual, direction, product, H, a stretch of XS
     labels = n_rows + n_features + 2 * n_labels  # A, W, the old and the new H
-    return size * max(start, gradient, steps, labels)
+    return max(start, gradient + turned, steps + turned, labels + turned)

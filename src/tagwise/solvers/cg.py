@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ def conjugate_gradient(
     *,
     tol: float,
     max_iter: int,
-    inner: Inner = whole,
+    inner: Inner | None = None,
     add_to: np.ndarray | None = None,
     n_threads: int = 1,
 ) -> CGResult:
@@ -54,8 +55,8 @@ def conjugate_gradient(
     max_iter : int
         At most this many products.
     inner : callable
-        What counts as one problem (:mod:`tagwise.solvers.inner`). Each has its own step lengths, and stands still once
-        it has converged.
+        What counts as one problem (:mod:`tagwise.solvers.inner`), by default everything. Each has its own step lengths,
+        and stands still once it has converged.
     add_to : array shaped like ``right``, optional
         Add the solution to this array, in place, and use ``right`` up as workspace: two arrays less. The result's
         ``solution`` is then this array.
@@ -68,6 +69,7 @@ def conjugate_gradient(
     value has fallen. Keeps four arrays of the size of ``right``, with ``add_to`` two beside ``right`` itself; inner
     products are summed in float64.
     """
+    inner = partial(whole, n_threads=n_threads) if inner is None else inner
     dtype = right.dtype
     solution = np.zeros_like(right) if add_to is None else add_to
     residual = right.copy() if add_to is None else right
