@@ -81,7 +81,7 @@ class Meter:
             # A symmetric sum of outer products: half of a general product's operations would do.
             return pattern.nnz * features.shape[1] ** 2, csr_bytes(pattern) + features.nbytes
 
-        def turned_product(turned, left, out, n_threads, nothing):
+        def turned_product(turned, left, out, added_terms, n_threads, nothing):
             # A part of a transposed product, whose result is written once for all of its parts.
             entries = 2 * int(turned.indptr[-1]) * left.shape[1]
             return entries, entries / 2 / left.shape[1] * 8 + left.nbytes + out.nbytes * len(left) / n_rows

@@ -6,7 +6,8 @@ The limit of a kernel is the larger of the time its bytes would take at the copy
 operations would take at BLAS's rate; each array counts once, as if caches were perfect. A sparse product loads a number
 of the dense matrix for every multiplication, which a dense one need not. "with loads" is its share of the larger of
 that limit and the time for nnz·k numbers at the rate at which BLAS reads half a megabyte over and over, which any cache
-of the second level holds. Writes JSON and a table to benchmarks/results/.
+of the second level holds. Dense factors begin at a cache line, as those of tagwise's fits do. Writes JSON and a table
+to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from machine import best_seconds, blas_rate, copy_rate, description, read_rate
 from tagwise import kernels
 from tagwise.data import make_power_law
 from tagwise.kernels import reference
+from tagwise.kernels.aligned import aligned_copy
 from tagwise.kernels.streamed import StreamedTwoWay
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -51,9 +53,7 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         rows, features, labels, features_per_row=per_row, labels_per_row=labels_per_row, random_state=0
     )
     rng = np.random.default_rng(0)
-    W = rng.standard_normal((features, width)).astype(np.float32)
-    A = rng.standard_normal((rows, width)).astype(np.float32)
-    H = rng.standard_normal((labels, width)).astype(np.float32)
+    W, A, H = (aligned_copy(rng.standard_normal((n, width)).astype(np.float32)) for n in (features, rows, labels))
     two_way = kernels.two_way(X, n_threads=threads)
     streamed = StreamedTwoWay(X, width=width, keep_bytes=1e9, n_threads=threads)
     some_rows = A[:2048]

@@ -18,6 +18,9 @@ _SAFE_LENGTH = 1e12
 # blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
 _PLANNED = 0.95
 _UNPLANNED_BYTES = 5_000_000
+# Up to this size of n×k few stretches are worth their memory. Larger ones run as fast in more of them; arrays of 10 MB
+# that come and go leave holes in the heap, which took a tenth of what is allowed.
+_FEW_STRETCHES_BYTES = 1 << 25
 # A few megabytes are worth their speed whatever the plan: where a transpose and scaled values take no more than this,
 # both are stored, and rounds take half as long.
 _STORED_BYTES = 5_000_000
@@ -59,7 +62,8 @@ def _streamed_products(
     size = X.dtype.itemsize * rank
     allowed = size * (n_features + n_labels + 3 * n_rows)
     stretches, needed = 0, 0.0
-    for stretches in (STRETCHES, 2 * STRETCHES, 4 * STRETCHES):
+    fewest = STRETCHES if size * n_rows <= _FEW_STRETCHES_BYTES else 2 * STRETCHES
+    for stretches in (fewest, 2 * fewest, 4 * fewest):
         # Labels take their values, and indices and values of their transpose.
         needed = size * _largest_step(n_rows, n_features, n_labels, stretches) + 12 * Y.nnz
         if needed <= allowed:
