@@ -91,7 +91,8 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     job = _Job(function, chunks)
     helpers: list[Future[None]] = []
     try:
-        helpers += [_pool(n_threads - 1).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1)]
+        for _ in range(min(n_threads, len(chunks)) - 1):
+            helpers.append(_pool(n_threads - 1).submit(job.work))
         job.work()
     finally:
         job.waiting.clear()
