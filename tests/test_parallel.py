@@ -9,6 +9,7 @@ import threadpoolctl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tagwise import parallel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count, work_chunks
 
@@ -194,3 +195,29 @@ def test_nothing_of_a_loop_is_held_once_it_has_ended():
         run_chunks(lambda start, stop, array=array: array[start:stop].sum(), even_chunks(10, 1), 3)
         del array
         assert seen() is None
+
+
+def test_threads_that_were_asked_for_are_waited_for_when_another_cannot_start(monkeypatch):
+    running, begun, real = set(), threading.Event(), parallel._pool(2)
+
+    class Pool:
+        asked = 0
+
+        def submit(self, work):
+            self.asked += 1
+            if self.asked > 1:
+                assert begun.wait(10)
+                raise RuntimeError("can't start new thread")
+            return real.submit(work)
+
+    def chunk(start, stop):
+        running.add(start)
+        begun.set()
+        time.sleep(0.05)
+        running.discard(start)
+
+    pool = Pool()
+    monkeypatch.setattr(parallel, "_pool", lambda n_threads: pool)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run_chunks(chunk, even_chunks(100, 1), 3)
+    assert not running

@@ -91,8 +91,8 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     job = _Job(function, chunks)
     helpers: list[Future[None]] = []
     try:
-        for _ in range(min(n_threads, len(chunks)) - 1):
-            helpers.append(_pool(n_threads - 1).submit(job.work))
+        # One by one: should a thread not start, those before it are waited for all the same.
+        helpers.extend(_pool(n_threads - 1).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1))
         job.work()
     finally:
         job.waiting.clear()
