@@ -166,6 +166,8 @@ def page(report: dict) -> str:
         "",
         "Over: resident memory at the peak of the fit less that before it, with the data loaded. Budget: W + H + XW",
         f"and two n×k; a fit may take {TENTH:g} times that. Copies of small features are beyond it, for speed.",
+        "Each fit is the first of its size in its process; after another one the heap's holes count too, and up to 1.25",
+        "times the budget was seen (eurlex-shape).",
         "",
         "| data | rows | features | labels | k | over, MB | budget, MB | ratio | within |",
         "|---|---|---|---|---|---|---|---|---|",
