@@ -2,9 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from tagwise import LEML
+from tagwise.kernels import csr_times_dense, rows_times
 from tagwise.kernels.aligned import aligned_copy, aligned_empty
+from tagwise.kernels.streamed import StreamedTwoWay
 from tagwise.kernels.vectors import add_multiple, inner_product, scale_and_add
+from tagwise.solvers.cg import conjugate_gradient
 
 SHAPES = [(0, 3), (1,), (17,), (40, 3), (300_000, 2)]  # the last in several chunks
 
@@ -67,6 +72,28 @@ def test_aligned_arrays_begin_at_a_cache_line(shape, dtype):
         assert array.flags.c_contiguous
         assert array.flags.writeable
         assert array.ctypes.data % 64 == 0 or array.size == 0
+
+
+@pytest.mark.filterwarnings("ignore:LEML stopped")
+def test_what_products_gather_from_is_aligned():
+    """The factors of a fit: results of products, the directions of conjugate gradients, and W."""
+    matrix = sp.random(60, 40, 0.3, format="csr", dtype=np.float32, random_state=0)
+    W, A = np.ones((40, 9), dtype=np.float32), np.ones((60, 9), dtype=np.float32)
+    directions = []
+
+    def system(direction):
+        directions.append(direction)
+        return 2 * direction
+
+    conjugate_gradient(system, W.copy(), tol=1e-3, max_iter=3)
+    found = [
+        csr_times_dense(matrix, W),
+        rows_times(A, np.eye(9)),
+        StreamedTwoWay(matrix, width=9).transposed_times(A),
+        LEML(4, max_iter=1, tol=1).fit(matrix, matrix[:, :5] > 0).feature_factors_,
+        *directions,
+    ]
+    assert [array.ctypes.data % 64 for array in found] == [0] * len(found)
 
 
 def test_an_aligned_copy_is_equal_and_its_own():

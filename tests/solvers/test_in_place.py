@@ -25,6 +25,15 @@ def test_a_source_of_fewer_columns_is_repeated():
     np.testing.assert_array_equal(target, np.repeat(2 * np.arange(4.0)[:, None], 3, axis=1))
 
 
+def test_a_source_of_another_type_is_converted():
+    target, source = np.ones((4, 3), dtype=np.float32), np.full((4, 3), 0.5)
+    add_scaled(target, np.float32(2), source)
+    np.testing.assert_array_equal(target, 2)
+    scale_then_add(target, np.full((1, 1), 3, dtype=np.float32), source)
+    np.testing.assert_array_equal(target, 6.5)
+    assert target.dtype == np.float32
+
+
 @pytest.mark.parametrize("factor_shape", [(1, 1), (40_000, 1), (1, 3)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_scales_then_adds(factor_shape, threads):

@@ -16,7 +16,7 @@ def add_scaled(target: np.ndarray, factor: np.ndarray | np.floating, source: np.
     """``target += factor * source`` in place, for a number or for factors of a row, a column or everything."""
     if target.size == 0:
         return
-    if np.size(factor) == 1 and target.flags.c_contiguous and target.shape == source.shape:
+    if np.size(factor) == 1 and _alike(target, source):
         add_multiple(target, np.asarray(factor).item(), source, n_threads=n_threads)
         return
     rows = max(1, _BLOCK * len(target) // target.size)
@@ -28,8 +28,13 @@ def add_scaled(target: np.ndarray, factor: np.ndarray | np.floating, source: np.
 
 def scale_then_add(target: np.ndarray, factor: np.ndarray, source: np.ndarray, *, n_threads: int = 1) -> None:
     """``target = factor * target + source`` in place, factors as in :func:`add_scaled`."""
-    if factor.size == 1 and target.flags.c_contiguous and target.shape == source.shape:
+    if factor.size == 1 and _alike(target, source):
         scale_and_add(target, factor.item(), source, n_threads=n_threads)
         return
     target *= factor
     target += source
+
+
+def _alike(target: np.ndarray, source: np.ndarray) -> bool:
+    """Whether the kernels take them; numpy repeats and converts what they do not."""
+    return target.flags.c_contiguous and (target.shape, target.dtype) == (source.shape, source.dtype)
