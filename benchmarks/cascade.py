@@ -117,8 +117,8 @@ def model_bytes(model) -> int:
 
 def reliability(model, labels, scores, Y_test) -> dict:
     """Of the five best labels of all test rows."""
+    from tagwise.inspection.reliability import reliability_bins
     from tagwise.kernels.shortlist import pairs_listed
-    from tagwise.models.reliability import reliability_bins
 
     found = labels >= 0
     bins = reliability_bins(np.clip(scores[found] + 0.5, 0, 1), pairs_listed(labels, Y_test)[found])

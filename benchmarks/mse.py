@@ -36,7 +36,7 @@ from tagwise.exceptions import ConvergenceWarning
 from tagwise.kernels.reference_group_lasso import accelerated_group_lasso, group_lasso_gap, proximal_group_lasso
 from tagwise.metrics import example_accuracy, example_f1, example_precision, example_recall
 from tagwise.models.factor_model import unit_rows
-from tagwise.models.mse_selection import DEFAULT_GRID
+from tagwise.models.mse.selection import DEFAULT_GRID
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_lasso

@@ -19,7 +19,7 @@ from tagwise import REML
 from tagwise.data import available_datasets, load_dataset
 from tagwise.data.splits import split_train_test
 from tagwise.metrics import precision_at_k
-from tagwise.models.sparse_part import pruned
+from tagwise.models.reml.sparse_part import pruned
 
 HERE = Path(__file__).parent
 SETS = {"bibtex": 127, "delicious": 196, "medical": 36, "enron": 42}

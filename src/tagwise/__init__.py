@@ -8,54 +8,37 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tagwise.registry import MODELS
+
 __version__ = "0.1.0"
 
-__all__ = [
-    "LEML",
-    "MSE",
-    "REML",
-    "ApproximateIndex",
-    "BinaryRelevance",
-    "Cascade",
-    "Checkpoint",
-    "Tagger",
-    "__version__",
-    "baselines",
-    "data",
-    "exceptions",
-    "label_frequencies",
-    "load",
-    "low_rank_plus_sparse",
-    "metrics",
-]
-
 if TYPE_CHECKING:
-    from tagwise import baselines, data, exceptions, metrics
-    from tagwise.models.approximate_index import ApproximateIndex
-    from tagwise.models.binary_relevance import BinaryRelevance
-    from tagwise.models.cascade import Cascade
-    from tagwise.models.leml import LEML
-    from tagwise.models.loading import load
-    from tagwise.models.mse import MSE
-    from tagwise.models.reml import REML
-    from tagwise.persistence.checkpoints import Checkpoint
-    from tagwise.solvers.low_rank_plus_sparse import label_frequencies, low_rank_plus_sparse
-    from tagwise.text.tagger import Tagger
+    from tagwise import baselines as baselines
+    from tagwise import data as data
+    from tagwise import exceptions as exceptions
+    from tagwise import metrics as metrics
+    from tagwise.models.approximate_index import ApproximateIndex as ApproximateIndex
+    from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
+    from tagwise.models.cascade import Cascade as Cascade
+    from tagwise.models.leml import LEML as LEML
+    from tagwise.models.mse import MSE as MSE
+    from tagwise.models.reml import REML as REML
+    from tagwise.persistence.checkpoints import Checkpoint as Checkpoint
+    from tagwise.persistence.loading import load as load
+    from tagwise.solvers.low_rank_plus_sparse import label_frequencies as label_frequencies
+    from tagwise.solvers.low_rank_plus_sparse import low_rank_plus_sparse as low_rank_plus_sparse
+    from tagwise.text.tagger import Tagger as Tagger
 
-_HOME_OF = {
+_HOME_OF = {info.class_name: info.module for info in MODELS if info.module.startswith("tagwise.models.")} | {
     "ApproximateIndex": "tagwise.models.approximate_index",
-    "BinaryRelevance": "tagwise.models.binary_relevance",
-    "Cascade": "tagwise.models.cascade",
     "Checkpoint": "tagwise.persistence.checkpoints",
-    "LEML": "tagwise.models.leml",
-    "REML": "tagwise.models.reml",
-    "MSE": "tagwise.models.mse",
-    "label_frequencies": "tagwise.solvers.low_rank_plus_sparse",
-    "load": "tagwise.models.loading",
-    "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
     "Tagger": "tagwise.text.tagger",
+    "label_frequencies": "tagwise.solvers.low_rank_plus_sparse",
+    "load": "tagwise.persistence.loading",
+    "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }
 _SUBPACKAGES = {"baselines", "data", "exceptions", "metrics"}
+__all__ = sorted({*_HOME_OF, *_SUBPACKAGES, "__version__"})
 
 
 def __getattr__(name: str) -> Any:
@@ -70,4 +53,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

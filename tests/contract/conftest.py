@@ -23,6 +23,7 @@ from tagwise.baselines import (
     FastXML,
 )
 from tagwise.exceptions import ConvergenceWarning
+from tagwise.registry import info_of
 
 # What the tests change in any model, though not every model has it.
 OPTIONAL = {"rank", "random_state", "max_iter", "n_neighbors"}
@@ -37,7 +38,7 @@ def short(model_class, **defaults):
         return model_class(**{name: given[name] for name in given if name in accepted or name not in OPTIONAL})
 
     make.parameters = accepted
-    make.learns_from_mask = model_class._learns_from_mask
+    make.learns_from_mask = info_of(model_class).learns_from_mask
     return make
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.models.cascade_scores import Combination, behind_shortlist
+from tagwise.models.cascade.combination import Combination, behind_shortlist
 
 
 def twin(combination, labels, proposed, margins, cosines, has_ranker, k):

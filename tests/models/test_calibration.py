@@ -6,11 +6,11 @@ import scipy.sparse as sp
 from sklearn.isotonic import IsotonicRegression
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.inspection.calibration import Calibration, fit_calibration
+from tagwise.inspection.reliability import reliability_bins
+from tagwise.inspection.thresholds import best_thresholds
+from tagwise.inspection.validation_pairs import HeldOutPairs
 from tagwise.models import calibration
-from tagwise.models.calibration import Calibration, fit_calibration
-from tagwise.models.held_out_pairs import HeldOutPairs
-from tagwise.models.reliability import reliability_bins
-from tagwise.models.thresholds import best_thresholds
 
 
 def planted(n_rows=2000, seed=0):

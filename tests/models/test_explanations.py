@@ -15,8 +15,8 @@ from tagwise.exceptions import (
     InvalidTypeError,
     NotFittedError,
 )
+from tagwise.inspection.explanations import explain_labels, heaviest_features
 from tagwise.models import explanations
-from tagwise.models.explanations import explain_labels, heaviest_features
 
 LINEAR = {
     "LEML": LEML(rank=3),

@@ -9,9 +9,9 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import laplacian_kernel, pairwise_kernels
 from threadpoolctl import threadpool_limits
 
-import tagwise.models.kernel_map as kernel_map
+import tagwise.models.leml.kernel_map as kernel_map
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models.kernel_map import KernelMap, check_kernel_parameters
+from tagwise.models.leml.kernel_map import KernelMap, check_kernel_parameters
 
 PARAMETERS = {
     "linear": {},

@@ -113,7 +113,7 @@ def test_streamed_features_give_the_model_of_stored_ones(settings, masked, monke
     def stored(X, Y, rank, **options):
         return leml_features.feature_products(X, Y, rank, **options | {"streamed": False})
 
-    monkeypatch.setattr("tagwise.models.leml.feature_products", stored)
+    monkeypatch.setattr("tagwise.models.leml.leml.feature_products", stored)
     again = LEML(**settings).fit(X, Y, observed)
     np.testing.assert_allclose(streamed.decision_function(X), again.decision_function(X), atol=1e-9)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tagwise.models.alternation import Factors
-from tagwise.models.leml_rounds import Rounds
+from tagwise.models.leml.rounds import Rounds
+from tagwise.models.leml.steps import Factors
 
 
 class Scripted:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tagwise import MSE
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
-from tagwise.models.mse_selection import _by_fit, best_threshold
+from tagwise.models.mse.selection import _by_fit, best_threshold
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 GRID = {"subspace_rank": [1, 2], "reg": [0.1, 0.3]}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tagwise.models.progress import FitProgress
+from tagwise.progress import FitProgress
 
 
 class Terminal(io.StringIO):

@@ -13,10 +13,10 @@ from tagwise import LEML, REML, load
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, TagwiseWarning
 from tagwise.metrics import inverse_propensity, ndcg_at_k, precision_at_k, psp_at_k
-from tagwise.models.alternation import Factors
-from tagwise.models.partitions import Part, project_onto_first, random_parts
-from tagwise.models.reml_alternation import LowRankAndSparse
-from tagwise.models.sparse_part import pruned
+from tagwise.models.leml.steps import Factors
+from tagwise.models.reml.alternation import LowRankAndSparse
+from tagwise.models.reml.partitions import Part, project_onto_first, random_parts
+from tagwise.models.reml.sparse_part import pruned
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 
@@ -215,7 +215,7 @@ def test_processes_get_memory_maps_of_x(monkeypatch):
     """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
     from tagwise.kernels import SparseTwoWay
     from tagwise.models import partitions
-    from tagwise.models.reml_alternation import Settings, prepare
+    from tagwise.models.reml.alternation import Settings, prepare
     from tagwise.problems.labels import TrainingLabels
 
     monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tagwise.inspection.thresholds import TARGETS, best_thresholds
+from tagwise.inspection.validation_pairs import HeldOutPairs
 from tagwise.metrics import example_f1, macro_f1, micro_f1
-from tagwise.models.held_out_pairs import HeldOutPairs
-from tagwise.models.thresholds import TARGETS, best_thresholds
 
 METRIC = {"micro": micro_f1, "macro": macro_f1, "example": example_f1}
 

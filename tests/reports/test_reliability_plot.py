@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagwise.exceptions import InvalidInputError, TagwiseError
-from tagwise.models.reliability import reliability_bins
+from tagwise.inspection.reliability import reliability_bins
 from tagwise.reports.reliability import plot_reliability
 
 BINS = reliability_bins(np.linspace(0, 1, 200), np.arange(200) % 3 == 0)

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, jaccard_score
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
 from tagwise.metrics import ndcg_at_k, precision_at_k
-from tagwise.models.mse_selection import select_parameters
+from tagwise.models.mse.selection import select_parameters
 from tagwise.reproduction.configuration import Selection
 from tagwise.reproduction.label_averages import label_precision
 from tagwise.reproduction.measuring import metric_values, metrics_on_known

@@ -22,8 +22,8 @@ from tagwise.exceptions import (
     TagwiseError,
     TagwiseWarning,
 )
+from tagwise.inspection.explanations import explain_labels
 from tagwise.models.choice import choose_model
-from tagwise.models.explanations import explain_labels
 from tagwise.text import TextFeatures, tagger
 
 LINEAR = BinaryRelevance(reg=0.1)

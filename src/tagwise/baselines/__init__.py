@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "CPLST",
-    "KNN",
-    "LPSR",
-    "MDDM",
-    "MLCSSP",
-    "MLKNN",
-    "PLST",
-    "SLEEC",
-    "WSABIE",
-    "BayesianCS",
-    "BinaryRelevance",
-    "CompressedSensing",
-    "FastXML",
-]
+from tagwise.registry import MODELS
 
 if TYPE_CHECKING:
-    from tagwise.baselines.bayesian_cs import BayesianCS
-    from tagwise.baselines.compressed_sensing import CompressedSensing
-    from tagwise.baselines.cplst import CPLST
-    from tagwise.baselines.fastxml import FastXML
-    from tagwise.baselines.knn import KNN
-    from tagwise.baselines.lpsr import LPSR
-    from tagwise.baselines.mddm import MDDM
-    from tagwise.baselines.ml_cssp import MLCSSP
-    from tagwise.baselines.ml_knn import MLKNN
-    from tagwise.baselines.plst import PLST
-    from tagwise.baselines.sleec import SLEEC
-    from tagwise.baselines.wsabie import WSABIE
-    from tagwise.models.binary_relevance import BinaryRelevance
+    from tagwise.baselines.bayesian_cs import BayesianCS as BayesianCS
+    from tagwise.baselines.compressed_sensing import CompressedSensing as CompressedSensing
+    from tagwise.baselines.cplst import CPLST as CPLST
+    from tagwise.baselines.fastxml import FastXML as FastXML
+    from tagwise.baselines.knn import KNN as KNN
+    from tagwise.baselines.lpsr import LPSR as LPSR
+    from tagwise.baselines.mddm import MDDM as MDDM
+    from tagwise.baselines.ml_cssp import MLCSSP as MLCSSP
+    from tagwise.baselines.ml_knn import MLKNN as MLKNN
+    from tagwise.baselines.plst import PLST as PLST
+    from tagwise.baselines.sleec import SLEEC as SLEEC
+    from tagwise.baselines.wsabie import WSABIE as WSABIE
+    from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
+
+# What belongs here by the registry, and binary relevance, which is a baseline of all papers and a model of its own.
+_HERE = {i.class_name: i for i in MODELS if ".baselines." in i.module or i.class_name == "BinaryRelevance"}
+__all__ = sorted(_HERE)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HERE:
         raise AttributeError(f"module 'tagwise.baselines' has no attribute {name!r}")
-    from tagwise.models.loading import MODEL_CLASSES
-
-    value = getattr(import_module(MODEL_CLASSES[name]), name)
-    globals()[name] = value
+    globals()[name] = value = _HERE[name].load_class()
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_HERE)

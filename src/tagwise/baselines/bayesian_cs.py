@@ -14,9 +14,9 @@ from tagwise.baselines.label_inference import SparseLabelModel
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels, per_label
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_integer, check_real
 

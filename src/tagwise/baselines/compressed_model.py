@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.kernels import times_in_order
-from tagwise.models.base import MultiLabelModel
 from tagwise.models.factor_model import unit_rows
-from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats
 
 __all__ = ["CompressedModel"]
 

@@ -12,8 +12,8 @@ from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_directions import label_rates
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.baselines.sparse_recovery import cosamp, orthogonal_matching_pursuit
-from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import check_choice, check_integer, check_real
 
@@ -96,7 +96,6 @@ class CompressedSensing(CompressedModel):
     """
 
     _saved_values: ClassVar[tuple[str, ...]] = ("sparsity_",)
-    _learns_from_mask: ClassVar[bool] = False
 
     sparsity_: int
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -18,8 +18,8 @@ from tagwise.baselines.label_directions import (
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
-from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.reduced_rank import closed_form_memory, reduced_rank_ridge
 from tagwise.validation import check_choice, check_integer, check_real
@@ -103,8 +103,6 @@ class CPLST(FactorModel):
     >>> labels.shape == (data.X_test.shape[0], 3)
     True
     """
-
-    _learns_from_mask: ClassVar[bool] = False
 
     def __init__(
         self,

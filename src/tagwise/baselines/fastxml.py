@@ -11,9 +11,9 @@ from tagwise.baselines.forest_arrays import Forest, GrownTrees
 from tagwise.baselines.listed_score_model import ListedScoreModel
 from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
 from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import canonical_csr, check_integer, check_real
 
@@ -112,7 +112,6 @@ class FastXML(ListedScoreModel):
     """
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("roots_", "children_", "separators_", "biases_", "leaves_")
-    _learns_from_mask = False
 
     roots_: np.ndarray
     children_: np.ndarray

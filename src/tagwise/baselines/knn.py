@@ -15,9 +15,9 @@ from tagwise.baselines.neighbour_labels import (
     check_label_rows,
     sum_neighbour_labels,
 )
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_finite_floats
 from tagwise.parallel import thread_count
+from tagwise.persistence.array_checks import require_finite_floats
+from tagwise.progress import FitProgress
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["KNN", "StoredRows", "vote_weights"]
@@ -35,7 +35,6 @@ class StoredRows(ListedScoreModel):
     """Keeps the training rows and their labels: ``rows_`` (inverted index d×n, or array n×d) and ``labels_``."""
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_")
-    _learns_from_mask: ClassVar[bool] = False
 
     rows_: sp.csr_matrix | np.ndarray
     labels_: sp.csr_matrix

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = ["SparseLabelModel"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from tagwise.models.factor_model import FactorModel
 from tagwise.randomness import check_random_state
@@ -13,8 +13,6 @@ __all__ = ["LabelSpaceModel"]
 
 class LabelSpaceModel(FactorModel):
     """k targets made of the labels are regressed on the features; the parameters of both and their checks."""
-
-    _learns_from_mask: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -11,8 +11,8 @@ from abc import abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
-from tagwise.models.base import MultiLabelModel
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import even_chunks, thread_count
 

@@ -15,9 +15,9 @@ from tagwise.kernels import csr_times_dense, sampled_product
 from tagwise.kernels.shortlist import shortlist_scores
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
 from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means
 from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
@@ -109,7 +109,6 @@ class LPSR(ListedScoreModel):
     """
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("centres_", "partition_labels_", "intercept_")
-    _learns_from_mask = False
 
     centres_: np.ndarray
     partition_labels_: sp.csr_matrix

@@ -14,9 +14,9 @@ from tagwise.baselines.ml_knn import MLKNN
 from tagwise.baselines.neighbour_labels import SearchableRows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_times_dense, rows_times, times_in_order, two_way
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.progress import FitProgress
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["MDDM", "dependence_projection", "projection_memory"]

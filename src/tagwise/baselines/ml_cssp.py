@@ -12,9 +12,9 @@ from tagwise.baselines.label_directions import label_rates, principal_label_dire
 from tagwise.baselines.label_space_model import LabelSpaceModel
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import unit_rows, usable_rank
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense
 from tagwise.parallel import single_threaded_blas, thread_count
+from tagwise.persistence.array_checks import require_dense
+from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 
 __all__ = ["MLCSSP"]

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from tagwise.baselines.knn import StoredRows
 from tagwise.baselines.neighbour_labels import SearchableRows, sum_neighbour_labels
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.progress import FitProgress
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["MLKNN", "VoteTable", "mean_log_loss", "vote_log_odds"]

@@ -9,8 +9,8 @@ from tagwise.baselines.label_directions import label_rates, principal_label_dire
 from tagwise.baselines.label_space_model import LabelSpaceModel
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import unit_rows, usable_rank
-from tagwise.models.progress import FitProgress
 from tagwise.parallel import thread_count
+from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 
 __all__ = ["PLST"]

@@ -15,9 +15,9 @@ from tagwise.baselines.neighbour_labels import OFF, centre_votes, check_label_ro
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.kernels.neighbours import nearest_dense_rows
 from tagwise.models.factor_model import unit_rows
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats, require_sparse
 from tagwise.parallel import run_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
 from tagwise.validation import check_integer, check_real
@@ -133,7 +133,6 @@ class SLEEC(ListedScoreModel):
         "feature_pointer_",
         "labels_",
     )
-    _learns_from_mask: ClassVar[bool] = False
 
     centres_: np.ndarray
     members_: np.ndarray

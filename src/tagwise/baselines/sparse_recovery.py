@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tagwise.compiled import compiled
 from tagwise.kernels import top_k_of_scores
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["cosamp", "orthogonal_matching_pursuit"]

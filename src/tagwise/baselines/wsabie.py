@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import OVERFLOW
 from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_times_dense, top_k_of_factors
 from tagwise.kernels.warp import warp_pass
-from tagwise.models.base import OVERFLOW
 from tagwise.models.factor_model import FactorModel, unit_rows
-from tagwise.models.progress import FitProgress
 from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
 from tagwise.validation import canonical_csr, check_flag, check_integer, check_real
 
@@ -137,8 +137,6 @@ class WSABIE(FactorModel):
     >>> model.predict_topk(data.X_test, k=3)[0].shape == (data.X_test.shape[0], 3)
     True
     """
-
-    _learns_from_mask = False
 
     def __init__(
         self,

@@ -136,11 +136,11 @@ def command(
 def parse_model(model: str, jobs: int, seed: int, verbose: int) -> Any:
     """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses names and settings that there are not."""
     from tagwise.cli.train import parse_settings
-    from tagwise.models.choice import build_model, model_class
+    from tagwise.models.choice import build_model, model_info
 
     name, colon, settings = model.partition(":")
     if name.lower() != "auto":
-        model_class(name)
+        model_info(name)
     elif colon:
         raise click.BadParameter("auto takes no settings: it may pick any model.", param_hint="--model")
     if not colon:
@@ -153,13 +153,14 @@ def _check_masks(names: tuple[str, ...], estimators: list[Any], data: TextRows) 
     if data.known is None:
         return
     from tagwise.exceptions import InvalidInputError
-    from tagwise.models.choice import model_class
+    from tagwise.models.choice import model_info
+    from tagwise.registry import info_of
 
     for name, estimator in zip(names, estimators):
         if isinstance(estimator, str) and estimator.lower() == "auto":
             continue
-        kind = model_class(estimator) if isinstance(estimator, str) else type(estimator)
-        if not kind._learns_from_mask:
+        info = model_info(estimator) if isinstance(estimator, str) else info_of(type(estimator))
+        if not info.learns_from_mask:
             raise InvalidInputError(
                 f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and all "
                 "tags that a row does not list count as wrong for it."

@@ -66,7 +66,7 @@ def _explained(tagger: Any, text: str, tags: list[str], top: int, words: int) ->
     import numpy as np
 
     from tagwise.exceptions import InvalidInputError
-    from tagwise.models.explanations import explain_labels
+    from tagwise.inspection.explanations import explain_labels
 
     X = tagger.features([text])
     if X.nnz == 0:

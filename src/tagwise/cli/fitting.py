@@ -12,8 +12,8 @@ from tagwise.text.wording import counted
 
 if TYPE_CHECKING:
     from tagwise import Tagger
+    from tagwise.base import MultiLabelModel
     from tagwise.cli.rows import TextRows
-    from tagwise.models.base import MultiLabelModel
     from tagwise.persistence import Checkpoint
     from tagwise.text.evaluation import Evaluation
 

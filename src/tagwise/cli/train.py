@@ -112,7 +112,7 @@ def command(
     from tagwise.cli.fitting import estimator_of, fit_model, fit_tagger, open_checkpoint
     from tagwise.cli.folders import check_free
     from tagwise.cli.records import MATRIX_FORMATS, file_format
-    from tagwise.models.choice import ModelChoice, model_class
+    from tagwise.models.choice import ModelChoice, model_info
 
     if report is not None and test is None and validation is None:
         raise click.UsageError(
@@ -122,7 +122,7 @@ def command(
     check_free(out, overwrite)
     parameters = parse_settings(settings)
     if model.lower() != "auto":
-        model_class(model)
+        model_info(model)
     elif parameters:
         raise click.BadParameter(
             "names a parameter, but --model auto may pick any model; name one.", param_hint="--set"

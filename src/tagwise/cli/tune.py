@@ -92,15 +92,15 @@ def command(
     the rows, and so on to all of them. The model's defaults take part to the end. Which settings are searched for each
     model is in the documentation of tagwise.tuning. Interrupt it whenever you like: the same command goes on.
     """
-    from tagwise.models.choice import model_class, short_name
+    from tagwise.models.choice import model_info
     from tagwise.tuning import tune
 
     if model.lower() != "auto":
-        model_class(model)
+        model_info(model)
     _check_out(out)
     features = {"characters": characters, "min_df": min_df, "max_features": max_features}
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
-    name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else short_name(model_class(model))
+    name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else model_info(model).name
     try:
         with ProgressBar(f"tuning {name}", None, wanted=not quiet) as bar:
             result = tune(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.longest_first import length_of, product
 from tagwise.kernels.top_k import _merge, check_exclude, nothing_found
 

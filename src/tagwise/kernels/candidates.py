@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.longest_first import is_hidden, keep, product
 from tagwise.kernels.top_k import check_exclude, nothing_found
 from tagwise.parallel import run_chunks, work_chunks

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.random_stream import random_stream, shuffle
 
 __all__ = ["descend_labels", "squared_norms"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 
 __all__ = ["find_leaves", "mean_leaves"]
 

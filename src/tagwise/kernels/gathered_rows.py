@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 
 __all__ = ["sum_rows"]
 

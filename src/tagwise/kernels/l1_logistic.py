@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 
 __all__ = ["l1_logistic"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import SCAN_WIDTH, check_exclude, nothing_found, row_blocks
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.l1_logistic import l1_logistic
 from tagwise.kernels.random_stream import next_bits, random_stream
 

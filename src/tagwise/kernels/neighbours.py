@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import dense_in_order
 from tagwise.kernels.sparse_scores import top_k_of_factors_and_sparse
 from tagwise.kernels.top_k import _hide, _merge, check_exclude, nothing_found

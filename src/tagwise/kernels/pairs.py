@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.sampled import four_products, one_product
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.aligned import aligned_empty
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.dense import rows_times
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.parallel import even_chunks, run_chunks, work_chunks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 
 __all__ = ["next_below", "next_bits", "random_stream", "shuffle"]
 

@@ -1,4 +1,4 @@
-"""The best labels of shortlists by three opinions on each label: what :mod:`tagwise.models.cascade_scores` says, fused.
+"""The best labels of shortlists by three opinions on each label: Cascade's combination, fused.
 
 A shortlist has some fifty labels. For a single row, a dozen passes of numpy over fifty numbers take longer than finding
 them among tens of thousands.
@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.longest_first import keep
 from tagwise.kernels.top_k import nothing_found
 from tagwise.parallel import run_chunks, work_chunks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.dual_coordinate_descent import _descend, squared_norms
 from tagwise.kernels.random_stream import random_stream
 from tagwise.parallel import run_chunks, work_chunks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = ["add_scaled_rows"]

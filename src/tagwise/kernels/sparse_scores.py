@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import _hide, _merge, check_exclude, nothing_found
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 

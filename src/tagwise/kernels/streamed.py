@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.aligned import aligned_zeros
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.gathered_rows import sum_rows
 from tagwise.kernels.products import csr_times_dense
 from tagwise.kernels.two_way import SparseTwoWay, TwoWayMatrix

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = [

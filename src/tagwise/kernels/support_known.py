@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.support import collect_features, largest_gains, solve_lower
 
 __all__ = ["solve_known_supports"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.compiled import compiled
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["check_exclude", "nothing_found", "row_blocks", "tile_width", "top_k_of_factors", "top_k_of_scores"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = ["add_multiple", "inner_product", "scale_and_add"]

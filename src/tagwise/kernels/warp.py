@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.compiled import compiled
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.random_stream import next_below, random_stream
 
 __all__ = ["warp_pass"]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.kernels.candidates import top_k_of_candidates
 from tagwise.kernels.longest_first import top_k_longest_first
-from tagwise.models.base import MultiLabelModel
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
 from tagwise.models.inverted_lists import InvertedLists, cluster
-from tagwise.models.loading import INDEX_CLASS, require_same
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import single_threaded_blas
 from tagwise.persistence import ModelRecord, read_model, write_model
+from tagwise.persistence.loading import INDEX_CLASS, require_same
 from tagwise.persistence.tensors import digest
 from tagwise.randomness import random_generator
 from tagwise.validation import check_integer, check_observed

@@ -9,19 +9,19 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.kernels import times, top_k_of_scores
 from tagwise.losses import LOSSES, Loss, get_loss
-from tagwise.models.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
-from tagwise.models.progress import FitProgress
-from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.models.solved_labels import SolvedBatch, SolvedLabels
 from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.linear_block import Design, LinearBlock
+from tagwise.progress import FitProgress
 from tagwise.solvers.cg import conjugate_gradient
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 from tagwise.solvers.inner import per_column

@@ -5,24 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.loading import MODEL_CLASSES
+from tagwise.registry import MODEL_NAMES, MODELS, ModelInfo
 from tagwise.validation import check_flag, check_integer
 
-__all__ = ["MODEL_NAMES", "ModelChoice", "build_model", "choose_model", "model_class", "short_name"]
+__all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_info"]
 
-_SPELT = {"BinaryRelevance": "binary-relevance"}
 _FEW_LABELS = 50
 # One dense row of weights a label: at 50 labels 200 MB as float32.
 _MOST_FEATURES = 1_000_000
-
-
-MODEL_NAMES: tuple[str, ...] = tuple(sorted(_SPELT.get(name, name.lower()) for name in MODEL_CLASSES))
-"""The names that models go by: ``"leml"``, ``"binary-relevance"``, …; case, hyphens and underscores do not matter."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class ModelChoice:
     Attributes
     ----------
     name : str
-        One of :data:`MODEL_NAMES`.
+        One of :data:`tagwise.registry.MODEL_NAMES`.
     parameters : dict
         Those that differ from the model's defaults.
     reason : str
@@ -44,20 +38,20 @@ class ModelChoice:
     reason: str = ""
 
 
-def model_class(name: str) -> type[MultiLabelModel]:
-    """The class of a model by its name, such as ``"leml"``, ``"Binary-Relevance"`` or ``"SLEEC"``."""
+def model_info(name: str) -> ModelInfo:
+    """The registry's row of a model by its name, such as ``"leml"``, ``"Binary-Relevance"`` or ``"SLEEC"``."""
     if not isinstance(name, str):
         raise InvalidTypeError(f"model must be a name; found {name!r:.60}.")
-    for class_name, home in MODEL_CLASSES.items():
-        if _plain(class_name) == _plain(name):
-            found: type[MultiLabelModel] = getattr(import_module(home), class_name)
-            return found
+    for info in MODELS:
+        if _plain(info.class_name) == _plain(name):
+            return info
     raise InvalidInputError(f"model must be auto or one of {', '.join(MODEL_NAMES)}; found {name!r}.")
 
 
-def short_name(model: type) -> str:
-    """The name in :data:`MODEL_NAMES` of a class."""
-    return _SPELT.get(model.__name__, model.__name__.lower())
+def model_class(name: str) -> type[MultiLabelModel]:
+    """The class of a model by its name."""
+    found: type[MultiLabelModel] = model_info(name).load_class()
+    return found
 
 
 def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared: Any) -> MultiLabelModel:

@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import kernels
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, TagwiseWarning
 from tagwise.kernels import times, top_k_of_factors
 from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.restored_arrays import require_dense, require_finite_floats
 from tagwise.parallel import thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
 

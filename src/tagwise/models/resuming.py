@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel, storable_parameters
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models.base import MultiLabelModel, storable_parameters
-from tagwise.models.loading import restored_model
 from tagwise.persistence import Checkpoint, ModelRecord
 from tagwise.persistence.checkpoints import OpenCheckpoint, SavedState
 from tagwise.persistence.fit_identity import FitIdentity
+from tagwise.persistence.loading import restored_model
 
 __all__ = ["FittedStage", "open_checkpoint", "restored_stage"]
 

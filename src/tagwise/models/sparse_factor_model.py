@@ -11,7 +11,7 @@ from tagwise.kernels import csr_times_dense, scores_of_factors_and_sparse, top_k
 from tagwise.kernels.bounded_scores import top_k_within_bounds
 from tagwise.kernels.longest_first import factor_lengths
 from tagwise.models.factor_model import FactorModel, unit_rows
-from tagwise.models.restored_arrays import require_finite_floats, require_sparse
+from tagwise.persistence.array_checks import require_finite_floats, require_sparse
 
 __all__ = ["SparseFactorModel"]
 

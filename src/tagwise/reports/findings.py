@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import ExplanationError
-from tagwise.models.explanations import heaviest_features
-from tagwise.models.reliability import ReliabilityBins
+from tagwise.inspection.explanations import heaviest_features
+from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.reports.curves import (
     FrequencyBins,
     frequency_bins,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import TagwiseError
-from tagwise.models.reliability import ReliabilityBins
+from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.reports.curves import GROUPS, FrequencyBins
 
 __all__ = [

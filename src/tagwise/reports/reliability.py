@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, TagwiseError
-from tagwise.models.reliability import ReliabilityBins
+from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.persistence.atomic import atomic_stream
 
 __all__ = ["plot_reliability"]

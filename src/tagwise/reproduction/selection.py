@@ -12,7 +12,7 @@ from sklearn.model_selection import ParameterGrid
 
 from tagwise.data import split_rows
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.models.mse_selection import select_parameters
+from tagwise.models.mse.selection import select_parameters
 from tagwise.randomness import random_generator
 from tagwise.reproduction.configuration import Selection
 from tagwise.reproduction.measuring import fitted, metric_values, metrics_on_known

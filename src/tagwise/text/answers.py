@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.calibration import Calibration
-from tagwise.models.explanations import Explanations, explain_labels
+from tagwise.inspection.calibration import Calibration
+from tagwise.inspection.explanations import Explanations, explain_labels
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.text.suggestion import Suggestion, WordShare
 from tagwise.validation import check_integer, check_real

@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import TagwiseWarning
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.calibration import DEFAULT_PLACES, Calibration, fit_calibration
-from tagwise.models.held_out_pairs import HeldOutPairs
-from tagwise.models.reliability import ReliabilityBins, reliability_bins
+from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration, fit_calibration
+from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
+from tagwise.inspection.validation_pairs import HeldOutPairs
 from tagwise.text.evaluation import known_ranking
 from tagwise.text.held_out import HeldOutRows
 from tagwise.text.wording import counted

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
+from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration
 from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.calibration import DEFAULT_PLACES, Calibration
 from tagwise.parallel import even_chunks
 from tagwise.text.held_out import HeldOutRows
 from tagwise.validation import check_integer

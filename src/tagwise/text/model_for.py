@@ -7,8 +7,9 @@ from typing import Any
 
 from sklearn.base import clone
 
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.choice import ModelChoice, build_model, choose_model, model_class, short_name
+from tagwise.base import MultiLabelModel
+from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
+from tagwise.registry import info_of
 from tagwise.text.training import TrainingRows
 
 __all__ = ["model_for"]
@@ -29,7 +30,7 @@ def model_for(
         Parameters that are handed to models that are not given as an estimator.
     """
     if not isinstance(model, str):
-        name = short_name(type(model))
+        name = info_of(type(model)).name
         return ModelChoice(name, {}, f"{name} was given as an estimator."), clone(model)
     if model.lower() == "auto":
         choice = choose_model(
@@ -40,6 +41,6 @@ def model_for(
             masked=rows.observed is not None,
         )
     else:
-        name = short_name(model_class(model))
+        name = model_info(model).name
         choice = ModelChoice(name, {}, f"{name} was asked for.")
     return choice, build_model(choice.name, choice.parameters, **shared)

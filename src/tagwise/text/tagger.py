@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.models.base import MultiLabelModel
-from tagwise.models.calibration import Calibration
-from tagwise.models.choice import ModelChoice, model_class
-from tagwise.models.explanations import heaviest_features
-from tagwise.models.progress import Callback
-from tagwise.models.reliability import ReliabilityBins
-from tagwise.models.thresholds import TARGETS
+from tagwise.inspection.calibration import Calibration
+from tagwise.inspection.explanations import heaviest_features
+from tagwise.inspection.reliability import ReliabilityBins
+from tagwise.inspection.thresholds import TARGETS
+from tagwise.models.choice import ModelChoice, model_info
 from tagwise.parallel import thread_count
+from tagwise.progress import Callback
 from tagwise.randomness import check_random_state
+from tagwise.registry import info_of
 from tagwise.text.answers import Request
 from tagwise.text.calibrating import calibration_on, reliability_on
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
@@ -162,7 +163,7 @@ class Tagger(BaseEstimator):
         X = features.fit_transform(rows.texts)
         shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
         choice, model = model_for(self.model, X.shape, rows, shared)
-        if rows.observed is not None and not model._learns_from_mask:
+        if rows.observed is not None and not info_of(type(model)).learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and all tags that a "
                 'text does not list count as wrong for it; or use model="auto".'
@@ -191,7 +192,7 @@ class Tagger(BaseEstimator):
         check_random_state(self.random_state)
         if isinstance(self.model, str):
             if self.model.lower() != "auto":
-                model_class(self.model)
+                model_info(self.model)
         elif not isinstance(self.model, MultiLabelModel):
             raise InvalidTypeError(
                 f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'

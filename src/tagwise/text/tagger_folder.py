@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from tagwise.models.base import storable_parameters
-from tagwise.models.calibration import Calibration
+from tagwise.base import storable_parameters
+from tagwise.inspection.calibration import Calibration
 from tagwise.models.choice import ModelChoice
-from tagwise.models.loading import TAGGER_CLASS, require_same, restored_model
 from tagwise.persistence import ModelRecord
+from tagwise.persistence.loading import TAGGER_CLASS, require_same, restored_model
 from tagwise.persistence.record import Tensor
 from tagwise.text.tagger import Tagger
 from tagwise.text.tfidf import TextFeatures

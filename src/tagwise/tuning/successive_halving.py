@@ -16,11 +16,11 @@ import scipy.sparse as sp
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
 from tagwise.metrics import inverse_propensity, ranking_report
-from tagwise.models.choice import build_model, model_class, short_name
+from tagwise.models.choice import build_model, model_class, model_info
 from tagwise.models.stored_parameters import storable_parameters
 from tagwise.persistence.fit_identity import FitIdentity
 from tagwise.text.evaluation import known_ranking
-from tagwise.tuning.spaces import SearchSpace, check_space, draw_settings, search_space
+from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space
 from tagwise.tuning.state import SearchState, Trial
 from tagwise.validation import canonical_csr, check_features, check_integer, check_labels, check_observed, check_real
 
@@ -185,7 +185,7 @@ def tune(
     K. Jamieson, A. Talwalkar. Non-stochastic best arm identification and hyperparameter optimization. AISTATS 2016.
     Deviations: the number of rungs is bounded, and the defaults always go on.
     """
-    name = short_name(model_class(model))
+    name = model_info(model).name
     seed = check_integer(random_state, "random_state", minimum=0)
     budget = check_real(budget, "budget", minimum=0, open_minimum=True)
     factor = check_integer(factor, "factor", minimum=2)
@@ -211,11 +211,11 @@ def tune(
         wanted: SearchSpace = search_space(name, n_rows=shape[0], n_features=shape[1], n_labels=shape[2], n_pairs=pairs)
     else:
         wanted = check_space(space, name)
-    if training[2] is not None and not model_class(name)._learns_from_mask:
+    if training[2] is not None and not model_info(name).learns_from_mask:
         raise InvalidInputError(f"observed: {name} has no notion of unknown labels; leave observed out.")
     schedule = Schedule.of(shape[0], budget, factor, min_rows)
     search = {
-        "space": {key: values.as_values() for key, values in wanted.items()},
+        "space": {key: as_values(values) for key, values in wanted.items()},
         "metric": metric,
         "settings": list(schedule.settings),
         "rows": list(schedule.rows),

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tagwise.compiled import compiled
 from tagwise.data.formats.faults import (
     BAD_FEATURE,
     BAD_LABEL,
@@ -27,6 +26,7 @@ from tagwise.data.formats.faults import (
     SLOW_NUMBERS,
     TOO_MANY_ROWS,
 )
+from tagwise.kernels.compiled import compiled
 
 __all__ = ["parse_rows", "sort_row"]
 

@@ -1,0 +1,404 @@
+"""The estimator contract: what every model and baseline takes, answers, checks and saves.
+
+A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._score_rows`, and names its fitted arrays in
+``_saved_arrays``; validation, output types, top-k, thresholds, progress and model folders are the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import nullcontext
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import validate_data
+
+from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.models.stored_parameters import checked_names, storable_parameters
+from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
+from tagwise.progress import Callback, FitProgress
+from tagwise.registry import MODELS, info_of
+from tagwise.validation import (
+    check_features,
+    check_flag,
+    check_integer,
+    check_labels,
+    check_observed,
+)
+
+if TYPE_CHECKING:
+    from tagwise.persistence import Checkpoint, ModelRecord
+
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "storable_parameters"]
+
+# Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
+BLOCK_SCORES = 1 << 20
+
+OVERFLOW = (
+    "the fit overflows: features, reg or positive_weight are too large for the floating type of X; scale them down, "
+    "set normalize=True, or pass X as float64."
+)
+
+
+class MultiLabelModel(ClassifierMixin, BaseEstimator):
+    """Base of every multi-label estimator of tagwise.
+
+    Fitted attributes that all models have: ``n_features_in_``, ``n_labels_``, ``classes_`` (the label ids),
+    ``n_iter_``, ``objective_`` (per iteration), ``history_`` (per iteration: objective, seconds) and
+    ``label_names_`` (None, or the names the model was saved with).
+    """
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = ()
+    """Fitted attributes that are arrays or CSR matrices; all that a loaded model needs."""
+    _saved_values: ClassVar[tuple[str, ...]] = ()
+    """Further fitted attributes that are plain JSON values."""
+    _explained_score: ClassVar[str] = "the score"
+    """What :meth:`_label_weights` add up to, in words, where that is not the score itself."""
+
+    n_jobs: int | None
+    verbose: int
+
+    # ------------------------------------------------------------------ for subclasses
+
+    @abstractmethod
+    def _fit(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        progress: FitProgress,
+    ) -> None:
+        """Learn from checked input. Must report each iteration to ``progress`` and stop when it says so.
+
+        A fit that can go on from a checkpoint hands its state over with each report, and asks ``progress.resume``.
+        """
+
+    @abstractmethod
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        """Scores of some rows for all labels, dense; 0 or more means on. Called with blocks that fit into memory."""
+
+    def _check_parameters(self) -> None:
+        """Raise for constructor arguments that cannot be used; called before any work starts."""
+
+    def _goes_on_from(self) -> dict[str, np.ndarray]:
+        """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
+        return {}
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        """The arrays that a folder of this model holds; overridden where they depend on the parameters."""
+        return self._saved_arrays
+
+    def _check_restored(self) -> None:
+        """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
+
+    def _prepare_answers(self) -> None:
+        """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
+
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        """Whether :meth:`_top_k` answers these rows by compiled loops alone; holding BLAS to one thread takes time."""
+        return False
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        """Weights (len(labels)×d) of a score that is linear in a row's features, as the model reads the row.
+
+        Rows are scaled to unit length first where ``normalize`` says so. See :mod:`tagwise.inspection.explanations`.
+        """
+        raise ExplanationError(
+            f"{type(self).__name__} has no exact explanations: its scores are not a sum of one part per feature. Use "
+            f"{_listed('explainable')}; LEML without a kernel."
+        )
+
+    def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
+        """What is added to the weighted features of a row, for each of some labels."""
+        return np.asarray(self.intercept_[labels])
+
+    def _iterations(self) -> int:
+        """How many iterations a fit has at most, for the progress bar."""
+        return int(getattr(self, "max_iter", 1))
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block by block; models with factors override this with fused scoring."""
+        from tagwise.kernels import top_k_of_scores
+
+        parts = [
+            top_k_of_scores(
+                self._score_rows(X[start:stop]), k, exclude=None if exclude is None else exclude[start:stop]
+            )
+            for start, stop in self._row_blocks(X)
+        ]
+        labels, scores = (np.concatenate(part) for part in zip(*parts))
+        return labels, scores
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Any:
+        """Learn from features and labels.
+
+        Parameters
+        ----------
+        X : CSR or array (n, d)
+            Features. float32 stays float32; other numbers become float64.
+        Y : CSR or array (n, L)
+            Labels, 0 or 1.
+        observed : CSR or array (n, L), optional
+            Which labels are known: entries stored in a sparse mask, non-zero entries of a dense one. A pair outside it
+            never influences the fit, whatever Y says there; a pair inside that Y does not list is a known negative.
+            None means that every label is known.
+        callback : callable(iteration, info), optional
+            Called after every iteration; returning True stops the fit.
+        checkpoint : Checkpoint, optional
+            Where the fit keeps its state while it runs. If it holds the state of an earlier run of the same fit (data,
+            parameters and version), the fit goes on from there and ends with the same bits as an uninterrupted one.
+            Models whose fit is one step, or a few quick ones, start anew; docs/checkpoints.md says which go on.
+
+        Returns
+        -------
+        self
+        """
+        self._check_all_parameters()
+        if callback is not None and not callable(callback):
+            raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
+        before = dict(self.__dict__)
+        try:
+            self._fit_checked(X, Y, observed, callback, checkpoint)
+        except BaseException:
+            # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit_checked(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+        within: FitProgress | None = None,
+    ) -> None:
+        """Check, learn and keep; as a stage ``within`` another model's fit, whose history and checkpoint are used."""
+        features = self._validated(X, reset=True)
+        labels = check_labels(Y, n_rows=features.shape[0])
+        mask = None if observed is None else check_observed(observed, shape=labels.shape)
+        if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
+            mask = None
+        if mask is not None and not info_of(type(self)).learns_from_mask:
+            raise InvalidInputError(
+                f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
+                f"does not list counts as off; or use {_listed('learns_from_mask')}, which take masks."
+            )
+        self._output_format = _format_of(Y)
+        self.n_labels_ = labels.shape[1]
+        self.classes_ = np.arange(self.n_labels_)
+        self.label_names_: list[str] | None = None
+        opened = None
+        if checkpoint is not None:
+            from tagwise.models.resuming import open_checkpoint
+
+            opened = open_checkpoint(checkpoint, self, features, labels, mask)
+        progress = within or FitProgress(
+            type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, checkpoint=opened
+        )
+        with nullcontext() if within else progress, single_threaded_blas():
+            self._fit(features, labels, mask, progress)
+        if opened is not None and progress.resumed:
+            try:
+                self._check_restored()
+            except (ValueError, IndexError, TypeError) as error:
+                raise opened.unusable(error) from None
+        for name in self._fitted_arrays():
+            array = getattr(self, name)
+            if not np.isfinite(array.data if sp.issparse(array) else array).all():
+                raise InvalidInputError(OVERFLOW)
+        self.history_ = list(progress.history)
+        self.objective_ = np.array([info["objective"] for info in progress.history])
+        self.n_iter_ = len(progress.history)
+        self._prepare_answers()
+
+    # ------------------------------------------------------------------ predict
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of all labels, n×L and dense: meant for few labels; see :meth:`predict_topk` for many.
+
+        A score of 0 or more means that the label is on, as everywhere in scikit-learn.
+        """
+        features = self._fitted_features(X)
+        with single_threaded_blas():
+            parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
+        return np.concatenate(parts)
+
+    def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labels of each row.
+
+        Parameters
+        ----------
+        X : CSR or array (n, d)
+        k : int
+            How many; may exceed the number of labels.
+        exclude : CSR (n, L), optional
+            Stored pairs are never returned: labels that a row has already, say.
+
+        Returns
+        -------
+        labels : int array (n, k)
+            Best first, equal scores in the order of their ids, -1 where there are no more labels.
+        scores : float array (n, k)
+            -inf where the label is -1.
+
+        Notes
+        -----
+        Exact. Memory O(n·k) and a block of scores; n×L is never allocated.
+        """
+        k = check_integer(k, "k", minimum=1)
+        features = self._fitted_features(X)
+        shape = (features.shape[0], self.n_labels_)
+        hidden = None
+        if exclude is not None:
+            hidden = check_observed(exclude, shape=shape, name="exclude", may_be_empty=True)
+        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
+            return self._top_k(features, k, hidden)
+
+    def predict(self, X: Any) -> Any:
+        """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
+        features = self._fitted_features(X)
+        indices, sizes = [], [np.zeros(1, dtype=np.int64)]
+        with single_threaded_blas():
+            for start, stop in self._row_blocks(features):
+                on = self._score_rows(features[start:stop]) >= 0
+                indices.append(np.nonzero(on)[1].astype(np.int32))
+                sizes.append(on.sum(axis=1))
+        columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
+        shape = (features.shape[0], self.n_labels_)
+        kind, dtype = self._output_format
+        ones = np.ones(len(columns), dtype=dtype)
+        if kind == "csr_array":
+            return sp.csr_array((ones, columns, indptr), shape=shape)
+        matrix = sp.csr_matrix((ones, columns, indptr), shape=shape)
+        return matrix if kind == "csr_matrix" else matrix.toarray()
+
+    # ------------------------------------------------------------------ save
+
+    def save(self, path: str | PathLike[str], *, label_names: list[str] | None = None, overwrite: bool = True) -> None:
+        """Write the fitted model as a folder that :func:`tagwise.load` reads: JSON and safetensors, no pickle.
+
+        Parameters
+        ----------
+        path : path
+            The folder. A model that is there already is replaced atomically; any other content is refused.
+        label_names : list of str, optional
+            One name per label, kept in the folder and given back as ``label_names_``.
+        overwrite : bool
+            False refuses to replace a model.
+        """
+        from tagwise.persistence import write_model
+
+        write_model(path, self._to_record(label_names), overwrite=overwrite)
+
+    def _to_record(self, label_names: list[str] | None = None) -> ModelRecord:
+        """What a folder of this model holds, checked as a whole."""
+        from tagwise.persistence import ModelRecord
+
+        self._require_fitted()
+        self._check_all_parameters()
+        try:
+            self._check_restored()
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
+            raise InvalidInputError(f"the fitted attributes do not fit together, nothing was saved: {error}") from None
+        names = self.label_names_ if label_names is None else checked_names(label_names, self.n_labels_)
+        kind, dtype = self._output_format
+        values: dict[str, Any] = {
+            "n_features_in_": int(self.n_features_in_),
+            "n_labels_": int(self.n_labels_),
+            "history_": self.history_,
+            "output_format": [kind, np.dtype(dtype).str],
+            **{name: getattr(self, name) for name in self._saved_values},
+        }
+        if hasattr(self, "feature_names_in_"):
+            values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        return ModelRecord(
+            class_name=type(self).__name__,
+            parameters=storable_parameters(self.get_params(deep=False)),
+            tensors={name: getattr(self, name) for name in self._fitted_arrays()},
+            values=values,
+            label_names=names,
+        )
+
+    # ------------------------------------------------------------------ scikit-learn
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.target_tags.two_d_labels = True
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_iter_")
+
+    # ------------------------------------------------------------------ inside
+
+    def _check_all_parameters(self) -> None:
+        """The parameters that every model has, then the model's own."""
+        thread_count(self.n_jobs)
+        if not isinstance(self.verbose, (int, np.integer)):
+            raise InvalidTypeError(f"verbose must be 0, 1 or a boolean; found {self.verbose!r}.")
+        for name in ("fit_intercept", "normalize"):
+            if hasattr(self, name):
+                check_flag(getattr(self, name), name)
+        self._check_parameters()
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            name = type(self).__name__
+            raise NotFittedError(f"This {name} is not fitted yet; call fit(X, Y) or load a saved model first.")
+
+    def _fitted_features(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        self._require_fitted()
+        return self._validated(X, reset=False)
+
+    def _validated(self, X: Any, *, reset: bool) -> sp.csr_matrix | np.ndarray:
+        features = check_features(X)
+        named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
+        if not reset and not named and features.shape[1] == self.n_features_in_:
+            return features  # what scikit-learn would find too, in a tenth of the time of a one-row answer
+        try:
+            # Remembers or compares the number (and, for data frames, the names) of the features.
+            validate_data(self, X if hasattr(X, "columns") else features, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            raise InvalidInputError(str(error)) from None
+        return features
+
+    def _row_blocks(self, X: sp.csr_matrix | np.ndarray) -> list[tuple[int, int]]:
+        return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
+
+
+def _format_of(Y: Any) -> tuple[str, Any]:
+    """How :meth:`MultiLabelModel.predict` answers for labels given as ``Y``."""
+    if sp.issparse(Y):
+        return ("csr_array" if isinstance(Y, sp.sparray) else "csr_matrix"), Y.dtype
+    dtype = np.asarray(Y).dtype
+    return "dense", np.dtype(np.int64) if dtype.kind == "O" else dtype
+
+
+def _listed(property_name: str) -> str:
+    """The models that have a property, for an error message: "LEML, REML or MSE"."""
+    names = [info.class_name for info in MODELS if getattr(info, property_name)]
+    return f"{', '.join(names[:-1])} or {names[-1]}"

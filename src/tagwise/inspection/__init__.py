@@ -1,0 +1,1 @@
+"""What a fitted model knows: explanations, calibrated probabilities, thresholds, reliability and nearest labels."""

@@ -1,0 +1,7 @@
+"""The estimator :class:`tagwise.Cascade` and its steps."""
+
+from __future__ import annotations
+
+from tagwise.models.cascade.cascade import Cascade
+
+__all__ = ["Cascade"]

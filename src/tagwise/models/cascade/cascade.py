@@ -1,0 +1,406 @@
+"""Cascade: low rank plus sparse proposes a shortlist of labels, a margin ranker on the shortlist decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import top_k_of_scores
+from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
+from tagwise.kernels.shortlist import pairs_listed
+from tagwise.models.cascade.choice import CascadeChoice, check_likeness
+from tagwise.models.cascade.combination import Combination, behind_shortlist
+from tagwise.models.factor_model import unit_rows
+from tagwise.models.positive_weight import PositiveWeight
+from tagwise.models.sparse_factor_model import SparseFactorModel
+from tagwise.parallel import even_chunks, thread_count
+from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.progress import FitProgress
+from tagwise.randomness import random_generator
+from tagwise.validation import check_flag, check_integer, check_real
+
+if TYPE_CHECKING:
+    from tagwise.models.cascade.rankers import Rankers
+    from tagwise.models.reml.reml import REML
+
+# What only fits need is imported by them: a fitted cascade is loaded, and answers a first row, in half the time.
+
+__all__ = ["Cascade"]
+
+# Candidates of a block of rows, labels and scores: 50 MB.
+_BLOCK_CANDIDATES = 1 << 22
+# Rows that decide how margins are added up.
+_SAMPLE_ROWS = 256
+# Measured: an addition label by label takes so many times as long as one feature by feature.
+_EASE_BY_FEATURE = 1.5
+
+
+class Cascade(SparseFactorModel):
+    r"""Very many, rare labels without a label tree: a proposer that sees all pairs, a ranker for the hard ones.
+
+    1. **Propose.** :class:`~tagwise.REML` with supports: scores s(x) = xᵀ(WHᵀ + S) + b of all labels by least squares,
+       to which every negative pair contributes. The ``shortlist`` best labels of a row are its shortlist.
+    2. **Rank.** The best labels of the training rows hold the mistakes that the proposer makes. Each label gets a
+       linear support vector machine on its positive rows and on those that it was wrongly proposed for,
+
+       .. math:: \min_{w,\,\beta}\ \tfrac12(\|w\|^2 + \beta^2) + C\sum_i \max(0,\, 1 - y_i(w^\top x_i + \beta))^2 ,
+
+       by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
+       margin 2s.
+    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^likeness for a shortlisted label with the margin m
+       and the cosine c of the row with the label's prototype, the mean of its rows. Margins of labels with few rows
+       are uncertain; what those rows look like is not. Two constants turn p into a probability q (see
+       :class:`~tagwise.models.cascade.combination.Combination`); its score is q − ½. Labels outside the shortlist
+       come behind, in the proposer's order, and are off.
+
+    With a mask, unknown pairs are no negatives in either stage, and prototypes are those of known positives.
+
+    Parameters
+    ----------
+    rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
+        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger
+        rank, cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of ten sets.
+    positive_weight : float, array (L,) or "propensity"
+        Of the proposer: how much a positive counts.
+    shortlist : int
+        M: how many labels of a row the rankers decide on.
+    hard_negatives : int
+        How many wrong labels of a training row, those that the proposer scores best, are negatives for their rankers.
+        With a mask only known pairs among them count. Fewer cost precision with tens of thousands of labels,
+        with many labels a row, and with a mask; otherwise a few hundred labels do about as well with 20, faster.
+    C : float
+        How much a mistake of a ranker costs.
+    slope, exponent : float
+        Of the combination. Exponent 0 leaves the proposer's score out of it.
+    likeness : float or "auto"
+        Of the combination: how much prototypes count. 0 leaves them out; more lifts rare labels. "auto" is 3/√m, at
+        most 1, where labels have m known positives on average: the fewer, the less certain are their rankers.
+    prune : float
+        Weights of rankers that are smaller than this are dropped.
+    validation_fraction : float
+        Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
+        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``likeness`` and to fit the constants of q; then all rows
+        are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
+        ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
+    normalize : bool
+        Scale rows of X to unit length, at fit and at prediction.
+    n_jobs : int or None
+        Threads, as in joblib. The result is bit-identical for every number.
+    random_state : int, Generator, RandomState or None
+        Seeds the low rank, the order of rows in the rankers, and the rows held out.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    feature_factors_, label_factors_, intercept_, sparse_weights_
+        W (d×k), H (L×k), b (L), S (d×L, CSR) of the proposer.
+    ranker_weights_ : CSR (d, L)
+        w of each label's ranker, a column a label.
+    ranker_intercept_ : array (L,)
+        β.
+    rankers_by_feature_ : bool
+        Whether margins are added up feature by feature of a row, rather than label by label of its shortlist: what took
+        fewer additions on the training rows.
+    has_ranker_ : bool array (L,)
+        False where the proposer's margin stands in.
+    prototypes_ : CSR (L, d)
+        The mean of each label's rows, of unit length; its 50 largest weights.
+    chosen_ : dict
+        The parameters that were used, and ``calibration``, the constants (a, b) of q.
+    validation_ : list of dict
+        With ``validation_fraction``, every setting that was tried and its nDCG@5 on the held-out rows.
+    objective_, history_, n_iter_
+        Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
+
+    Notes
+    -----
+    Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
+    features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
+    prototypes take one over the positive rows of each label.
+    Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
+    model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
+    twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
+    weights of M rankers or those of its features, whichever are fewer, and 50·M weights of prototypes.
+
+    The constants of q are in the middle of what held-out rows of five sets suggest; fit them with
+    ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter. docs/cascade.md has
+    what else was tried and on which rows the defaults were chosen.
+
+    Examples
+    --------
+    >>> from tagwise import Cascade
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = Cascade().fit(data.X_train, data.Y_train)
+    >>> labels, scores = model.predict_topk(data.X_test, k=3)
+    >>> labels.shape == (data.X_test.shape[0], 3)
+    True
+    """
+
+    _saved_arrays: ClassVar[tuple[str, ...]] = (
+        *SparseFactorModel._saved_arrays,
+        "ranker_weights_",
+        "ranker_intercept_",
+        "has_ranker_",
+        "prototypes_",
+    )
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_", "rankers_by_feature_")
+    _explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
+
+    ranker_weights_: sp.csr_matrix
+    ranker_intercept_: np.ndarray
+    has_ranker_: np.ndarray
+    prototypes_: sp.csr_matrix
+    rankers_by_feature_: bool
+    _weights_by_label: sp.csr_matrix | None
+    _no_shift: np.ndarray
+    chosen_: dict[str, Any]
+    validation_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        rank: int = 16,
+        support: int = 200,
+        shortlist: int = 50,
+        hard_negatives: int = 100,
+        positive_weight: PositiveWeight = 1.0,
+        C: float = 0.5,
+        slope: float = 3.0,
+        exponent: float = 0.5,
+        likeness: float | Literal["auto"] = "auto",
+        prune: float = 0.1,
+        validation_fraction: float = 0.0,
+        reg_low_rank: float = 1.0,
+        reg_sparse: float = 1.0,
+        max_iter: int = 5,
+        tol: float = 1.0,
+        normalize: bool = True,
+        memory_limit: float = 2**31,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.support = support
+        self.shortlist = shortlist
+        self.hard_negatives = hard_negatives
+        self.positive_weight = positive_weight
+        self.C = C
+        self.slope = slope
+        self.exponent = exponent
+        self.likeness = likeness
+        self.prune = prune
+        self.validation_fraction = validation_fraction
+        self.reg_low_rank = reg_low_rank
+        self.reg_sparse = reg_sparse
+        self.max_iter = max_iter
+        self.tol = tol
+        self.normalize = normalize
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        self._proposer()._check_parameters()
+        check_integer(self.shortlist, "shortlist", minimum=1)
+        check_integer(self.hard_negatives, "hard_negatives", minimum=1)
+        check_real(self.C, "C", minimum=0, open_minimum=True)
+        check_real(self.slope, "slope", minimum=0, open_minimum=True)
+        check_real(self.exponent, "exponent", minimum=0)
+        check_likeness(self.likeness)
+        check_real(self.prune, "prune", minimum=0)
+        check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
+
+    def _iterations(self) -> int:
+        return self.max_iter + 1
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        from tagwise.models.cascade.prototypes import label_prototypes, usual_likeness
+        from tagwise.models.cascade.rankers import Rankers, learn_rankers, positives_of, wrong_proposals
+        from tagwise.models.cascade.tuning import choose_on_held_out_rows
+
+        threads = thread_count(self.n_jobs)
+        features = sp.csr_matrix(X)
+        positives = positives_of(Y, observed)
+        likeness = usual_likeness(positives) if self.likeness == "auto" else self.likeness
+        choice = CascadeChoice(
+            self.positive_weight,
+            self.reg_sparse,
+            self.hard_negatives,
+            self.C,
+            Combination.usual(float(self.slope), float(self.exponent), float(likeness)),
+        )
+        self.validation_ = []
+        if self.validation_fraction > 0:
+            choice, self.validation_ = choose_on_held_out_rows(self, features, Y, observed, choice, progress)
+        proposer = self._proposed(choice, features, Y, observed, progress)
+        rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
+        sizes = (Y.shape[1], features.shape[1], features.dtype)
+        rankers = progress.resume(lambda saved: Rankers.restored(saved, *sizes), "rankers")
+        if rankers is None and progress.stopped:
+            rankers = Rankers.none(*sizes)
+        elif rankers is None:
+            progress.note("shortlists of the training rows")
+            wrong = wrong_proposals(proposer, features, positives, observed, choice.hard_negatives)
+            progress.note(f"rankers of {Y.shape[1]:,} labels")
+            rankers = learn_rankers(
+                rows,
+                positives,
+                wrong,
+                C=choice.C,
+                prune=self.prune,
+                seed=int(random_generator(self.random_state).integers(2**31)),
+                n_threads=threads,
+            )
+            progress.step(rankers.objective)
+            progress.finish_stage("rankers", rankers)
+        self._keep(proposer, rankers, choice)
+        unit = rows if self.normalize else sp.csr_matrix(unit_rows(features, n_threads=threads))
+        self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
+        some = features[:_SAMPLE_ROWS]
+        self.rankers_by_feature_ = self._faster_by_feature(some, proposer.predict_topk(some, self.shortlist)[0])
+
+    def _proposed(
+        self,
+        choice: CascadeChoice,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        progress: FitProgress,
+    ) -> REML:
+        """The fitted proposer: the checkpoint's, or one whose rounds go to the history and checkpoint of this fit."""
+        from tagwise.models.resuming import FittedStage, restored_stage
+
+        proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        fitted = progress.resume(lambda saved: restored_stage(proposer, saved), "proposer")
+        if fitted is not None:
+            return fitted
+        proposer._fit_checked(X, Y, observed, within=progress)
+        if not progress.stopped:
+            progress.finish_stage("proposer", FittedStage(proposer))
+        return proposer
+
+    def _proposer(self, **changed: Any) -> REML:
+        """An unfitted proposer with the parameters of this model."""
+        from tagwise.models.reml.reml import REML
+
+        names = ("rank", "reg_low_rank", "reg_sparse", "support", "positive_weight", "max_iter", "tol", "normalize")
+        more = ("memory_limit", "n_jobs", "random_state")
+        settings = {name: getattr(self, name) for name in names + more}
+        return REML(sparse_part="support", **(settings | changed))
+
+    def _keep(self, proposer: REML, rankers: Rankers, choice: CascadeChoice) -> None:
+        for name in (*SparseFactorModel._saved_arrays, "rank_"):
+            setattr(self, name, getattr(proposer, name))
+        self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
+        self.has_ranker_ = rankers.trained
+        self.chosen_ = choice.as_values()
+
+    def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
+        """Which way of adding up margins takes fewer additions on these rows (n×d) and their shortlists (n×M)."""
+        weights_of_feature = np.diff(self.ranker_weights_.indptr)
+        weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
+        by_feature, by_label = weights_of_feature[X.indices].sum(), weights_of_label[labels[labels >= 0]].sum()
+        return bool(by_feature <= _EASE_BY_FEATURE * by_label)
+
+    # ------------------------------------------------------------------ predict
+
+    def _prepare_answers(self) -> None:
+        super()._prepare_answers()
+        self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
+        self._no_shift = np.zeros_like(self.ranker_intercept_)
+
+    def _combination(self) -> Combination:
+        chosen = self.chosen_
+        return Combination(chosen["slope"], chosen["exponent"], chosen["likeness"], tuple(chosen["calibration"]))
+
+    def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
+        """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
+        b, threads = self.ranker_intercept_, self._threads_for(rows)
+        if self._weights_by_label is None:
+            return shortlist_margins_by_feature(rows, labels, self.ranker_weights_, b, n_threads=threads)
+        return shortlist_margins(rows, labels, self._weights_by_label, b, n_threads=threads)
+
+    def _cosines(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
+        """Of rows with the prototypes (n, M) of shortlisted labels."""
+        threads = self._threads_for(rows)
+        unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
+        return shortlist_margins(unit, labels, self.prototypes_, self._no_shift, n_threads=threads)
+
+    def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
+        """The products p (n, M) of shortlisted labels, by rankers, proposer and prototypes."""
+        margins = self._margins(rows, labels)
+        # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
+        margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
+        return self._combination().product(margins, proposed, self._cosines(rows, labels))
+
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        proposed = super()._score_rows(X)
+        rows, _ = self._rows_and_embedding(X)
+        labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
+        scores = behind_shortlist(proposed)
+        np.put_along_axis(scores, labels, self._combination().scores(self._products(rows, labels, best)), axis=1)
+        return scores
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
+        # The shortlist is the same whatever is excluded, so that no label's score depends on it.
+        width = min(max(self.shortlist, k + excluded), self.n_labels_)
+        blocks = even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
+        if len(blocks) == 1:
+            return self._top_k_of_block(X, k, width, exclude)
+        parts = [
+            self._top_k_of_block(X[start:stop], k, width, None if exclude is None else exclude[start:stop])
+            for start, stop in blocks
+        ]
+        labels, scores = (np.concatenate(part) for part in zip(*parts))
+        return labels, scores
+
+    def _top_k_of_block(
+        self, X: sp.csr_matrix | np.ndarray, k: int, width: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, embedded = self._rows_and_embedding(X)
+        labels, proposed = self._best_of_rows(rows, embedded, width)
+        shortlist = labels[:, : min(self.shortlist, width)]
+        margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
+        threads = self._threads_for(rows)
+        if exclude is not None:
+            labels[pairs_listed(labels, exclude, n_threads=threads)] = -1
+        return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
+
+    # ------------------------------------------------------------------ explain, restore
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        proposed = np.asarray(super()._label_weights(labels))
+        ranked = self.has_ranker_[labels]
+        return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)
+
+    def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
+        return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * self.intercept_[labels])
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
+        require_sparse(ranker_weights_=W, prototypes_=C)
+        require_dense(1, ranker_intercept_=b, has_ranker_=has)
+        expected = (self.n_features_in_, self.n_labels_)
+        if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
+            raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
+        if C.shape != expected[::-1]:
+            raise ValueError(f"prototypes_ of shape {C.shape} where {expected[::-1]} is expected")
+        floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C}
+        require_finite_floats(feature_factors_=self.feature_factors_, **floats)
+        check_flag(self.rankers_by_feature_, "rankers_by_feature_")
+        if has.dtype != np.bool_:
+            raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
+        CascadeChoice.check_values(self.chosen_)

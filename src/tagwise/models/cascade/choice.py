@@ -1,0 +1,72 @@
+"""What is chosen for a cascade: by its parameters, or by held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.models.cascade.combination import Combination
+from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["CascadeChoice", "check_likeness"]
+
+
+@dataclass(frozen=True)
+class CascadeChoice:
+    """What held-out rows may decide in a cascade."""
+
+    positive_weight: PositiveWeight
+    reg_sparse: float
+    hard_negatives: int
+    C: float
+    combination: Combination
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain values, as models keep them."""
+        return {
+            "positive_weight": self.positive_weight,
+            "reg_sparse": self.reg_sparse,
+            "hard_negatives": self.hard_negatives,
+            "C": self.C,
+            "slope": self.combination.slope,
+            "exponent": self.combination.exponent,
+            "likeness": self.combination.likeness,
+            "calibration": list(self.combination.calibration),
+        }
+
+    @classmethod
+    def from_values(cls, values: Any) -> CascadeChoice:
+        """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
+        cls.check_values(values)
+        a, b = values["calibration"]
+        combination = Combination(values["slope"], values["exponent"], values["likeness"], (a, b))
+        own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
+        return cls(**own, combination=combination)
+
+    @staticmethod
+    def check_values(values: Any) -> None:
+        """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
+        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "likeness", "calibration")
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise ValueError(f"chosen_ must hold {', '.join(names)}")
+        check_positive_weight(values["positive_weight"])
+        check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
+        for name in ("reg_sparse", "C", "slope"):
+            check_real(values[name], name, minimum=0, open_minimum=True)
+        for name in ("exponent", "likeness"):
+            check_real(values[name], name, minimum=0)
+        calibration = values["calibration"]
+        if not isinstance(calibration, list) or len(calibration) != 2:
+            raise ValueError("calibration must hold two numbers")
+        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
+        check_real(calibration[1], "calibration")
+
+
+def check_likeness(likeness: Any) -> None:
+    """Raise InvalidInputError unless it is a number of at least 0 or "auto"."""
+    if isinstance(likeness, str) and likeness != "auto":
+        raise InvalidInputError(f'likeness must be a number or "auto"; found {likeness!r}.')
+    if likeness != "auto":
+        check_real(likeness, "likeness", minimum=0)

@@ -1,0 +1,89 @@
+"""Early stopping: hold rows out, watch how well they are ranked, keep the best round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.data.splits import split_rows
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import TwoWayMatrix, sampled_product, top_k_of_factors, two_way
+from tagwise.metrics import ndcg_at_k
+from tagwise.models.leml.steps import Factors
+
+__all__ = ["ValidationRows", "hold_out"]
+
+_PLACES = 5
+
+
+class ValidationRows:
+    """Held-out rows, and the best factors on them so far.
+
+    The score is nDCG@5 over the known pairs of the held-out rows: where there is a mask, unknown pairs take no place
+    in the ranking.
+    """
+
+    def __init__(
+        self, X: TwoWayMatrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, *, patience: int, n_threads: int
+    ) -> None:
+        self.X, self.observed, self.patience, self.n_threads = X, observed, patience, n_threads
+        self.Y = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+        self.best: Factors | None = None
+        self.best_score = -np.inf
+        self.best_round = 0
+        self._rounds = 0
+
+    def go_on(self, best: Factors, best_score: float, best_round: int, rounds: int) -> None:
+        """As after ``rounds`` rounds, of which one was the best so far."""
+        self.best, self.best_score, self.best_round, self._rounds = best, best_score, best_round, rounds
+
+    def score(self, factors: Factors) -> float:
+        """Evaluate a round, and remember it if it is the best."""
+        A, b = self.X.times(factors.W), factors.b.astype(factors.H.dtype)
+        if self.observed is None:
+            ranking, _ = top_k_of_factors(A, factors.H, _PLACES, intercept=b, n_threads=self.n_threads)
+        else:
+            known = self.observed
+            scores = sampled_product(known, A, factors.H, n_threads=self.n_threads) + b[known.indices]
+            ranking = sp.csr_matrix((scores, known.indices, known.indptr), shape=known.shape)
+        score = float(ndcg_at_k(self.Y, ranking, k=_PLACES))
+        self._rounds += 1
+        if score > self.best_score:
+            self.best_score, self.best_round = score, self._rounds
+            self.best = Factors(factors.W.copy(), factors.A, factors.H.copy(), factors.b.copy())
+        return score
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether ``patience`` rounds have brought nothing better."""
+        return self._rounds - self.best_round >= self.patience
+
+
+def hold_out(
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    observed: sp.csr_matrix | None,
+    fraction: float,
+    random_state: Any,
+    *,
+    patience: int,
+    n_threads: int,
+) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix, sp.csr_matrix | None, ValidationRows]:
+    """Split rows off: what is left to train on, and the validation rows. Rare labels stay in training."""
+    # By the known labels: what Y says outside the mask must not even decide which rows are held out.
+    known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+    train, held = split_rows(known, fraction, random_state)
+    if len(held) == 0:
+        raise InvalidInputError(
+            f"validation_fraction={fraction} of {X.shape[0]} rows holds no row out (every row is needed to keep its "
+            "labels in training); raise it or switch early_stopping off."
+        )
+    held_mask = None if observed is None else observed[held]
+    if held_mask is not None and held_mask.nnz == 0:
+        raise InvalidInputError("none of the held-out rows has a known label; switch early_stopping off.")
+    rows = ValidationRows(
+        two_way(X[held], n_threads=n_threads), Y[held], held_mask, patience=patience, n_threads=n_threads
+    )
+    return X[train], Y[train], None if observed is None else observed[train], rows

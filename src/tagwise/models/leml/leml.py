@@ -1,0 +1,417 @@
+"""LEML: low-rank empirical risk minimisation for multi-label learning (Yu, Jain, Kar, Dhillon, ICML 2014)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.kernels import TwoWayMatrix
+from tagwise.kernels.aligned import aligned_zeros
+from tagwise.losses import Loss, get_loss
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
+from tagwise.models.leml.early_stopping import ValidationRows, hold_out
+from tagwise.models.leml.features import feature_products
+from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
+from tagwise.models.leml.rounds import Rounds
+from tagwise.models.leml.steps import Factors, alternation_for
+from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
+from tagwise.parallel import thread_count
+from tagwise.persistence.array_checks import require_finite_floats
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.spectral_start import spectral_start
+from tagwise.progress import FitProgress
+from tagwise.randomness import check_random_state, random_generator
+from tagwise.solvers.reduced_rank import reduced_rank_ridge
+from tagwise.validation import check_choice, check_flag, check_integer, check_real
+
+__all__ = ["LEML"]
+
+# Before this many rounds of a cold start a small fall does not end them: the second is often small beside the first,
+# which does most of the work, and the third still worth its time.
+_LEAST_ROUNDS = 3
+
+
+class LEML(FactorModel):
+    r"""Low-rank linear model learnt by alternating minimisation, with missing labels.
+
+    Minimises over W (d×k), H (L×k) and an unpenalised intercept b (L)
+
+    .. math:: \sum_{(i,j)\in\Omega} \omega_{ij}\,\ell(Y_{ij},\; x_i^\top W h_j + b_j)
+              + \tfrac\lambda2 (\|W\|_F^2 + \|H\|_F^2),
+
+    whose penalty is the trace norm of Z = WHᵀ in factored form.
+
+    Parameters
+    ----------
+    rank : int
+        k. More than min(d, L) is clipped with a warning.
+    loss : {"squared", "logistic", "squared_hinge"}
+        ℓ: ½(y − s)² with labels 0/1; log(1 + e^{−ys}) and max(0, 1 − ys)² with labels −1/+1. Squared is by far the
+        fastest; where few labels are known, logistic often ranks better.
+    reg : float
+        λ > 0 (≥ 0 for the closed form).
+    max_iter : int
+        Rounds at the most.
+    positive_weight : float, array (L,) or "propensity"
+        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
+        2016. Larger weights favour rare labels, and suit data in which only positives are trustworthy.
+    fit_intercept : bool
+        Whether b is learnt (else 0).
+    normalize : bool
+        Scale rows of X to unit length, at fit and at prediction.
+    solver : {"alternating", "closed_form"}
+        "closed_form" solves squared loss with all labels known exactly, with the penalty ½λ‖Z‖²_F in place of the trace
+        norm (reduced-rank ridge regression; at λ = 0 Claim 1 of the paper, which is CPLST). For min(n, d) up to some
+        thousands.
+    init : {"spectral", "random"}
+        Where H starts: the top right singular vectors of the loss's gradient at W = 0, or Gaussian noise. The spectral
+        start reaches the same objective in fewer rounds.
+    kernel : {None, "linear", "rbf", "poly"} or callable
+        A kernel model: f_j(x) = Σ_t K(x, x_t) (…). The Gram matrix of all rows while it fits ``memory_limit``, else
+        Nyström features on as many random landmarks as fit. "linear" gives the model without a kernel.
+    gamma, degree, coef0 : float or None, int, float
+        Of "rbf" and "poly", as in scikit-learn. For unit-length rows a gamma near 1 is a good first try.
+    memory_limit : float
+        Bytes that the kernel's or the closed form's dense matrices may take.
+    early_stopping : bool
+        Hold rows out, stop when their nDCG@5 has not risen for ``patience`` rounds, and keep the best round.
+    validation_fraction : float
+        Share of the rows held out for early stopping; labels with few rows stay in training.
+    patience : int
+    warm_start : bool
+        Start from the factors of the last fit, which must have had the same features, labels and rank.
+    inner_iter : int
+        Steps of conjugate gradients at the most, for every system that is not solved exactly: W, and the labels where
+        they are not (below). A few are better than many: solving W to the end in early rounds fits the training labels
+        closer and ranks unseen rows worse at the same λ.
+    tol : float
+        The fit has converged when a round's step in W, from the third round on, lowers the objective by at most ``tol``
+        times what the first round's did. Unlike a gradient norm this does not change when a factor moves from W to H.
+        The default stops squared loss after three rounds as a rule, before the training labels are fitted too closely:
+        on held-out training rows of bibtex, debtags and cooking-stackexchange more rounds rank worse, by up to a point,
+        on delicious better by less than half a point.
+    n_jobs : int or None
+        Threads, as in joblib. The result is bit-identical for every number.
+    random_state : int, Generator, RandomState or None
+        Seeds the start, the landmarks and the held-out rows.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    feature_factors_ : array (d, k)
+        W. With a kernel: the coefficients of the landmarks (m, k).
+    label_factors_ : array (L, k)
+        H. The factor of a label without a known entry is zero and its score below all others.
+    intercept_ : array (L,)
+        b, less ½ for squared loss: scores are centred, so that 0 is the border between off and on.
+    landmarks_ : CSR or array (m, d)
+        Only with a kernel.
+    objective_, history_, n_iter_
+        Objective after each round; the same with seconds, the fall by the step in W and, with early stopping, the
+        validation score; number of rounds.
+    best_iter_ : int
+        The round whose factors the model has: the last one, or with early stopping the best on the held-out rows.
+
+    Notes
+    -----
+    Squared loss: W by conjugate gradients; H and b exactly, or, with a mask or weights and a rank above 64, improved by
+    conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels a round. With
+    all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
+    others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
+    then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated. Squared loss with
+    all labels known and sparse X takes at most W, H, XW, two n×k and a tenth beside the data while d ≤ n; of X that
+    takes a few megabytes it stores a transpose as well, and another n×k. For d > n, conjugate gradients hold four d×k.
+    Early stopping and kernels make copies of X on top.
+
+    There is no ``partial_fit``: rows enter every step through XW. To continue a fit, use ``warm_start``.
+
+    Examples
+    --------
+    >>> from tagwise import LEML
+    >>> from tagwise.data import load_dataset
+    >>> data = load_dataset("debtags-sample")
+    >>> model = LEML(rank=50, max_iter=3, tol=0.5).fit(data.X_train, data.Y_train)
+    >>> labels, scores = model.predict_topk(data.X_test, k=3)
+    >>> labels.shape == (data.X_test.shape[0], 3)
+    True
+    """
+
+    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_", "best_iter_")
+
+    landmarks_: sp.csr_matrix | np.ndarray
+
+    def __init__(
+        self,
+        rank: int = 100,
+        loss: str = "squared",
+        reg: float = 1.0,
+        max_iter: int = 10,
+        positive_weight: PositiveWeight = 1.0,
+        fit_intercept: bool = True,
+        normalize: bool = True,
+        solver: str = "alternating",
+        init: str = "spectral",
+        kernel: Kernel | None = None,
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        memory_limit: float = 2**28,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 2,
+        warm_start: bool = False,
+        inner_iter: int = 5,
+        tol: float = 0.15,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.loss = loss
+        self.reg = reg
+        self.max_iter = max_iter
+        self.positive_weight = positive_weight
+        self.fit_intercept = fit_intercept
+        self.normalize = normalize
+        self.solver = solver
+        self.init = init
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.memory_limit = memory_limit
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.warm_start = warm_start
+        self.inner_iter = inner_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_parameters(self) -> None:
+        check_integer(self.rank, "rank", minimum=1)
+        get_loss(self.loss)
+        check_choice(self.solver, "solver", ("alternating", "closed_form"))
+        check_choice(self.init, "init", ("spectral", "random"))
+        check_real(self.reg, "reg", minimum=0, open_minimum=self.solver == "alternating")
+        check_integer(self.max_iter, "max_iter", minimum=1)
+        check_integer(self.inner_iter, "inner_iter", minimum=1)
+        check_real(self.tol, "tol", minimum=0)
+        check_positive_weight(self.positive_weight)
+        for name in ("early_stopping", "warm_start"):
+            check_flag(getattr(self, name), name)
+        check_random_state(self.random_state)
+        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        if self.kernel is not None:
+            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0, self.memory_limit)
+        if self.early_stopping:
+            check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.9, open_minimum=True)
+            check_integer(self.patience, "patience", minimum=1)
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.solver == "closed_form":
+            unsuitable = [
+                ("loss", self.loss != "squared", "squared"),
+                ("positive_weight", not np.array_equal(self.positive_weight, 1), "1"),
+                ("early_stopping", self.early_stopping, "False"),
+                ("warm_start", self.warm_start, "False"),
+            ]
+            for name, wrong, needed in unsuitable:
+                if wrong:
+                    raise InvalidInputError(
+                        f'solver="closed_form" needs {name}={needed}; found {getattr(self, name)!r}. '
+                        'Use solver="alternating".'
+                    )
+        if self.warm_start and self.kernel is not None:
+            raise InvalidInputError("warm_start cannot go on from a kernel model: the features of a fit are its own.")
+
+    def _check_against_data(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None
+    ) -> None:
+        """What can only be seen once the data is there, still before any work starts."""
+        resolve_positive_weight(self.positive_weight, Y, observed)
+        if self.solver == "closed_form" and observed is not None:
+            raise InvalidInputError(
+                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
+            )
+        if self._goes_on():
+            rank = min(self.rank, X.shape[1], Y.shape[1])
+            found = (self.feature_factors_.shape, self.label_factors_.shape)
+            expected = ((X.shape[1], rank), (Y.shape[1], rank))
+            if found != expected:
+                raise InvalidInputError(
+                    f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
+                    f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
+                )
+
+    def _iterations(self) -> int:
+        return 1 if self.solver == "closed_form" else self.max_iter
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        threads = thread_count(self.n_jobs)
+        self._check_against_data(X, Y, observed)
+        # Plain rows are scaled within the products; all else works on rows that have been.
+        plain = self.kernel is None and self.solver == "alternating" and not self.early_stopping
+        rows = unit_rows(X, n_threads=threads) if self.normalize and not plain else X
+        kernel_map = self._kernel_map(rows)
+        if kernel_map is not None:
+            rows = kernel_map.features(rows)
+        self.gamma_ = None if kernel_map is None else kernel_map.gamma
+        n_features, n_labels = rows.shape[1], Y.shape[1]
+        rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
+        self.best_iter_ = 0
+        if self.solver == "closed_form":
+            W, H, b, objective = reduced_rank_ridge(
+                rows, Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
+            )
+            factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
+            progress.step(objective)
+        else:
+            factors = self._alternate(rows, Y, observed, rank, progress, threads, unit_length=self.normalize and plain)
+        W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
+        self.rank_ = rank
+        self.feature_factors_, self.label_factors_ = (
+            W.astype(X.dtype, copy=False),
+            factors.H.astype(X.dtype, copy=False),
+        )
+        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(X.dtype)
+        if kernel_map is not None:
+            self.landmarks_ = kernel_map.landmarks
+
+    def _alternate(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        rank: int,
+        progress: FitProgress,
+        threads: int,
+        *,
+        unit_length: bool,
+    ) -> Factors:
+        loss = get_loss(self.loss)
+        held: ValidationRows | None = None
+        if self.early_stopping:
+            X, Y, observed, held = hold_out(
+                X,
+                Y,
+                observed,
+                self.validation_fraction,
+                self.random_state,
+                patience=self.patience,
+                n_threads=threads,
+            )
+        weight = resolve_positive_weight(self.positive_weight, Y, observed)
+        features = feature_products(
+            X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
+        )
+        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
+        alternation = alternation_for(
+            loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+        )
+        rounds = progress.resume(
+            lambda saved: Rounds.restored(
+                saved, features, held, n_labels=Y.shape[1], rank=rank, dtype=X.dtype, max_iter=self.max_iter
+            )
+        )
+        if rounds is None:
+            # A warm start is measured against the fit that it goes on from, not against its own small first step.
+            first = self.history_[0]["fall"] if self._goes_on() else 0.0
+            rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), held, first)
+        least = 1 if self._goes_on() else _LEAST_ROUNDS
+        rounds.run(alternation, reg=self.reg, tol=self.tol, least=least, max_iter=self.max_iter, report=progress.step)
+
+        if not rounds.ended and not progress.stopped:
+            warnings.warn(
+                f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
+                f"{rounds.fall / rounds.first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter "
+                "or tol.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        factors, self.best_iter_ = rounds.best()
+        unknown = labels.unknown_labels()
+        factors.H[unknown] = 0
+        factors.b[unknown] = LOWEST_SCORE
+        return factors
+
+    def _start(self, loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, rank: int, dtype: np.dtype) -> Factors:
+        """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
+        n_rows, n_features = X.shape
+        b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
+        if self._goes_on():
+            return self._warm(loss, X, b, dtype)
+        rng = random_generator(self.random_state)
+        if self.init == "spectral":
+            slope, row = labels.slope_at(loss, b)
+            H = spectral_start(X, slope, row, rank, rng, dtype)
+        else:
+            H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
+        return Factors(W=aligned_zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
+
+    def _goes_on(self) -> bool:
+        return self.warm_start and hasattr(self, "feature_factors_")
+
+    def _goes_on_from(self) -> dict[str, np.ndarray]:
+        return {name: getattr(self, name) for name in self._saved_arrays} if self._goes_on() else {}
+
+    def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
+        known = self.intercept_ > LOWEST_SCORE / 2
+        W = self.feature_factors_.astype(dtype)
+        return Factors(
+            W=W,
+            A=X.times(W),
+            H=self.label_factors_.astype(dtype),
+            b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
+        )
+
+    # ------------------------------------------------------------------ kernels
+
+    def _kernel_map(self, rows: sp.csr_matrix | np.ndarray) -> KernelMap | None:
+        if self.kernel is None:
+            return None
+        return KernelMap.build(
+            rows,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            memory_limit=self.memory_limit,
+            random_state=self.random_state,
+        )
+
+    def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        if self.kernel is None:
+            return super()._embed(X)
+        kernel_map = KernelMap(
+            self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)), exact=True
+        )
+        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
+        return kernel_map.embed(rows, self.feature_factors_)
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        return self._saved_arrays if self.kernel is None else (*self._saved_arrays, "landmarks_")
+
+    def _check_restored(self) -> None:
+        check_integer(self.rank_, "rank_", minimum=1)
+        if self.kernel is None:
+            self._check_factors(self.n_features_in_)
+            return
+        if self.landmarks_.ndim != 2 or self.landmarks_.shape[1] != self.n_features_in_:
+            raise ValueError(f"landmarks of shape {self.landmarks_.shape} for {self.n_features_in_} features")
+        require_finite_floats(landmarks_=self.landmarks_)
+        self._check_factors(self.landmarks_.shape[0])

@@ -1,0 +1,164 @@
+"""Parameters of MSE from the training rows alone: folds, a grid, and the threshold of highest F1."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.model_selection import ParameterGrid
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.metrics import example_f1
+from tagwise.randomness import random_generator
+from tagwise.validation import check_features, check_integer, check_labels
+
+if TYPE_CHECKING:
+    from tagwise.models.mse.mse import MSE
+
+__all__ = ["best_threshold", "select_parameters"]
+
+DEFAULT_GRID = {
+    "decomposition": ("brp", "svd"),
+    "subspace_rank": (1, 3, 6, 0.05, 0.1),
+    "reg": (0.1, 0.2, 0.3, 0.45),
+}
+# Parameters that are used at prediction only, so that one fit serves all of their values.
+_OF_PREDICTION = ("reg", "threshold", "gap_tol")
+_EQUAL_F1 = 1e-12
+
+
+def select_parameters(
+    model_class: type[MSE],
+    X: Any,
+    Y: Any,
+    grid: dict[str, Sequence[Any]] | Sequence[dict[str, Sequence[Any]]] | None,
+    *,
+    n_folds: int,
+    random_state: Any,
+    fixed: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``."""
+    features, labels = check_features(X), check_labels(Y)
+    if features.shape[0] != labels.shape[0]:
+        raise InvalidInputError(f"Y has {labels.shape[0]:,} rows but X has {features.shape[0]:,}.")
+    n_folds = check_integer(n_folds, "n_folds", minimum=2)
+    if features.shape[0] < n_folds:
+        raise InvalidInputError(f"n_folds={n_folds} needs as many rows; X has {features.shape[0]}.")
+    points = _points(grid, fixed, model_class, random_state)
+    folds = random_generator(random_state).permutation(features.shape[0]) % n_folds
+
+    tried: list[dict[str, Any]] = [{} for _ in points]
+    for fit_parameters, members in _by_fit(points):
+        scores = _held_out_scores(model_class, features, labels, folds, fit_parameters, [points[i] for i in members])
+        for i, found in zip(members, scores):
+            threshold = points[i].get("threshold")
+            if threshold is None:
+                threshold, f1 = best_threshold(labels, found)
+            else:
+                f1 = example_f1(labels, found, threshold=threshold)
+            tried[i] = {**points[i], "threshold": threshold, "f1": f1}
+    # Python's sort keeps the order of equal ones; sums in another order differ in the last digits.
+    return sorted(tried, key=lambda entry: -round(entry["f1"], 12))
+
+
+def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
+    """The δ > 0 whose predictions ``scores >= δ`` have the highest example-F1, and this F1.
+
+    Parameters
+    ----------
+    Y : CSR (n, L)
+        True labels.
+    scores : CSR (n, L)
+        Only positive scores are stored; all others are 0 and never predicted.
+
+    Notes
+    -----
+    Exact: F1 changes only where δ passes a score. Labels enter in the order of falling scores; the change that each
+    makes to its row's F1 is known from its place in the row, and a running sum of the changes is the F1 at every cut.
+    Of cuts with equal F1 the highest is taken; δ is the middle between the cut's last score and the next one below.
+    Time O(nnz log nnz).
+    """
+    n_rows = Y.shape[0]
+    if scores.nnz == 0:
+        return 1.0, float((np.diff(Y.indptr) == 0).mean())
+    rows = np.repeat(np.arange(n_rows), np.diff(scores.indptr))
+    order = np.lexsort((scores.indices, -scores.data, rows))
+    values, rows = scores.data[order].astype(np.float64), rows[order]
+    true = np.asarray(Y[rows, scores.indices[order]]).ravel()
+    place = np.arange(len(rows)) - scores.indptr[rows] + 1
+    hits = np.cumsum(true)
+    hits -= (hits - true)[scores.indptr[rows]]
+    n_true = np.diff(Y.indptr)
+    f1 = 2 * hits / (n_true[rows] + place)
+    nothing = (n_true == 0).astype(np.float64)
+    before = np.where(place == 1, nothing[rows], np.concatenate([[0.0], f1[:-1]]))
+    falling = np.argsort(-values, kind="stable")
+    values = values[falling]
+    mean = (nothing.sum() + np.cumsum((f1 - before)[falling])) / n_rows
+    # Equal scores enter together: only the last of them is a cut.
+    cuts = np.flatnonzero(np.concatenate([values[1:] < values[:-1], [True]]))
+    # The first of equal ones is the highest δ; a running sum leaves them different in the last digits.
+    best = cuts[np.argmax(mean[cuts] >= mean[cuts].max() - _EQUAL_F1)]
+    below = values[best + 1] if best + 1 < len(values) else 0.0
+    threshold = (values[best] + below) / 2
+    return float(threshold if threshold > below else values[best]), float(mean[best])
+
+
+def _points(grid: Any, fixed: dict[str, Any], model_class: type[MSE], random_state: Any) -> list[dict[str, Any]]:
+    """Every combination, checked before any work."""
+    try:
+        combinations = list(ParameterGrid(DEFAULT_GRID if grid is None else grid))
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"grid must be a dict of lists, or a list of such dicts: {error}") from None
+    seed = {"random_state": random_state} if isinstance(random_state, (int, np.integer)) else {}
+    points = []
+    for combination in combinations:
+        point = {**seed, **fixed, **combination}
+        unknown = sorted(set(point) - set(model_class().get_params()))
+        if unknown:
+            raise InvalidInputError(f"grid: MSE has no parameter {unknown[0]!r}.")
+        model_class(**point)._check_all_parameters()
+        points.append(point)
+    if not points:
+        raise InvalidInputError("grid is empty; leave it out to try the default one.")
+    return points
+
+
+def _by_fit(points: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
+    """The points in groups that share a fit, in the order of their first members."""
+    groups: dict[Any, tuple[dict[str, Any], list[int]]] = {}
+    for i, point in enumerate(points):
+        shared = {name: value for name, value in point.items() if name not in _OF_PREDICTION}
+        key = tuple((name, _identity(shared[name])) for name in sorted(shared))
+        groups.setdefault(key, (shared, []))[1].append(i)
+    return list(groups.values())
+
+
+def _identity(value: Any) -> Hashable:
+    """Equal for values that mean the same parameter, and for no others: the text of a long array is abbreviated."""
+    if isinstance(value, np.ndarray):
+        return "array", value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, tuple(_identity(entry) for entry in value)
+    return repr(value)
+
+
+def _held_out_scores(
+    model_class: type[MSE],
+    X: sp.csr_matrix | np.ndarray,
+    Y: sp.csr_matrix,
+    folds: np.ndarray,
+    parameters: dict[str, Any],
+    points: list[dict[str, Any]],
+) -> list[sp.csr_matrix]:
+    """For each point the 1-norms of every row by the model that has not seen it; positive ones only."""
+    parts: list[list[sp.csr_matrix]] = [[] for _ in points]
+    for fold in range(int(folds.max()) + 1):
+        model = model_class(**parameters).fit(X[folds != fold], Y[folds != fold])
+        for part, point in zip(parts, points):
+            model.set_params(**{name: point[name] for name in _OF_PREDICTION if name in point})
+            part.append(model._sparse_one_norms(X[folds == fold]))
+    back = np.argsort(np.argsort(folds, kind="stable"), kind="stable")
+    return [sp.csr_matrix(sp.vstack(part, format="csr")[back]) for part in parts]

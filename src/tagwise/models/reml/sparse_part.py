@@ -1,0 +1,174 @@
+"""REML's third block: the part of the scores that no low rank explains, label by label beside a fixed low rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels import SparseTwoWay, gram
+from tagwise.losses import get_loss
+from tagwise.models.leml.steps import Factors
+from tagwise.parallel import even_chunks
+from tagwise.problems.label_batch import LabelColumns
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.squared import SquaredTerms, with_intercept
+from tagwise.solvers.admm import ADMMResult, SparseFitRidge, columns_that_fit, factorisation_bytes
+from tagwise.solvers.admm_weighted import WeightedFitRidge
+from tagwise.solvers.support_features import SupportFeatures
+from tagwise.solvers.support_least_squares import SupportRidge
+
+__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
+
+# A factorisation of this side takes seconds.
+_QUICK_SIDE = 2000
+# ADMM within a round: the next round changes its problem, so that a few digits are enough.
+_TOL, _MOST_STEPS = 1e-3, 50
+# Numbers of a dense S that are looked at together when it is pruned.
+_PRUNED_AT_ONCE = 1 << 18
+
+# Of a block of labels: the objective at an S, and ADMM from a split and a dual.
+_Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]
+_Solve: TypeAlias = Callable[[tuple[np.ndarray, np.ndarray | None] | None], ADMMResult]
+_Block: TypeAlias = Callable[[Factors, np.ndarray], tuple[_Objective, _Solve]]
+
+
+@dataclass(frozen=True)
+class SparseStep:
+    """The new S (d×L, CSR or dense), the loss with S's own penalties there, and how many labels fell short of it."""
+
+    weights: sp.csr_matrix | np.ndarray
+    value: float
+    unsolved: int
+
+
+class SparsePart(Protocol):
+    """One way of finding S beside fixed W, H and b, such that the objective does not rise."""
+
+    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
+        """S given the low rank, and the S of the round before (None in the first)."""
+        ...
+
+
+class SupportPart:
+    """S on a few features a label, chosen in the first round and kept: restricted least squares."""
+
+    def __init__(
+        self, features: SupportFeatures, labels: TrainingLabels, terms: SquaredTerms, *, reg: float, support: int
+    ) -> None:
+        self.terms = terms
+        self.ridge = SupportRidge(
+            features,
+            labels.positives,
+            observed=labels.observed,
+            reg=reg,
+            support=support,
+            positive_weight=labels.positive_weight,
+            n_threads=labels.n_threads,
+        )
+
+    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
+        """Exact on the supports, so that the value is known without another look at the data."""
+        solved = self.ridge.solve((factors.W, factors.H), factors.b, pattern=last)
+        without = self.terms.value(factors.A, factors.H, factors.b)
+        return SparseStep(solved.weights, without - float(solved.gain.sum()), unsolved=0)
+
+
+class ADMMPart:
+    """S of the paper: λ1‖S‖² and λ3‖XS‖₁ by ADMM, in blocks of labels that fit ``memory_limit``.
+
+    All labels known and unweighted: XᵀR and ‖R‖² of the residuals R are enough, and the −1s of equation 5 (here the
+    zeros of 0/1 labels) enter as rank-one terms. Weights and masks: R itself is made for a block at a time. S is a
+    dense d×L array while the fit runs.
+    """
+
+    def __init__(self, X: SparseTwoWay, ridge: SparseFitRidge, labels: TrainingLabels, memory_limit: float) -> None:
+        self.X, self.ridge, self.labels = X, ridge, labels
+        self.columns = LabelColumns(labels, get_loss("squared"))
+        self.weighted = isinstance(ridge, WeightedFitRidge)
+        width = columns_that_fit(
+            *X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
+        )
+        self.blocks = even_chunks(labels.shape[1], min(width, labels.shape[1]))
+
+    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
+        """Each label keeps the S of the last round where ADMM has not got below it."""
+        n_features, n_labels = self.X.shape[1], self.labels.shape[1]
+        S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
+        block = self._weighted_block if self.weighted else self._plain_block(factors)
+        total, unsolved = 0.0, 0
+        for start, stop in self.blocks:
+            objective_of, solve = block(factors, np.arange(start, stop))
+            before = objective_of(S[:, start:stop])
+            split = None if last is None else self.X.times(np.ascontiguousarray(S[:, start:stop]))
+            found = solve(None if split is None else (split, None))
+            better = found.objective < before
+            unsolved += int((~found.converged).sum())
+            S[:, start:stop][:, better] = found.solution[:, better]
+            total += float(np.where(better, found.objective, before).sum())
+        return SparseStep(S, 0.5 * total, unsolved)
+
+    def _plain_block(self, factors: Factors) -> _Block:
+        extended_A = with_intercept(factors.A)
+        seen = self.X.transposed_times(extended_A)
+        inner = gram(extended_A, n_threads=self.labels.n_threads)
+        H = np.column_stack([factors.H, factors.b]).astype(factors.A.dtype)
+        ridge = self.ridge
+
+        def block(factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
+            Y = self.columns.batch(ids, with_start=False).targets
+            cross = self.X.transposed_times(Y) - seen @ H[ids].T
+            # ‖y − s‖² = Σ y − 2⟨y, s⟩ + ‖s‖² for 0/1 labels.
+            squared_norm = Y.sum(axis=0, dtype=np.float64) - 2 * np.einsum("bk,kb->b", H[ids], extended_A.T @ Y)
+            squared_norm += np.einsum("bk,kl,bl->b", H[ids], inner, H[ids], optimize=True)
+            cross = np.ascontiguousarray(cross)
+            return (
+                lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
+                lambda start: ridge.solve(cross, squared_norm, start=start, tol=_TOL, max_iter=_MOST_STEPS),
+            )
+
+        return block
+
+    def _weighted_block(self, factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
+        ridge = self.ridge
+        assert isinstance(ridge, WeightedFitRidge)
+        batch = self.columns.batch(ids, with_start=False)
+        residual = batch.targets - factors.A @ factors.H[ids].T
+        residual -= factors.b[ids].astype(residual.dtype)
+        weights = batch.weights
+        assert weights is not None
+        return (
+            lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
+            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=_TOL, max_iter=_MOST_STEPS),
+        )
+
+
+def admm_fits(shape: tuple[int, int], n_labels: int, memory_limit: float, itemsize: int) -> bool:
+    """Whether ADMM's factorisation is quick and fits, and all labels fit a block: then ADMM is the natural choice."""
+    side = min(shape)
+    if side > _QUICK_SIDE or factorisation_bytes(side) > memory_limit / 2:
+        return False
+    return columns_that_fit(*shape, memory_limit / 2, itemsize, extra_rows=_block_arrays(True)) >= n_labels
+
+
+def _block_arrays(weighted: bool) -> int:
+    """Arrays of n numbers a label that a step holds beside those of the solver: targets, scores, weights, products."""
+    return 9 if weighted else 4
+
+
+def pruned(S: sp.csr_matrix | np.ndarray, prune: float) -> sp.csr_matrix:
+    """A dense S (d×L) as CSR, without the entries that are below ``prune`` times the largest of their label.
+
+    What is sparse already is chosen feature by feature, and stays.
+    """
+    if not isinstance(S, np.ndarray):
+        return S
+    kept = []
+    for start, stop in even_chunks(S.shape[1], max(1, _PRUNED_AT_ONCE // S.shape[0])):
+        sizes = np.abs(S[:, start:stop])
+        sizes[sizes < prune * sizes.max(axis=0)] = 0
+        kept.append(sp.csc_matrix(np.where(sizes > 0, S[:, start:stop], 0)))
+    return sp.csr_matrix(sp.hstack(kept, format="csr"))
