@@ -7,6 +7,8 @@ A message names the argument, says what was found and what to do about it.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from os import PathLike, fspath
 
 import sklearn.exceptions
@@ -22,6 +24,7 @@ __all__ = [
     "ParseError",
     "TagwiseError",
     "TagwiseWarning",
+    "warn",
 ]
 
 
@@ -88,3 +91,11 @@ class TagwiseWarning(UserWarning):
 
 class ConvergenceWarning(TagwiseWarning, sklearn.exceptions.ConvergenceWarning):
     """A fit stopped before its optimality measure fell below the tolerance."""
+
+
+def warn(message: str, category: type[Warning] = TagwiseWarning) -> None:
+    """Warn as coming from the line that called tagwise, however deep inside tagwise the reason was found."""
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tagwise":
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, category, stacklevel=depth)

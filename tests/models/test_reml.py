@@ -214,7 +214,7 @@ def test_any_number_of_processes_gives_the_same_bits(masked):
 def test_processes_get_memory_maps_of_x(monkeypatch):
     """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
     from tagwise.kernels import SparseTwoWay
-    from tagwise.models import partitions
+    from tagwise.models.reml import partitions
     from tagwise.models.reml.alternation import Settings, prepare
     from tagwise.problems.labels import TrainingLabels
 
@@ -241,7 +241,7 @@ def what_is_mapped(X, prepared, labels, ids, settings, seed):
 
 
 def test_processes_and_threads_learn_the_same(monkeypatch):
-    from tagwise.models import partitions
+    from tagwise.models.reml import partitions
 
     X, Y, _ = problem(n=200, n_labels=12)
     threads = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from tagwise.baselines.compressed_model import CompressedModel
 from tagwise.baselines.label_codes import LabelCodes, default_measurements
 from tagwise.baselines.label_inference import SparseLabelModel
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
-from tagwise.exceptions import ConvergenceWarning
+from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import thread_count
 from tagwise.problems.labels import TrainingLabels, per_label
@@ -196,11 +195,10 @@ class BayesianCS(CompressedModel):
             if progress.step(bound, change=change) or converged:
                 break
         if not converged and not progress.stopped:
-            warnings.warn(
+            warn(
                 f"BayesianCS stopped after max_iter={self.max_iter} rounds, of which the last one still changed W by "
                 f"{change:.2g} of its norm, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         return mapped
 

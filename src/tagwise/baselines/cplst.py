@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from tagwise.baselines.label_directions import (
     transposed_times_centred,
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
@@ -193,12 +192,11 @@ class CPLST(FactorModel):
             if progress.step(0.5 * (variance - explained)) or converged:
                 break
         if not converged and not progress.stopped:
-            warnings.warn(
+            warn(
                 f"CPLST stopped after max_iter={self.max_iter} rounds, of which the last one still explained "
                 f"{(explained - previous) / explained:.2g} more of the labels than the one before, above "
                 f"tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         H = basis @ turn
         return mapped.coefficients @ turn, H, rates + H @ (mapped.intercept @ turn)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import ConvergenceWarning
+from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.kernels import times, two_way
 from tagwise.parallel import even_chunks
 from tagwise.solvers.cg import conjugate_gradient
@@ -109,11 +108,10 @@ class LinearMap:
 
         result = conjugate_gradient(system, right, tol=self.tol, max_iter=_MAX_ITER, inner=per_column)
         if result.status == "max_iter":
-            warnings.warn(
+            warn(
                 f"the ridge regression stopped after {_MAX_ITER} steps of conjugate gradients with a relative residual "
                 f"of {result.relative_residual:.2g}, above {self.tol:g}; raise reg.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         W = self._scale * result.solution
         # Of every iterate s of conjugate gradients from 0: ⟨s, As⟩ = ⟨right, s⟩, so the objective needs no residual.

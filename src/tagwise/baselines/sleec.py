@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from tagwise.baselines.knn import vote_weights
 from tagwise.baselines.listed_score_model import ListedScoreModel
 from tagwise.baselines.local_embedding import Learners, LocalEmbedding, learn_embedding, placed_rows
 from tagwise.baselines.neighbour_labels import OFF, centre_votes, check_label_rows, sum_neighbour_labels
-from tagwise.exceptions import ConvergenceWarning
+from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.kernels.neighbours import nearest_dense_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import run_chunks, thread_count
@@ -239,18 +238,16 @@ class SLEEC(ListedScoreModel):
         unprojected = sum(cluster.projection.status == "max_iter" for cluster in clusters)
         unregressed = sum(not cluster.regressed for cluster in clusters)
         if unprojected:
-            warnings.warn(
+            warn(
                 f"SLEEC: in {unprojected} of {len(clusters)} clusters singular value projection stopped after "
                 f"max_iter={self.max_iter} steps before tol={self.tol:g} was met; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         if unregressed:
-            warnings.warn(
+            warn(
                 f"SLEEC: in {unregressed} of {len(clusters)} clusters the regression onto the embedding did not "
                 f"converge; raise reg or lower sparsity.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
     def _keep(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import BLOCK_SCORES, MultiLabelModel
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import times, top_k_of_scores
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
@@ -204,11 +203,10 @@ class BinaryRelevance(MultiLabelModel):
                 break
 
         if solved.unfinished and not progress.stopped:
-            warnings.warn(
+            warn(
                 f"BinaryRelevance: {solved.unfinished} of {len(batches)} batches of labels stopped after "
                 f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         solved.intercept[labels.unknown_labels()] = LOWEST_SCORE
         self.coef_, self.intercept_ = solved.coef, solved.intercept.astype(X.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise import kernels
 from tagwise.base import MultiLabelModel
-from tagwise.exceptions import ExplanationError, TagwiseWarning
+from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
 from tagwise.kernels import times, top_k_of_factors
 from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
 from tagwise.parallel import thread_count
@@ -41,7 +40,7 @@ def usable_rank(rank: int, largest: int, reason: str) -> int:
     """``rank``, or with a warning the largest that the data allows. To be called from ``_fit`` itself."""
     if rank > largest:
         # From here through _fit, _fit_checked and fit to the caller of fit.
-        warnings.warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning, stacklevel=5)
+        warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning)
     return min(rank, largest)
 
 

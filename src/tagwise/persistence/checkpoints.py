@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning
+from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning, warn
 from tagwise.persistence.fit_identity import FitIdentity
 from tagwise.persistence.folder import MANIFEST_NAME, as_path, read_manifest, read_model, remove_model, write_model
 from tagwise.persistence.manifest import Manifest
@@ -277,7 +276,7 @@ class OpenCheckpoint:
             self.write(history)
         except OSError as error:
             # Hours of a fit are worth more than a checkpoint of it; the last one is still there.
-            warnings.warn(f"{error}; the fit goes on, and the last checkpoint stays.", TagwiseWarning, stacklevel=2)
+            warn(f"{error}; the fit goes on, and the last checkpoint stays.", TagwiseWarning)
         self._rounds_since, self._written_at = 0, time.monotonic()
 
     def write(self, history: list[dict[str, Any]] | None = None) -> None:

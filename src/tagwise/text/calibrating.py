@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from tagwise.base import MultiLabelModel
-from tagwise.exceptions import TagwiseWarning
+from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration, fit_calibration
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.validation_pairs import HeldOutPairs
@@ -21,11 +19,10 @@ __all__ = ["calibration_on", "reliability_on"]
 def calibration_on(model: MultiLabelModel, rows: HeldOutRows, target: str) -> Calibration:
     """Thresholds and probabilities from the best labels of each row; warns of tags that training never saw."""
     if rows.unseen:
-        warnings.warn(
+        warn(
             f"The calibration leaves out {counted(len(rows.unseen), 'tag')} of the held-out rows that training never "
             f"saw, such as {min(rows.unseen)!r}.",
             TagwiseWarning,
-            stacklevel=3,
         )
     most = int(np.diff(rows.Y.indptr).max())
     places = min(model.n_labels_, max(DEFAULT_PLACES, 2 * most))

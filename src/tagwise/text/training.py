@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError, TagwiseWarning
+from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.text.tag_lists import all_tags, check_known, check_tags, known_matrix, tag_matrix
 from tagwise.text.tfidf import check_texts
 from tagwise.text.wording import counted
@@ -56,11 +55,10 @@ class TrainingRows:
             return cls(rows, names, Y, None, 0)
         observed, without = known_matrix(check_known(known, len(rows)), lists, position)
         if without:
-            warnings.warn(
+            warn(
                 f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
                 "cannot be learnt and is never suggested.",
                 TagwiseWarning,
-                stacklevel=3,
             )
         complete = observed.nnz == Y.shape[0] * Y.shape[1]
         return cls(rows, names, Y, None if complete else observed, len(without))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import TwoWayMatrix
 from tagwise.kernels.aligned import aligned_zeros
 from tagwise.losses import Loss, get_loss
@@ -336,12 +335,11 @@ class LEML(FactorModel):
         rounds.run(alternation, reg=self.reg, tol=self.tol, least=least, max_iter=self.max_iter, report=progress.step)
 
         if not rounds.ended and not progress.stopped:
-            warnings.warn(
+            warn(
                 f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
                 f"{rounds.fall / rounds.first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter "
                 "or tol.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         factors, self.best_iter_ = rounds.best()
         unknown = labels.unknown_labels()

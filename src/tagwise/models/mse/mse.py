@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW, MultiLabelModel
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.mse.memory import check_dictionary_memory, check_fit_memory
 from tagwise.models.mse.subspaces import (
@@ -273,11 +272,10 @@ class MSE(MultiLabelModel):
             on_round=progress.step,
         )
         if found.status == "max_iter":
-            warnings.warn(
+            warn(
                 f"MSE stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by more "
                 f"than a share of tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         self.subspaces_, self.strengths_, self.subspace_starts_ = canonical_subspaces(found, Y)
         del found
@@ -303,11 +301,10 @@ class MSE(MultiLabelModel):
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         found = group_one_norms(rows, self._dictionary, self.reg, tol=self.gap_tol, n_threads=threads)
         if not found.converged:
-            warnings.warn(
+            warn(
                 f"MSE: some rows stopped at a duality gap above gap_tol={self.gap_tol:g} (the largest is "
                 f"{found.gap.max():.2g}); raise gap_tol or reg.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         return found.norms[:, self._group_of]
 

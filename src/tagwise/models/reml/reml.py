@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import SparseTwoWay
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
@@ -224,19 +223,17 @@ class REML(SparseFactorModel):
             ids = random_parts(known, partitions, rng)
             learnt = self._divide_and_conquer(features, prepared, labels, ids, settings, rng, progress, threads)
         if not learnt.converged and not progress.stopped:
-            warnings.warn(
+            warn(
                 f"REML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
                 f"{learnt.fall:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         if learnt.unsolved:
-            warnings.warn(
+            warn(
                 f"ADMM did not reach its tolerance for {learnt.unsolved} of {n_labels} labels in the last round, which "
                 "keep the best sparse part found; lower positive_weight or sparsity, scale the features, or use "
                 'sparse_part="support".',
                 ConvergenceWarning,
-                stacklevel=4,
             )
         factors = learnt.factors
         unknown = labels.unknown_labels()
@@ -290,10 +287,9 @@ class REML(SparseFactorModel):
 
     def _usable_partitions(self, n_labels: int) -> int:
         if self.partitions > n_labels:
-            warnings.warn(
+            warn(
                 f"partitions={self.partitions} is more than the {n_labels} labels to share out; using {n_labels}.",
                 TagwiseWarning,
-                stacklevel=5,
             )
         return min(self.partitions, n_labels)
 
