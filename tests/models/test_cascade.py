@@ -10,7 +10,7 @@ from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
-from tagwise.models import cascade_tuning
+from tagwise.models.cascade import tuning as cascade_tuning
 from tagwise.models.cascade.rankers import hardest, positives_of, wrong_proposals
 from tagwise.models.cascade.tuning import fit_calibration_constants
 

@@ -16,7 +16,7 @@ from tagwise.exceptions import (
     NotFittedError,
 )
 from tagwise.inspection.explanations import explain_labels, heaviest_features
-from tagwise.models import explanations
+from tagwise.inspection import explanations
 
 LINEAR = {
     "LEML": LEML(rank=3),

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise import LEML
 from tagwise.data import hide_labels, make_power_law
 from tagwise.kernels.streamed import StreamedTwoWay
-from tagwise.models import leml_features
+from tagwise.models.leml import features as leml_features
 
 TENTH = 1.1
 PLAIN = {"fit_intercept": False, "normalize": False, "init": "random"}

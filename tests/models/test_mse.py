@@ -321,7 +321,7 @@ def test_forged_folders_are_refused(tmp_path, tensors):
 
 
 def test_prediction_that_does_not_converge_warns(monkeypatch):
-    from tagwise.models import mse
+    from tagwise.models.mse import mse
     from tagwise.solvers.group_lasso import group_one_norms
 
     X, Y, _ = planted(60, noise=0.5)

@@ -156,7 +156,7 @@ print(json.dumps([[s.tag, s.score] for s in tagger.suggest([sys.argv[2]])[0]]))
 
 def test_older_readers_would_refuse_by_name(saved, tmp_path, monkeypatch):
     """What a tagwise without taggers does with the folder: it names the class and stops."""
-    from tagwise.models import loading
+    from tagwise.persistence import loading
 
     monkeypatch.setattr(loading, "TAGGER_CLASS", "NotTagger")
     with pytest.raises(ModelFormatError, match="the class 'Tagger', which this version of tagwise does not know"):
