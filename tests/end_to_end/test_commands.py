@@ -209,7 +209,7 @@ def test_explain_adds_up_to_the_score(tagger):
 
 def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
     model = tmp_path / "m"
-    options = ("--model", "cascade", "--set", "rank=3", "--set", "likeness=0.4", "--json")
+    options = ("--model", "cascade", "--set", "rank=3", "--set", "prototype_weight=0.4", "--json")
     trained = run("train", rows_file, "--out", model, *options)
     assert trained.returncode == 0, trained.stderr
     assert json.loads(trained.stdout)["model"] == "cascade"
@@ -221,7 +221,9 @@ def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
     assert explained.returncode == 0, explained.stderr
     assert "dog" in explained.stdout
     assert failed(
-        run("train", rows_file, "--out", tmp_path / "n", *options[:4], "--set", "likeness=much"), 1, "likeness"
+        run("train", rows_file, "--out", tmp_path / "n", *options[:4], "--set", "prototype_weight=much"),
+        1,
+        "prototype_weight",
     )
 
 

@@ -44,8 +44,8 @@ def shortlists(draw):
 
 
 @given(shortlists(), st.sampled_from([1, 3, 70]), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.7]))
-def test_the_same_as_the_formulas(shortlist, k, exponent, likeness):
-    combination = Combination(3.0, exponent, likeness, (1.15, 1.25))
+def test_the_same_as_the_formulas(shortlist, k, exponent, prototype_weight):
+    combination = Combination(3.0, exponent, prototype_weight, (1.15, 1.25))
     labels, scores = combination.best(*shortlist, k)
     expected, exact = twin(combination, *shortlist, k)
     np.testing.assert_allclose(scores, exact, rtol=1e-9, atol=1e-12)

@@ -6,11 +6,11 @@ import scipy.sparse as sp
 from sklearn.isotonic import IsotonicRegression
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.inspection import calibration
 from tagwise.inspection.calibration import Calibration, fit_calibration
 from tagwise.inspection.reliability import reliability_bins
 from tagwise.inspection.thresholds import best_thresholds
 from tagwise.inspection.validation_pairs import HeldOutPairs
-from tagwise.models import calibration
 
 
 def planted(n_rows=2000, seed=0):

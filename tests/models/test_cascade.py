@@ -50,7 +50,7 @@ def reference_scores(model, X):
             if j in listed:
                 m = margins[i, j] if model.has_ranker_[j] else 2 * s[j]
                 p = expit(model.slope * m) * np.clip(s[j] + 0.5, 1e-3, 1) ** model.exponent
-                p *= ((cosines[i, j] + 0.1) / 1.1) ** model.chosen_["likeness"]
+                p *= ((cosines[i, j] + 0.1) / 1.1) ** model.chosen_["prototype_weight"]
                 out[i, j] = expit(a * logit(np.clip(p, 1e-6, 1 - 1e-6)) + b) - 0.5
             else:
                 out[i, j] = s[j] - 1 if s[j] < 0 else -0.5 - 0.5 / (1 + s[j])
@@ -166,7 +166,7 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
 def test_held_out_rows_choose(problem):
     model = small(validation_fraction=0.25, C=7.0).fit(*problem)
     best = max(model.validation_, key=lambda tried: tried["nDCG@5"])
-    for name in ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "likeness"):
+    for name in ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "prototype_weight"):
         assert model.chosen_[name] == best[name]
     assert model.chosen_["C"] in (0.25, 0.5, 1.0)
     assert {tried["reg_sparse"] for tried in model.validation_} == {0.5, 1.0, 2.0}
@@ -225,16 +225,16 @@ def test_tuning_ranks_and_trains_on_known_pairs_alone(problem, monkeypatch):
         assert negatives.multiply(trials[0].positives).nnz == 0
 
 
-def test_likeness_follows_from_the_rows_of_labels(problem, fitted):
+def test_prototype_weight_follows_from_the_rows_of_labels(problem, fitted):
     X, Y = problem
     counts = np.asarray(Y.sum(axis=0)).ravel()
     expected = min(1, 3 / np.sqrt(counts[counts > 0].mean()))
-    assert fitted.chosen_["likeness"] == pytest.approx(expected)
-    assert small(likeness=0.25).fit(X, Y).chosen_["likeness"] == 0.25
+    assert fitted.chosen_["prototype_weight"] == pytest.approx(expected)
+    assert small(prototype_weight=0.25).fit(X, Y).chosen_["prototype_weight"] == 0.25
     observed = hide_labels(Y, 0.5, random_state=1)
     known = np.asarray(Y.multiply(observed).sum(axis=0)).ravel()
     masked = small().fit(X, Y, observed)
-    assert masked.chosen_["likeness"] == pytest.approx(min(1, 3 / np.sqrt(known[known > 0].mean())))
+    assert masked.chosen_["prototype_weight"] == pytest.approx(min(1, 3 / np.sqrt(known[known > 0].mean())))
 
 
 def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
@@ -270,8 +270,8 @@ def test_calibration_finds_planted_constants():
         ({"C": 0.0}, "C must"),
         ({"slope": 0.0}, "slope"),
         ({"exponent": -1.0}, "exponent"),
-        ({"likeness": -1.0}, "likeness"),
-        ({"likeness": "much"}, "likeness"),
+        ({"prototype_weight": -1.0}, "prototype_weight"),
+        ({"prototype_weight": "much"}, "prototype_weight"),
         ({"prune": -0.1}, "prune"),
         ({"validation_fraction": 0.6}, "validation_fraction"),
         ({"support": 0}, "support"),

@@ -15,8 +15,8 @@ from tagwise.exceptions import (
     InvalidTypeError,
     NotFittedError,
 )
-from tagwise.inspection.explanations import explain_labels, heaviest_features
 from tagwise.inspection import explanations
+from tagwise.inspection.explanations import explain_labels, heaviest_features
 
 LINEAR = {
     "LEML": LEML(rank=3),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.models.cascade.prototypes import label_prototypes, usual_likeness
+from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
 from tagwise.models.factor_model import unit_rows
 
 
@@ -49,11 +49,11 @@ def test_the_same_for_any_number_of_threads_and_stored_values(problem):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
-def test_the_fewer_rows_the_more_likeness():
+def test_the_fewer_rows_the_more_prototype_weight():
     def labels(many):
         return sp.csr_matrix(np.pad(np.ones((many, 2)), ((0, 0), (0, 1))))
 
-    assert usual_likeness(labels(100)) == pytest.approx(0.3)
-    assert usual_likeness(labels(36)) == pytest.approx(0.5)
-    assert usual_likeness(labels(4)) == 1
-    assert usual_likeness(sp.csr_matrix((5, 3))) == 1
+    assert usual_prototype_weight(labels(100)) == pytest.approx(0.3)
+    assert usual_prototype_weight(labels(36)) == pytest.approx(0.5)
+    assert usual_prototype_weight(labels(4)) == 1
+    assert usual_prototype_weight(sp.csr_matrix((5, 3))) == 1

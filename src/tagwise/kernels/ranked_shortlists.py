@@ -29,7 +29,7 @@ def best_of_shortlists(
     *,
     slope: float,
     exponent: float,
-    likeness: float,
+    prototype_weight: float,
     least: float,
     least_cosine: float,
     calibration: tuple[float, float],
@@ -39,7 +39,7 @@ def best_of_shortlists(
     r"""The k labels of each row with the largest products p, and what the products say as centred probabilities.
 
     .. math:: p &= \sigma(\text{slope}\cdot m)\,\min(1, \max(s + \tfrac12, \text{least}))^{\text{exponent}}
-                   \Big(\frac{\min(1, \max(c, 0)) + \delta}{1 + \delta}\Big)^{\text{likeness}}, \\
+                   \Big(\frac{\min(1, \max(c, 0)) + \delta}{1 + \delta}\Big)^{\text{prototype_weight}}, \\
               q &= \sigma(a\,\sigma^{-1}(\min(1 - \text{edge}, \max(p, \text{edge}))) + b)
 
     Parameters
@@ -79,7 +79,7 @@ def best_of_shortlists(
         raise InvalidInputError(f"margins of {margins.shape[1]} labels where rows list {labels.shape[1]}.")
     best_labels, best_scores = nothing_found(len(labels), k, proposed.dtype)
     a, b = calibration
-    numbers = (slope, exponent, likeness, least, least_cosine, a, b, edge)
+    numbers = (slope, exponent, prototype_weight, least, least_cosine, a, b, edge)
     constants = tuple(map(float, numbers))
 
     def rows(start: int, stop: int) -> None:
@@ -99,7 +99,7 @@ def _sigmoid(value):
 
 @compiled()
 def _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores, best_labels, start, stop):
-    slope, exponent, likeness, least, least_cosine, a, b, edge = constants
+    slope, exponent, prototype_weight, least, least_cosine, a, b, edge = constants
     n_listed = margins.shape[1]
     for row in range(start, stop):
         best, names = best_scores[row], best_labels[row]
@@ -113,7 +113,7 @@ def _best(labels, proposed, margins, cosines, has_ranker, constants, best_scores
                 margin = np.float64(margins[row, place]) if has_ranker[label] else 2 * score
                 cosine = min(1.0, max(np.float64(cosines[row, place]), 0.0))
                 value = _sigmoid(slope * margin) * min(1.0, max(score + 0.5, least)) ** exponent
-                value *= ((cosine + least_cosine) / (1 + least_cosine)) ** likeness
+                value *= ((cosine + least_cosine) / (1 + least_cosine)) ** prototype_weight
             elif score < 0:
                 value = score - 1
             else:

@@ -13,8 +13,10 @@ from tagwise.persistence.record import ModelRecord
 
 __all__ = ["upgraded"]
 
-_RENAMED: dict[str, dict[str, str]] = {}
-"""Class → earlier name of a parameter, value or tensor → today's name."""
+_RENAMED: dict[str, dict[str, str]] = {
+    "Cascade": {"likeness": "prototype_weight"},
+}
+"""Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 
 
 def upgraded(record: ModelRecord) -> ModelRecord:
@@ -30,4 +32,9 @@ def upgraded(record: ModelRecord) -> ModelRecord:
 
 def _renamed(entries: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """An entry whose new name is taken keeps its old one, which the reader then refuses."""
-    return {names[key] if key in names and names[key] not in entries else key: entries[key] for key in entries}
+    return {
+        names[key] if key in names and names[key] not in entries else key: _renamed(value, names)
+        if isinstance(value, dict)
+        else value
+        for key, value in entries.items()
+    }

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.shortlist import pairs_listed
-from tagwise.models.cascade.choice import CascadeChoice, check_likeness
+from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
 from tagwise.models.cascade.combination import Combination, behind_shortlist
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.positive_weight import PositiveWeight
@@ -49,8 +49,8 @@ class Cascade(SparseFactorModel):
 
        by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
        margin 2s.
-    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^likeness for a shortlisted label with the margin m
-       and the cosine c of the row with the label's prototype, the mean of its rows. Margins of labels with few rows
+    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^prototype_weight for a shortlisted label with the
+       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Margins of labels with few rows
        are uncertain; what those rows look like is not. Two constants turn p into a probability q (see
        :class:`~tagwise.models.cascade.combination.Combination`); its score is q − ½. Labels outside the shortlist
        come behind, in the proposer's order, and are off.
@@ -74,15 +74,15 @@ class Cascade(SparseFactorModel):
         How much a mistake of a ranker costs.
     slope, exponent : float
         Of the combination. Exponent 0 leaves the proposer's score out of it.
-    likeness : float or "auto"
+    prototype_weight : float or "auto"
         Of the combination: how much prototypes count. 0 leaves them out; more lifts rare labels. "auto" is 3/√m, at
         most 1, where labels have m known positives on average: the fewer, the less certain are their rankers.
     prune : float
         Weights of rankers that are smaller than this are dropped.
     validation_fraction : float
         Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
-        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``likeness`` and to fit the constants of q; then all rows
-        are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
+        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``prototype_weight`` and to fit the constants of q;
+        then all rows are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
         ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
@@ -170,7 +170,7 @@ class Cascade(SparseFactorModel):
         C: float = 0.5,
         slope: float = 3.0,
         exponent: float = 0.5,
-        likeness: float | Literal["auto"] = "auto",
+        prototype_weight: float | Literal["auto"] = "auto",
         prune: float = 0.1,
         validation_fraction: float = 0.0,
         reg_low_rank: float = 1.0,
@@ -191,7 +191,7 @@ class Cascade(SparseFactorModel):
         self.C = C
         self.slope = slope
         self.exponent = exponent
-        self.likeness = likeness
+        self.prototype_weight = prototype_weight
         self.prune = prune
         self.validation_fraction = validation_fraction
         self.reg_low_rank = reg_low_rank
@@ -211,7 +211,7 @@ class Cascade(SparseFactorModel):
         check_real(self.C, "C", minimum=0, open_minimum=True)
         check_real(self.slope, "slope", minimum=0, open_minimum=True)
         check_real(self.exponent, "exponent", minimum=0)
-        check_likeness(self.likeness)
+        check_prototype_weight(self.prototype_weight)
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
 
@@ -223,20 +223,22 @@ class Cascade(SparseFactorModel):
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
-        from tagwise.models.cascade.prototypes import label_prototypes, usual_likeness
+        from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
         from tagwise.models.cascade.rankers import Rankers, learn_rankers, positives_of, wrong_proposals
         from tagwise.models.cascade.tuning import choose_on_held_out_rows
 
         threads = thread_count(self.n_jobs)
         features = sp.csr_matrix(X)
         positives = positives_of(Y, observed)
-        likeness = usual_likeness(positives) if self.likeness == "auto" else self.likeness
+        prototype_weight = (
+            usual_prototype_weight(positives) if self.prototype_weight == "auto" else self.prototype_weight
+        )
         choice = CascadeChoice(
             self.positive_weight,
             self.reg_sparse,
             self.hard_negatives,
             self.C,
-            Combination.usual(float(self.slope), float(self.exponent), float(likeness)),
+            Combination.usual(float(self.slope), float(self.exponent), float(prototype_weight)),
         )
         self.validation_ = []
         if self.validation_fraction > 0:
@@ -320,7 +322,9 @@ class Cascade(SparseFactorModel):
 
     def _combination(self) -> Combination:
         chosen = self.chosen_
-        return Combination(chosen["slope"], chosen["exponent"], chosen["likeness"], tuple(chosen["calibration"]))
+        return Combination(
+            chosen["slope"], chosen["exponent"], chosen["prototype_weight"], tuple(chosen["calibration"])
+        )
 
     def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
         """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""

@@ -10,7 +10,7 @@ from tagwise.models.cascade.combination import Combination
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.validation import check_integer, check_real
 
-__all__ = ["CascadeChoice", "check_likeness"]
+__all__ = ["CascadeChoice", "check_prototype_weight"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CascadeChoice:
             "C": self.C,
             "slope": self.combination.slope,
             "exponent": self.combination.exponent,
-            "likeness": self.combination.likeness,
+            "prototype_weight": self.combination.prototype_weight,
             "calibration": list(self.combination.calibration),
         }
 
@@ -41,21 +41,30 @@ class CascadeChoice:
         """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
         cls.check_values(values)
         a, b = values["calibration"]
-        combination = Combination(values["slope"], values["exponent"], values["likeness"], (a, b))
+        combination = Combination(values["slope"], values["exponent"], values["prototype_weight"], (a, b))
         own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
         return cls(**own, combination=combination)
 
     @staticmethod
     def check_values(values: Any) -> None:
         """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
-        names = ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "likeness", "calibration")
+        names = (
+            "positive_weight",
+            "reg_sparse",
+            "hard_negatives",
+            "C",
+            "slope",
+            "exponent",
+            "prototype_weight",
+            "calibration",
+        )
         if not isinstance(values, dict) or set(values) != set(names):
             raise ValueError(f"chosen_ must hold {', '.join(names)}")
         check_positive_weight(values["positive_weight"])
         check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
         for name in ("reg_sparse", "C", "slope"):
             check_real(values[name], name, minimum=0, open_minimum=True)
-        for name in ("exponent", "likeness"):
+        for name in ("exponent", "prototype_weight"):
             check_real(values[name], name, minimum=0)
         calibration = values["calibration"]
         if not isinstance(calibration, list) or len(calibration) != 2:
@@ -64,9 +73,9 @@ class CascadeChoice:
         check_real(calibration[1], "calibration")
 
 
-def check_likeness(likeness: Any) -> None:
+def check_prototype_weight(prototype_weight: Any) -> None:
     """Raise InvalidInputError unless it is a number of at least 0 or "auto"."""
-    if isinstance(likeness, str) and likeness != "auto":
-        raise InvalidInputError(f'likeness must be a number or "auto"; found {likeness!r}.')
-    if likeness != "auto":
-        check_real(likeness, "likeness", minimum=0)
+    if isinstance(prototype_weight, str) and prototype_weight != "auto":
+        raise InvalidInputError(f'prototype_weight must be a number or "auto"; found {prototype_weight!r}.')
+    if prototype_weight != "auto":
+        check_real(prototype_weight, "prototype_weight", minimum=0)

@@ -23,7 +23,7 @@ class Combination:
     r"""How margins m, the proposer's centred scores s and cosines c with prototypes become centred scores of labels.
 
     .. math:: p = \sigma(\text{slope}\cdot m)\,\min(1, \max(s + \tfrac12, 10^{-3}))^{\text{exponent}}
-                  \Big(\frac{\min(1, \max(c, 0)) + 0.1}{1.1}\Big)^{\text{likeness}}, \qquad
+                  \Big(\frac{\min(1, \max(c, 0)) + 0.1}{1.1}\Big)^{\text{prototype_weight}}, \qquad
               q = \sigma(a\,\sigma^{-1}(p) + b)
 
     The score is q − ½. q rises with p, so that (a, b) is for reading scores as probabilities and leaves the order of
@@ -32,22 +32,22 @@ class Combination:
 
     slope: float
     exponent: float
-    likeness: float
+    prototype_weight: float
     calibration: tuple[float, float]
 
     @classmethod
-    def usual(cls, slope: float, exponent: float, likeness: float) -> Combination:
+    def usual(cls, slope: float, exponent: float, prototype_weight: float) -> Combination:
         """With constants in the middle of what fits held-out rows of five sets, all known or a fifth.
 
-        Cosines lower products, by about e^(−1.3·likeness) for labels that are on; b makes up for it.
+        Cosines lower products, by about e^(−1.3·prototype_weight) for labels that are on; b makes up for it.
         """
-        return cls(slope, exponent, likeness, (1.15, 1.25 + 1.5 * likeness))
+        return cls(slope, exponent, prototype_weight, (1.15, 1.25 + 1.5 * prototype_weight))
 
     def product(self, margins: np.ndarray, proposed: np.ndarray, cosines: np.ndarray) -> np.ndarray:
         """The products p of margins, centred scores and cosines of the same shape, in the type of the scores."""
         share = np.clip(proposed + 0.5, _LEAST, 1)
         alike = (np.clip(cosines, 0, 1) + _LEAST_COSINE) / (1 + _LEAST_COSINE)
-        product = _sigmoid(self.slope * margins) * share**self.exponent * alike**self.likeness
+        product = _sigmoid(self.slope * margins) * share**self.exponent * alike**self.prototype_weight
         return np.asarray(product, dtype=proposed.dtype)
 
     def scores(self, product: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class Combination:
             k,
             slope=self.slope,
             exponent=self.exponent,
-            likeness=self.likeness,
+            prototype_weight=self.prototype_weight,
             least=_LEAST,
             least_cosine=_LEAST_COSINE,
             calibration=self.calibration,

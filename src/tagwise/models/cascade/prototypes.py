@@ -8,13 +8,13 @@ import scipy.sparse as sp
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["label_prototypes", "usual_likeness"]
+__all__ = ["label_prototypes", "usual_prototype_weight"]
 
 # Twice and four times as many rank held-out rows of five sets no better.
 _MOST_WEIGHTS = 50
 # Over the root of the mean number of a label's rows: what held-out rows of five sets like best is near it, from 0.2
 # where labels have 250 rows to 0.6 where they have 24.
-_LIKENESS = 3.0
+_PROTOTYPE_WEIGHT = 3.0
 
 
 def label_prototypes(
@@ -57,11 +57,11 @@ def label_prototypes(
     return sp.csr_matrix(sp.vstack(parts, format="csr"))
 
 
-def usual_likeness(positives: sp.csr_matrix) -> float:
+def usual_prototype_weight(positives: sp.csr_matrix) -> float:
     """How much prototypes should count: 3/√m, at most 1, for m positives (n, L) a label that has any, on average."""
     rows_of_label = np.bincount(positives.indices)
     rows_of_label = rows_of_label[rows_of_label > 0]
-    return min(1.0, _LIKENESS / float(np.sqrt(rows_of_label.mean()))) if len(rows_of_label) else 1.0
+    return min(1.0, _PROTOTYPE_WEIGHT / float(np.sqrt(rows_of_label.mean()))) if len(rows_of_label) else 1.0
 
 
 def _unit_sums(by_label: sp.csr_matrix, rows: sp.csr_matrix) -> sp.csr_matrix:

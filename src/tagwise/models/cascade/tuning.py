@@ -36,9 +36,9 @@ _WEIGHTS = (1.0, 2.0)
 _PENALTIES = (0.5, 2.0)
 _COSTS = (0.25, 0.5, 1.0)
 _HARD_NEGATIVES = (20, 100, 200)
-# Slope and exponent, each with every likeness.
+# Slope and exponent, each with every prototype_weight.
 _SLOPES_AND_EXPONENTS = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.25), (3.0, 0.5), (2.0, 1.0), (4.0, 1.0))
-_LIKENESS = (0.0, 0.25, 0.5, 1.0)
+_PROTOTYPE_WEIGHT = (0.0, 0.25, 0.5, 1.0)
 _PLACES = 5
 # Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
 _CALIBRATED = 10
@@ -165,8 +165,8 @@ class _Trial:
             margins = shortlist_margins(
                 self.held_rows, labels, rankers.weights, rankers.intercept, n_threads=self.threads
             )
-            for (slope, exponent), likeness in product(_SLOPES_AND_EXPONENTS, _LIKENESS):
-                combination = Combination.usual(slope, exponent, likeness)
+            for (slope, exponent), prototype_weight in product(_SLOPES_AND_EXPONENTS, _PROTOTYPE_WEIGHT):
+                combination = Combination.usual(slope, exponent, prototype_weight)
                 # Scores are the products themselves, less ½, with these constants.
                 plain = replace(combination, calibration=(1.0, 0.0))
                 best, scores = plain.best(
