@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.parallel import even_chunks
 from tagwise.validation import check_labels, check_observed
 
-__all__ = ["HeldOutPairs"]
+__all__ = ["HeldOutPairs", "known_ranking"]
+
+# Unknown pairs that are excluded at a time: all labels of a block of rows but the observed ones.
+_BLOCK_PAIRS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,23 @@ class HeldOutPairs:
     def n_labels(self) -> int:
         """L."""
         return len(self.label_sizes)
+
+
+def known_ranking(
+    model: MultiLabelModel, X: sp.csr_matrix, k: int, observed: sp.csr_matrix | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best labels of each row among the observed ones, with their scores; block by block."""
+    if observed is None:
+        return model.predict_topk(X, k)
+    labels, scores = [], []
+    for start, stop in even_chunks(X.shape[0], max(1, _BLOCK_PAIRS // observed.shape[1])):
+        part = observed[start:stop]
+        hidden = np.ones(part.shape, dtype=bool)
+        hidden[np.repeat(np.arange(stop - start), np.diff(part.indptr)), part.indices] = False
+        best, values = model.predict_topk(X[start:stop], k, exclude=sp.csr_matrix(hidden))
+        labels.append(best)
+        scores.append(values)
+    return np.concatenate(labels), np.concatenate(scores)
 
 
 def _check_ranking(labels: np.ndarray, scores: np.ndarray, shape: tuple[int, int]) -> None:

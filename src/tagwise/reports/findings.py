@@ -12,6 +12,7 @@ import numpy as np
 from tagwise.exceptions import ExplanationError
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
+from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.reports.curves import (
     FrequencyBins,
     frequency_bins,
@@ -22,7 +23,7 @@ from tagwise.reports.curves import (
     share,
 )
 from tagwise.reports.examples import Example, choose_examples
-from tagwise.text.evaluation import Evaluation, decided_labels, known_ranking
+from tagwise.text.evaluation import Evaluation, decided_labels
 from tagwise.text.held_out import HeldOutRows
 from tagwise.text.tag_lists import check_tags
 from tagwise.text.tagger import Tagger

@@ -8,8 +8,7 @@ from tagwise.base import MultiLabelModel
 from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration, fit_calibration
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
-from tagwise.inspection.validation_pairs import HeldOutPairs
-from tagwise.text.evaluation import known_ranking
+from tagwise.inspection.validation_pairs import HeldOutPairs, known_ranking
 from tagwise.text.held_out import HeldOutRows
 from tagwise.text.wording import counted
 

@@ -11,15 +11,14 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration
+from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
 from tagwise.parallel import even_chunks
 from tagwise.text.held_out import HeldOutRows
 from tagwise.validation import check_integer
 
-__all__ = ["Evaluation", "decided_labels", "evaluate", "known_ranking"]
+__all__ = ["Evaluation", "decided_labels", "evaluate"]
 
-# Rows whose unknown pairs are written out at a time: all tags but those that were looked at.
-_BLOCK_PAIRS = 1 << 22
 _BLOCK_ROWS = 512
 
 
@@ -76,23 +75,6 @@ def evaluate(
         "example-F1": float(example_f1(rows.truth, padded)),
     }
     return Evaluation(metrics, rows.X.shape[0], rows.unseen, rows.without_words, rows.without_tags)
-
-
-def known_ranking(
-    model: MultiLabelModel, X: sp.csr_matrix, k: int, observed: sp.csr_matrix | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best labels among those that were looked at, with their scores, block by block."""
-    if observed is None:
-        return model.predict_topk(X, k)
-    labels, scores = [], []
-    for start, stop in even_chunks(X.shape[0], max(1, _BLOCK_PAIRS // observed.shape[1])):
-        part = observed[start:stop]
-        hidden = np.ones(part.shape, dtype=bool)
-        hidden[np.repeat(np.arange(stop - start), np.diff(part.indptr)), part.indices] = False
-        best, values = model.predict_topk(X[start:stop], k, exclude=sp.csr_matrix(hidden))
-        labels.append(best)
-        scores.append(values)
-    return np.concatenate(labels), np.concatenate(scores)
 
 
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:

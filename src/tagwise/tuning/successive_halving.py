@@ -15,11 +15,11 @@ import scipy.sparse as sp
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.choice import build_model, model_class, model_info
 from tagwise.models.stored_parameters import storable_parameters
 from tagwise.persistence.fit_identity import FitIdentity
-from tagwise.text.evaluation import known_ranking
 from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space
 from tagwise.tuning.state import SearchState, Trial
 from tagwise.validation import canonical_csr, check_features, check_integer, check_labels, check_observed, check_real
