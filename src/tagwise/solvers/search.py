@@ -1,0 +1,147 @@
+"""Search over candidates by successive halving; with a single rung, plain search over a list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+__all__ = ["Evaluation", "Rung", "SearchResult", "Trial", "search"]
+
+C = TypeVar("C")
+
+
+class Evaluation(NamedTuple):
+    """What ``evaluate`` returns.
+
+    Attributes
+    ----------
+    score : float or None
+        Higher is better; None if the candidate could not be evaluated, which ranks it last.
+    details : object
+        Anything worth keeping with the trial: why it failed, a threshold that was found on the way, …
+    """
+
+    score: float | None
+    details: Any = None
+
+
+class Rung(NamedTuple):
+    """How many candidates are evaluated, and with what budget (rows, iterations, …) each."""
+
+    n_candidates: int
+    budget: Any
+
+
+@dataclass(frozen=True)
+class Trial(Generic[C]):
+    """One evaluation of one candidate.
+
+    Attributes
+    ----------
+    candidate : object
+    position : int
+        Of the candidate in the list that was searched.
+    rung : int
+        From 0.
+    budget : object
+        The rung's; None in a search without rungs.
+    score : float or None
+    seconds : float
+        What the evaluation took.
+    details : object
+        See :class:`Evaluation`.
+    """
+
+    candidate: C
+    position: int
+    rung: int
+    budget: Any
+    score: float | None
+    seconds: float
+    details: Any = None
+
+
+@dataclass(frozen=True)
+class SearchResult(Generic[C]):
+    """All trials in the order in which they were made, and those of the last rung, best first."""
+
+    trials: list[Trial[C]]
+    ranked: list[Trial[C]]
+
+    @property
+    def best(self) -> Trial[C]:
+        """The winner; its score is None if no candidate of the last rung could be evaluated."""
+        return self.ranked[0]
+
+
+def search(
+    candidates: Sequence[C],
+    evaluate: Callable[[C, Any], Evaluation],
+    *,
+    rungs: Sequence[Rung] | None = None,
+    n_protected: int = 0,
+    record: MutableMapping[tuple[int, int], Trial[C]] | None = None,
+    callback: Callable[[Trial[C], int, int], None] | None = None,
+) -> SearchResult[C]:
+    """Evaluate candidates in order, and keep the best of each rung for the next one.
+
+    Parameters
+    ----------
+    candidates : sequence
+        A grid, or random draws. At least one.
+    evaluate : callable(candidate, budget)
+        Must not depend on which candidates came before, or a resumed search would end differently.
+    rungs : sequence of Rung, optional
+        One rung with all candidates and the budget None otherwise.
+    n_protected : int
+        The first so many candidates take part in every rung, in front of the others and not counted among them.
+    record : mutable mapping, optional
+        (rung, position) → trial. A trial that it holds is not evaluated again; a new trial is added to it. A mapping
+        that writes to disk makes the search resumable.
+    callback : callable(trial, done, total), optional
+        After every trial, once it is recorded; also for trials that were found in the record.
+
+    Returns
+    -------
+    SearchResult
+
+    Notes
+    -----
+    Equal scores stay in the order in which they were evaluated: the earlier candidate wins.
+
+    References
+    ----------
+    K. Jamieson, A. Talwalkar. Non-stochastic best arm identification and hyperparameter optimization. AISTATS 2016.
+    """
+    if rungs is None:
+        rungs = [Rung(len(candidates), None)]
+    record = {} if record is None else record
+    total = sum(n_protected + min(rung.n_candidates, len(candidates) - n_protected) for rung in rungs)
+    protected = list(range(n_protected))
+    order = list(range(n_protected, len(candidates)))
+    trials: list[Trial[C]] = []
+    ranked: list[Trial[C]] = []
+    for number, rung in enumerate(rungs):
+        finished = []
+        for position in protected + order[: rung.n_candidates]:
+            trial = record.get((number, position))
+            if trial is None:
+                start = time.perf_counter()
+                score, details = evaluate(candidates[position], rung.budget)
+                seconds = time.perf_counter() - start
+                trial = Trial(candidates[position], position, number, rung.budget, score, seconds, details)
+                record[number, position] = trial
+            finished.append(trial)
+            trials.append(trial)
+            if callback is not None:
+                callback(trial, len(trials), total)
+        ranked = sorted(finished, key=_falling)
+        order = [trial.position for trial in ranked if trial.position >= n_protected]
+    return SearchResult(trials, ranked)
+
+
+def _falling(trial: Trial[Any]) -> tuple[bool, float]:
+    """Sorts by falling score, failures last; Python's sort keeps the order of equal ones."""
+    return trial.score is None, -(trial.score or 0.0)
