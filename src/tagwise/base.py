@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.kernels.longest_first import FEW_ROWS
 from tagwise.models.stored_parameters import checked_names, storable_parameters
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.progress import Callback, FitProgress
@@ -173,7 +174,23 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
         before = dict(self.__dict__)
         try:
-            self._fit_checked(X, Y, observed, callback, checkpoint)
+            features, labels, mask = self._take_data(X, Y, observed)
+            opened = None
+            if checkpoint is not None:
+                from tagwise.models.resuming import open_checkpoint
+
+                opened = open_checkpoint(checkpoint, self, features, labels, mask)
+            progress = FitProgress(
+                type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, checkpoint=opened
+            )
+            with progress, single_threaded_blas():
+                self._fit(features, labels, mask, progress)
+            if opened is not None and progress.resumed:
+                try:
+                    self._check_restored()
+                except (ValueError, IndexError, TypeError) as error:
+                    raise opened.unusable(error) from None
+            self._complete_fit(progress)
         except BaseException:
             # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
             self.__dict__.clear()
@@ -181,16 +198,17 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise
         return self
 
-    def _fit_checked(
-        self,
-        X: Any,
-        Y: Any,
-        observed: Any,
-        callback: Callback | None = None,
-        checkpoint: Checkpoint | None = None,
-        within: FitProgress | None = None,
-    ) -> None:
-        """Check, learn and keep; as a stage ``within`` another model's fit, whose history and checkpoint are used."""
+    def _fit_stage(self, X: Any, Y: Any, observed: Any, progress: FitProgress) -> None:
+        """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
+        features, labels, mask = self._take_data(X, Y, observed)
+        with single_threaded_blas():
+            self._fit(features, labels, mask, progress)
+        self._complete_fit(progress)
+
+    def _take_data(
+        self, X: Any, Y: Any, observed: Any
+    ) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix, sp.csr_matrix | None]:
+        """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none."""
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
@@ -205,21 +223,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self.n_labels_ = labels.shape[1]
         self.classes_ = np.arange(self.n_labels_)
         self.label_names_: list[str] | None = None
-        opened = None
-        if checkpoint is not None:
-            from tagwise.models.resuming import open_checkpoint
+        return features, labels, mask
 
-            opened = open_checkpoint(checkpoint, self, features, labels, mask)
-        progress = within or FitProgress(
-            type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, checkpoint=opened
-        )
-        with nullcontext() if within else progress, single_threaded_blas():
-            self._fit(features, labels, mask, progress)
-        if opened is not None and progress.resumed:
-            try:
-                self._check_restored()
-            except (ValueError, IndexError, TypeError) as error:
-                raise opened.unusable(error) from None
+    def _complete_fit(self, progress: FitProgress) -> None:
+        """Refuse arrays that overflowed, and keep the history."""
         for name in self._fitted_arrays():
             array = getattr(self, name)
             if not np.isfinite(array.data if sp.issparse(array) else array).all():
@@ -385,6 +392,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         except ValueError as error:
             raise InvalidInputError(str(error)) from None
         return features
+
+    def _threads_for(self, X: sp.csr_matrix | np.ndarray) -> int:
+        """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
+        return 1 if X.shape[0] <= FEW_ROWS else thread_count(self.n_jobs)
 
     def _row_blocks(self, X: sp.csr_matrix | np.ndarray) -> list[tuple[int, int]]:
         return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))

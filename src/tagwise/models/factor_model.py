@@ -13,7 +13,6 @@ from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
 from tagwise.kernels import times, top_k_of_factors
 from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
-from tagwise.parallel import thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
@@ -37,9 +36,8 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
 
 
 def usable_rank(rank: int, largest: int, reason: str) -> int:
-    """``rank``, or with a warning the largest that the data allows. To be called from ``_fit`` itself."""
+    """``rank``, or with a warning the largest that the data allows."""
     if rank > largest:
-        # From here through _fit, _fit_checked and fit to the caller of fit.
         warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning)
     return min(rank, largest)
 
@@ -95,10 +93,6 @@ class FactorModel(MultiLabelModel):
         if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
             self._prepare_answers()
         return self._by_length
-
-    def _threads_for(self, X: sp.csr_matrix | np.ndarray) -> int:
-        """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
-        return 1 if X.shape[0] <= FEW_ROWS else thread_count(self.n_jobs)
 
     def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
         few = X.shape[0] <= FEW_ROWS and sp.issparse(X)

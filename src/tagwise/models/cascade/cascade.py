@@ -50,8 +50,7 @@ class Cascade(SparseFactorModel):
        by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
        margin 2s.
     3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^prototype_weight for a shortlisted label with the
-       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Margins of labels with few rows
-       are uncertain; what those rows look like is not. Two constants turn p into a probability q (see
+       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Two constants turn p into a probability q (see
        :class:`~tagwise.models.cascade.combination.Combination`); its score is q − ½. Labels outside the shortlist
        come behind, in the proposer's order, and are off.
 
@@ -82,8 +81,8 @@ class Cascade(SparseFactorModel):
     validation_fraction : float
         Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
         ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``prototype_weight`` and to fit the constants of q;
-        then all rows are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and that a
-        ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
+        then all rows are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and
+        that a ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -285,7 +284,7 @@ class Cascade(SparseFactorModel):
         fitted = progress.resume(lambda saved: restored_stage(proposer, saved), "proposer")
         if fitted is not None:
             return fitted
-        proposer._fit_checked(X, Y, observed, within=progress)
+        proposer._fit_stage(X, Y, observed, progress)
         if not progress.stopped:
             progress.finish_stage("proposer", FittedStage(proposer))
         return proposer
