@@ -8,9 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tagwise._version import __version__ as __version__
 from tagwise.registry import MODELS
-
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tagwise import baselines as baselines

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from tagwise import __version__
+from tagwise._version import __version__
 from tagwise.cli.options import examples
 from tagwise.cli.output import say, sentences_for_warnings
 from tagwise.cli.quick_start import quick_end

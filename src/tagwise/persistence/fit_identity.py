@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise import __version__
+from tagwise._version import __version__
 from tagwise.exceptions import ModelFormatError
 from tagwise.persistence.record import JSON, Tensor
 from tagwise.persistence.tensors import dismantle

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tagwise import __version__
+from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.persistence.fields import is_tensor_name, require_digest, require_keys
 from tagwise.persistence.record import JSON

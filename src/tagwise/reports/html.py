@@ -8,7 +8,7 @@ from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
-from tagwise import __version__
+from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.atomic import atomic_write
 from tagwise.reports.comparison import Comparison, comparison_section

@@ -1,0 +1,3 @@
+"""The version of tagwise, where every layer may read it."""
+
+__version__ = "0.2.0.dev0"
