@@ -94,6 +94,7 @@ def command(
     """
     from tagwise.models.choice import model_info
     from tagwise.tuning import tune
+    from tagwise.tuning.tuner import trial_values
 
     if model.lower() != "auto":
         model_info(model)
@@ -123,7 +124,7 @@ def command(
         raise
     train = training_command(file, result, features, seed, rows)
     if as_json:
-        trials = [trial.as_values() for trial in result.trials]
+        trials = [trial_values(trial) for trial in result.trials]
         show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
     else:
         _show(result, train, out)
@@ -179,13 +180,12 @@ class _Lines:
     def __init__(self, bar: ProgressBar, metric: str) -> None:
         self._bar, self._metric = bar, metric
 
-    def __call__(self, trial: Trial, done: int, total: int) -> None:
+    def __call__(self, trial: Trial[dict[str, Any]], done: int, total: int) -> None:
         score = "failed" if trial.score is None else f"{self._metric} {100 * trial.score:.2f}%"
         self._bar.at(done, f"{done} of at most {total} fits", total=total)
-        problem = f" ({trial.problem})" if trial.score is None else ""
-        say(
-            f"{done}/{total}: {trial.rows:,} rows, {_settings(trial.settings)}: {score}, {trial.seconds:.1f} s{problem}"
-        )
+        problem = f" ({trial.details})" if trial.score is None else ""
+        what = f"{trial.budget:,} rows, {_settings(trial.candidate)}"
+        say(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
 
 
 def _settings(settings: dict[str, Any]) -> str:
@@ -220,17 +220,17 @@ def training_command(
 
 
 def _show(result: TuningResult, train: str, out: str) -> None:
-    last = len(result.schedule.rows) - 1
+    last = len(result.rungs) - 1
     finals = sorted(
         (trial for trial in result.trials if trial.rung == last and trial.score is not None),
         key=lambda trial: -(trial.score or 0.0),
     )
     rows = [
-        [_settings(trial.settings), f"{100 * (trial.score or 0.0):.2f}", f"{trial.seconds:.1f}"]
+        [_settings(trial.candidate), f"{100 * (trial.score or 0.0):.2f}", f"{trial.seconds:.1f}"]
         for trial in finals[:_SHOWN]
     ]
     show_table(
-        f"{result.model}, fitted on all {result.schedule.rows[-1]:,} rows",
+        f"{result.model}, fitted on all {result.rungs[-1].budget:,} rows",
         ["settings", f"{result.metric}, %", "s"],
         rows,
     )

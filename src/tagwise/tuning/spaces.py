@@ -1,9 +1,8 @@
-"""Which settings of each model are searched: rank, penalty and loss, and what takes their place in other methods.
+"""Which settings of each model are searched: rank, penalty and loss, or what plays their part in other methods.
 
-:data:`tagwise.registry.MODELS` has the search space of every model.
-
-Ranks above what the problem has room for are left out. Losses beside the squared one cost time in proportion to all
-pairs of a row and a label, so that they are searched only where there are at most 20 million (known) pairs.
+:data:`tagwise.registry.MODELS` holds the search space of every model. Ranks above the problem's dimensions are dropped.
+Losses other than the squared one cost time in proportion to all (known) pairs of a row and a label, so they are
+searched only if there are at most 20 million pairs.
 """
 
 from __future__ import annotations
@@ -22,36 +21,35 @@ from tagwise.validation import check_real
 __all__ = ["Choice", "LogRange", "SearchSpace", "as_values", "check_space", "draw_settings", "search_space"]
 
 _MOST_PAIRS = 20_000_000
-# Digits that are kept of a number that is drawn: people read, type and compare it.
+# Significant digits of a drawn number: people read, type and compare it.
 _DIGITS = 3
 
-
 SearchSpace = Mapping[str, "Choice | LogRange"]
-"""Name of a constructor parameter → where its values come from."""
+"""Constructor parameter → where its values come from."""
 
 
 def search_space(
     model: str, *, n_rows: int, n_features: int, n_labels: int, n_pairs: int | None = None
 ) -> dict[str, Choice | LogRange]:
-    """The settings that are searched for a model, on a problem of a given size; see :data:`tagwise.registry.MODELS`.
+    """The default search space of a model for a problem of a given size; see :data:`tagwise.registry.MODELS`.
 
     Parameters
     ----------
     model : str
-        Name of a model, as for :func:`tagwise.registry.model_class`.
+        Name of a model, such as ``"leml"``.
     n_rows, n_features, n_labels : int
         n, d, L.
     n_pairs : int, optional
-        Known pairs of a row and a label; n·L where all are.
+        Known pairs of a row and a label; n·L if all are known.
     """
     info = model_info(model)
     if not info.search_space:
-        raise InvalidInputError(f"model {info.name} has no search space of its own; give one as space.")
+        raise InvalidInputError(f"model {info.name} has no default search space; pass one as space.")
     space = dict(info.search_space)
     rank = space.get("rank")
     if isinstance(rank, Choice):
-        room = min(n_rows, n_features, n_labels)
-        space["rank"] = Choice(tuple(value for value in rank.values if value <= room) or (room,))
+        largest = min(n_rows, n_features, n_labels)
+        space["rank"] = Choice(tuple(value for value in rank.values if value <= largest) or (largest,))
     pairs = n_rows * n_labels if n_pairs is None else n_pairs
     if "loss" in space and pairs > _MOST_PAIRS:
         del space["loss"]
@@ -59,7 +57,7 @@ def search_space(
 
 
 def check_space(space: Any, model: str) -> dict[str, Choice | LogRange]:
-    """A search space that the user gave: parameters of the model, and where their values come from."""
+    """Check a search space given by the user against the model's parameters."""
     if not isinstance(space, Mapping) or not space:
         raise InvalidTypeError("space must map names of parameters to Choice or LogRange, and not be empty.")
     accepted = model_class(model)().get_params(deep=False)
@@ -75,12 +73,7 @@ def check_space(space: Any, model: str) -> dict[str, Choice | LogRange]:
 
 
 def draw_settings(space: SearchSpace, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Different settings, at most ``count`` of them: fewer where the space has no more.
-
-    Notes
-    -----
-    Random draws search a space better than a grid of the same size where only some of its dimensions matter.
-    """
+    """Draw ``count`` different settings at random, or fewer if the space holds no more."""
     drawn: list[dict[str, Any]] = []
     for _ in range(20 * count):
         if len(drawn) == count:
@@ -99,7 +92,7 @@ def as_values(values: Choice | LogRange) -> dict[str, Any]:
 
 
 def _draw(values: Choice | LogRange, rng: np.random.Generator) -> Any:
-    """One of the values, each as likely; or a number whose logarithm is uniform, of which 3 digits are kept."""
+    """One of the values with equal probability, or a log-uniform number rounded to 3 significant digits."""
     if isinstance(values, Choice):
         return values.values[int(rng.integers(len(values.values)))]
     value = math.exp(rng.uniform(math.log(values.low), math.log(values.high)))

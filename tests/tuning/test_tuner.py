@@ -1,4 +1,4 @@
-"""Successive halving: finds what was planted, is the same every time, and goes on where it was killed."""
+"""Successive halving: finds what was planted, is the same every time, and resumes where it was killed."""
 
 import json
 
@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.tuning import Choice, LogRange, tune
-from tagwise.tuning.successive_halving import Schedule
+from tagwise.tuning.tuner import rungs_for
 
 
 class Killed(BaseException):
@@ -39,29 +39,26 @@ def search(problem, **options):
 
 
 def untimed(result):
-    return [(trial.rung, trial.rows, trial.settings, trial.score, trial.problem) for trial in result.trials]
+    return [(trial.rung, trial.budget, trial.candidate, trial.score, trial.details) for trial in result.trials]
 
 
-def test_schedule():
-    schedule = Schedule.of(2700, budget=4, factor=3, min_rows=100)
-    assert schedule.rows == (100, 300, 900, 2700)
-    assert schedule.settings == (27, 9, 3, 1)
-    assert schedule.total == 44
-    cost = sum(n * rows for n, rows in zip(schedule.settings, schedule.rows)) / 2700
-    assert cost == pytest.approx(4)
-    assert Schedule.of(90, budget=5, factor=3, min_rows=100) == Schedule((5,), (90,))
-    assert Schedule.of(90, budget=0.5, factor=3, min_rows=100) == Schedule((1,), (90,))
+def test_rungs():
+    rungs = rungs_for(2700, budget=4, factor=3, min_rows=100)
+    assert rungs == [(27, 100), (9, 300), (3, 900), (1, 2700)]
+    assert sum(count * rows for count, rows in rungs) / 2700 == pytest.approx(4)
+    assert rungs_for(90, budget=5, factor=3, min_rows=100) == [(5, 90)]
+    assert rungs_for(90, budget=0.5, factor=3, min_rows=100) == [(1, 90)]
 
 
 def test_finds_the_planted_settings(problem):
     result = search(problem)
     assert result.settings == {"rank": 6, "normalize": False}
     assert result.default_score < 0.92 < 0.93 < result.score
-    assert result.schedule.rows == (36, 107, 320)
-    assert [trial.rows for trial in result.trials] == sorted(trial.rows for trial in result.trials)
-    finals = [trial for trial in result.trials if trial.rows == 320]
+    assert [rung.budget for rung in result.rungs] == [36, 107, 320]
+    assert [trial.budget for trial in result.trials] == sorted(trial.budget for trial in result.trials)
+    finals = [trial for trial in result.trials if trial.budget == 320]
     assert result.score == max(trial.score for trial in finals)
-    assert {} in [trial.settings for trial in finals]
+    assert {} in [trial.candidate for trial in finals]
 
 
 def test_the_same_every_time_and_for_every_number_of_threads(problem):
@@ -71,7 +68,7 @@ def test_the_same_every_time_and_for_every_number_of_threads(problem):
 
 
 @pytest.mark.parametrize("killed_after", [1, 4])
-def test_a_killed_search_goes_on_to_the_same_result(problem, tmp_path, killed_after):
+def test_a_killed_search_resumes_to_the_same_result(problem, tmp_path, killed_after):
     whole = search(problem, state=tmp_path / "whole.json")
 
     def kill(trial, done, total):
@@ -112,17 +109,32 @@ def test_files_of_other_searches_are_left_alone(problem, tmp_path):
     assert path.read_bytes() == before
     for content in (b"{}", b"[1]", b"\xff", b'{"format": "tagwise tuning 1", "search": {}, "trials": []}'):
         path.write_bytes(content)
-        with pytest.raises(InvalidInputError, match="is no file of a search"):
+        with pytest.raises(InvalidInputError, match="was not written by a search"):
             search(problem, state=path)
         assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rung": "0"}, {"rows": None}, {"score": "high"}, {"seconds": "1"}, {"problem": 3}, {"settings": {"rank": 99}}],
+    ids=str,
+)
+def test_a_file_with_a_forged_trial_is_refused(problem, tmp_path, change):
+    path = tmp_path / "state.json"
+    search(problem, state=path)
+    content = json.loads(path.read_text())
+    content["trials"][1].update(change)
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInputError, match="was not written by a search"):
+        search(problem, state=path)
 
 
 def test_settings_that_cannot_be_fitted_rank_last(problem):
     X, Y = problem
     result = tune("leml", X, Y, space={"reg": Choice((-1.0,))}, budget=1)
-    failed = [trial for trial in result.trials if trial.settings]
+    failed = [trial for trial in result.trials if trial.candidate]
     assert failed
-    assert all(trial.score is None and "reg must be" in trial.problem for trial in failed)
+    assert all(trial.score is None and "reg must be" in trial.details for trial in failed)
     assert result.settings == {}
     assert result.score == result.default_score
 
