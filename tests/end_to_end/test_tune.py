@@ -72,7 +72,7 @@ def test_other_files_are_left_alone(finished, tmp_path):
     assert (folder / "whole.json").read_bytes() == before
     mine = tmp_path / "mine.json"
     mine.write_text("my notes")
-    assert failed(run("tune", rows, *OPTIONS, "--out", mine), 1, "is no file of a search")
+    assert failed(run("tune", rows, *OPTIONS, "--out", mine), 1, "was not written by a search")
     assert mine.read_text() == "my notes"
     assert failed(run("tune", rows, *OPTIONS, "--out", tmp_path / "no" / "x.json"), 1, "in a folder that exists")
     assert failed(run("tune", rows, "--model", "lemon", "--out", tmp_path / "x.json"), 1, "model must be auto")
