@@ -1,13 +1,17 @@
-"""``tagwise reproduce``, as a person runs it."""
+"""``tagwise reproduce``: it finds the folder, passes options on, resumes, and says what is missing."""
 
 import json
-import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from commands import COMMAND
 
+import tagwise
+from tagwise.cli.main import main
+
+FOLDER = Path(__file__).parents[2] / "reproduction"
 CONFIGURATION = """
 title = "one method"
 metrics = ["P@1"]
@@ -28,118 +32,114 @@ rows = ["dataset"]
 """
 
 
-def run(*arguments, cwd, **environment):
-    return subprocess.run(
-        [*COMMAND, "reproduce", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=cwd,
-        env={**os.environ, **environment},
-    )
+@pytest.fixture
+def toy(tmp_path):
+    """A folder with a configuration and no code."""
+    folder = tmp_path / "configurations"
+    (folder / "toy").mkdir(parents=True)
+    (folder / "toy" / "small.toml").write_text(CONFIGURATION)
+    return folder
 
 
 @pytest.fixture
-def sources(tmp_path):
-    folder = tmp_path / "reproduction" / "toy"
-    folder.mkdir(parents=True)
-    (folder / "small.toml").write_text(CONFIGURATION)
-    return tmp_path
+def reproduce(capsys):
+    """Run the verb in this process: exit code, standard output and error."""
+
+    def run_verb(*arguments):
+        code = 0
+        try:
+            main(["reproduce", *map(str, arguments)])
+        except SystemExit as error:
+            code = error.code
+        return (code, *capsys.readouterr())
+
+    return run_verb
 
 
-def results_in(folder):
-    return sorted(path.name for path in folder.rglob("*.json"))
+def keys_in(folder):
+    return [json.loads(line)["key"] for path in folder.rglob("*.jsonl") for line in path.read_text().splitlines()]
 
 
-def test_runs_lists_goes_on_and_makes_pages(sources):
-    listed = run("toy", "--list", cwd=sources)
-    assert listed.stdout == "small: one method: 0 of 2 cells done\n  table 4: precision\n"
-    found = json.loads(run("toy", "--list", "--json", cwd=sources).stdout)
-    assert found == [
-        {
-            "name": "small",
-            "title": "one method",
-            "done": 0,
-            "cells": 2,
-            "shown": [{"number": "table 4", "title": "precision"}],
-        }
-    ]
-    quick = run("toy", "--quick", "--threads", "1", cwd=sources)
-    assert quick.returncode == 0, quick.stderr
-    assert "[1/1] debtags-sample: KNN seed=0: P@1 0." in quick.stderr
-    assert "left)" in quick.stderr
-    reproduction = sources / "reproduction"
-    assert results_in(reproduction / "quick-results") == ["debtags-sample--knn--seed-0.json"]
-    assert not (reproduction / "results").exists()
+def test_runs_lists_resumes_and_makes_pages(toy, reproduce, tmp_path):
+    verb = ("toy", "--folder", toy)
+    assert reproduce(*verb, "--list") == (0, "small: one method: 0 of 2 cells done\n  table 4: precision\n", "")
+    shown = [{"number": "table 4", "title": "precision"}]
+    listed = [{"name": "small", "title": "one method", "done": 0, "cells": 2, "shown": shown}]
+    assert json.loads(reproduce(*verb, "--list", "--json")[1]) == listed
 
-    out = sources / "elsewhere"
-    deeper = sources / "reproduction" / "toy"
-    whole = run("toy", "--table", "4", "--out", out, cwd=deeper)
-    assert whole.returncode == 0, whole.stderr
-    assert len(results_in(out)) == 2
-    assert f"{out / 'toy' / 'small.md'}\n{out / 'summary.md'}\n" == whole.stdout
-    for_programs = json.loads(run("toy", "--out", out, "--json", cwd=sources).stdout)
+    code, _, told = reproduce(*verb, "--quick", "--threads", "1")
+    assert code == 0, told
+    assert "[1/1] debtags-sample: KNN seed=0: P@1 0." in told
+    assert "left)" in told
+    assert keys_in(toy / "quick-results") == ["debtags-sample--knn--seed-0"]
+    assert not (toy / "results").exists()
+
+    out = tmp_path / "elsewhere"
     pages = [str(out / "toy" / "small.md"), str(out / "summary.md")]
-    assert for_programs == {"ran": 0, "done_before": 2, "failed": {}, "pages": pages}
-    again = run("toy", "--out", out, cwd=sources)
-    assert "2 of 2 cells are done already" in again.stderr
-    assert "[" not in again.stderr
+    code, printed, told = reproduce(*verb, "--table", "4", "--out", out)
+    assert code == 0, told
+    assert printed.splitlines() == pages
+    assert len(keys_in(out)) == 2
+    code, printed, told = reproduce(*verb, "--out", out, "--json")
+    assert json.loads(printed) == {"ran": 0, "done_before": 2, "failed": {}, "pages": pages}
+    assert told == "2 of 2 cells are done already\n"
 
     page = (out / "toy" / "small.md").read_bytes()
     (out / "toy" / "small.md").unlink()
-    assert run("toy", "--out", out, "--pages-only", cwd=sources).returncode == 0
+    assert reproduce(*verb, "--out", out, "--pages-only")[0] == 0
     assert (out / "toy" / "small.md").read_bytes() == page
-    assert "2 of 2 cells done" in run("toy", "--list", "--out", out, cwd=sources).stdout
+    assert "2 of 2 cells done" in reproduce(*verb, "--list", "--out", out)[1]
 
 
-def test_a_failed_cell_is_said_and_is_an_error(sources):
-    path = sources / "reproduction" / "toy" / "small.toml"
+def test_a_failed_cell_is_reported_and_is_an_error(toy, reproduce):
+    path = toy / "toy" / "small.toml"
     path.write_text(CONFIGURATION.replace('class = "KNN"', 'class = "KNN"\nparameters = { n_neighbors = 0 }'))
-    result = run("toy", cwd=sources)
-    assert result.returncode == 1
-    assert "failed: debtags-sample: KNN seed=0: InvalidInputError: n_neighbors must be" in result.stderr
-    assert "Traceback" not in result.stderr
-    stored = next((sources / "reproduction" / "results").rglob("*.json"))
-    assert "error" in json.loads(stored.read_text())
+    code, _, told = reproduce("toy", "--folder", toy)
+    assert code == 1
+    assert "failed: debtags-sample: KNN seed=0: InvalidInputError: n_neighbors must be" in told
+    first = (toy / "results" / "toy" / "small.jsonl").read_text().splitlines()[0]
+    assert "n_neighbors" in json.loads(first)["error"]
 
 
-def test_what_is_missing_is_said(sources, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    nothing = run("leml", cwd=elsewhere)
-    assert nothing.returncode == 1
-    assert "There is no folder reproduction with configurations of leml" in nothing.stderr
-    assert "--folder" in nothing.stderr
-    wrong = run("leml", "--folder", sources / "reproduction", cwd=elsewhere)
+def test_unknown_papers_and_tables_are_named(toy, reproduce):
+    code, _, told = reproduce("leml", "--folder", toy)
+    assert code == 1
+    assert "has no configuration of leml (leml/*.toml); it has toy." in told
+    code, _, told = reproduce("toy", "--folder", toy, "--table", "9")
+    assert code == 2
+    assert "there is no '9'; there are table 4" in told
+
+
+def test_missing_data_is_reported_before_any_work(reproduce, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAGWISE_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code, _, told = reproduce("leml", "--quick", "--out", tmp_path)
+    assert code == 1
+    assert "Data sets not found: bibtex. Set the environment variable TAGWISE_DATA" in told
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_missing_folder_is_reported_with_where_to_get_it(reproduce, tmp_path, monkeypatch):
+    """As installed from a wheel: no folder beside the package."""
+    monkeypatch.setattr(tagwise, "__file__", str(tmp_path / "site-packages" / "tagwise" / "__init__.py"))
+    monkeypatch.chdir(tmp_path)
+    code, _, told = reproduce("leml", "--list")
+    assert code == 1
+    assert "There is no folder `reproduction`" in told
+    assert "comes with the sources of tagwise" in told
+    assert "--folder" in told
+    assert reproduce("leml", "--list", "--folder", FOLDER)[0] == 0
+    monkeypatch.chdir(FOLDER / "leml")
+    assert reproduce("leml", "--list")[0] == 0
+
+
+@pytest.mark.parametrize("start", [[*COMMAND, "reproduce"], [sys.executable, "-m", "reproduction"]])
+def test_both_ways_of_starting_it(start):
+    """In processes of their own, from the checkout."""
+    listed = subprocess.run([*start, "mse", "--list"], capture_output=True, text=True, timeout=300, cwd=FOLDER.parent)
+    assert listed.returncode == 0, listed.stderr
+    assert "prediction: " in listed.stdout
+    wrong = subprocess.run([*start, "nothing"], capture_output=True, text=True, timeout=300, cwd=FOLDER.parent)
     assert wrong.returncode == 1
-    assert "holds no configuration of leml" in wrong.stderr
-    unknown = run("toy", "--table", "9", cwd=sources)
-    assert unknown.returncode == 2
-    assert "there is no '9'; there are table 4" in unknown.stderr
-    assert run("toy", "--folder", sources / "reproduction", "--list", cwd=elsewhere).returncode == 0
-
-
-def test_missing_data_is_said_before_any_work(tmp_path):
-    sources = Path(__file__).parents[2]
-    result = run("leml", "--quick", "--out", tmp_path, cwd=sources, TAGWISE_DATA="", XDG_CACHE_HOME=str(tmp_path))
-    assert result.returncode == 1
-    assert "not at hand: bibtex. Set the environment variable TAGWISE_DATA" in result.stderr
-    assert not list(tmp_path.rglob("*.json"))
-
-
-def test_numbers_are_found_in_every_way_they_are_written():
-    from tagwise.cli.reproduce import _same
-    from tagwise.reproduction.configuration import Table
-
-    def table(number):
-        return Table(number=number, title="", metrics=("P@1",), rows=("dataset",))
-
-    for number, asked in [
-        ("table 6", "6"),
-        ("table 6", "Table 6"),
-        ("figure 2b", "figure-2b"),
-        ("table 3 (AUC)", "3"),
-        ("theory, n", "theory"),
-    ]:
-        assert _same(table(number), asked)
-    for number, asked in [("table 6", "66"), ("table 13", "3"), ("figure 1", "1")]:
-        assert not _same(table(number), asked)
+    assert "has no configuration of nothing" in wrong.stderr
+    assert "Traceback" not in wrong.stderr

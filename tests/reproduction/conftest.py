@@ -2,6 +2,8 @@
 
 import pytest
 
+from reproduction.configuration import read_studies
+
 CONFIGURATION = """
 title = "two methods"
 metrics = ["P@1", "P@3", "hamming", "AUC"]
@@ -81,8 +83,6 @@ def toy(tmp_path):
 
 @pytest.fixture
 def studies(toy):
-    from tagwise.reproduction.configuration import read_studies
-
     return read_studies(toy, "toy")
 
 

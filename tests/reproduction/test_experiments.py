@@ -1,15 +1,15 @@
 """The experiments beside "fit and score"."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from reproduction.configuration import cells_of, read_study
+from reproduction.experiments import check_datasets, excess_risk, label_counts, load_split, mask_of, speed_up
+from reproduction.figures import fitted_slope
 from tagwise.data import available_datasets, load_dataset
 from tagwise.exceptions import DatasetNotFoundError
-from tagwise.reproduction.cells import cells_of
-from tagwise.reproduction.configuration import read_study
-from tagwise.reproduction.datasets import check_at_hand, load_split, mask_of
-from tagwise.reproduction.experiments import excess_risk, label_counts, speed_up
-from tagwise.reproduction.figures import fitted_slope
 
 HEAD = 'title = "t"\nassumptions = ["a"]\n'
 
@@ -110,6 +110,7 @@ def test_generated_data_and_masks(first_cell):
     assert (data.X.shape, data.Y_test.shape) == ((30, 20), (10, 12))
     assert mask_of(data.Y, {}, 0) is None
     assert 0 < mask_of(data.Y, {"known": "20%"}, 0).nnz < 0.5 * 30 * 12
-    check_at_hand([cell.study], {"made", *available_datasets()})
-    with pytest.raises(DatasetNotFoundError, match=r"not at hand: elsewhere\. Set the environment"):
-        check_at_hand([cell.study], {"made", "elsewhere"})
+    at_hand = [replace(cell, dataset=name) for name in ("made", *available_datasets())]
+    check_datasets(at_hand)
+    with pytest.raises(DatasetNotFoundError, match=r"not found: elsewhere\. Set the environment"):
+        check_datasets([*at_hand, replace(cell, dataset="elsewhere")])

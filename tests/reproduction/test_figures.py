@@ -2,12 +2,10 @@
 
 import pytest
 
-from tagwise.reproduction import figures
-from tagwise.reproduction.cells import cells_of
-from tagwise.reproduction.configuration import Figure
-from tagwise.reproduction.figures import draw
-from tagwise.reproduction.papers import PaperValues
-from tagwise.reproduction.results import ResultFolder, StudyResults
+from reproduction import figures
+from reproduction.configuration import Figure, cells_of
+from reproduction.figures import draw
+from reproduction.results import PaperValues, Results, StudyResults
 
 
 @pytest.fixture
@@ -19,7 +17,7 @@ def drawn(studies, toy, tmp_path, monkeypatch):
     def run(values, **options):
         axes.clear()
         study = studies[0]
-        folder = ResultFolder(tmp_path / "results")
+        folder = Results(tmp_path / "results")
         for cell in cells_of(study):
             if cell.settings:
                 folder.write(cell, {"values": dict.fromkeys(study.metrics, values[cell.settings["share"]])})

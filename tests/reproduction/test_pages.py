@@ -1,21 +1,19 @@
-"""Pages say what the JSON and the papers' files say, and nothing else."""
+"""Pages say what the stored results and the papers' files say, and nothing else."""
 
 import csv
-import os
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tagwise.reproduction.cells import cells_of
-from tagwise.reproduction.configuration import read_studies
-from tagwise.reproduction.folder import papers_in
-from tagwise.reproduction.pages import _end_mark, make_pages, study_page
-from tagwise.reproduction.papers import PaperValues
-from tagwise.reproduction.results import ResultFolder, StudyResults
-from tagwise.reproduction.runner import plan
-from tagwise.reproduction.shown_metrics import SHOWN
+from reproduction.configuration import cells_of, papers_in, read_studies
+from reproduction.figures import along_axis
+from reproduction.metrics import SHOWN
+from reproduction.pages import _end_mark, make_pages, study_page
+from reproduction.results import PaperValues, Results, StudyResults
+from reproduction.runner import plan
 
 FAILED = {"error": "it refused"}
 FOLDER = Path(__file__).parents[2] / "reproduction"
@@ -24,13 +22,20 @@ FOLDER = Path(__file__).parents[2] / "reproduction"
 @pytest.fixture
 def results(studies, tmp_path):
     """Made-up results of every cell, by number of the cell."""
-    folder = ResultFolder(tmp_path / "results")
+    folder = Results(tmp_path / "results")
     for i, cell in enumerate(cells_of(studies[0])):
         values = {"P@1": 0.6 + 0.01 * i, "P@3": 0.5, "hamming": 0.01, "AUC": 0.9}
         circumstances = {"threads": 1, "versions": {"numpy": "1"}, "machine": {}, "seconds": {"cell": 1.0}}
         circumstances["machine"] = {"system": "Linux", "processor": "x86_64", "cores": 2}
         folder.write(cell, {"values": values, **circumstances})
     return folder.root
+
+
+def keep_results(root, kept):
+    """Delete the lines of the other keys."""
+    path = root / "toy" / "small.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if kept(json.loads(line)["key"])))
 
 
 def bracketed(text):
@@ -69,17 +74,13 @@ def test_the_summary_counts_and_links(toy, results):
 
 
 def test_what_is_not_run_yet_is_a_dash(toy, studies, results):
-    for cell in cells_of(studies[0]):
-        if cell.method.name == "KNN":
-            ResultFolder(results).path(cell).unlink()
+    keep_results(results, lambda key: "knn" not in key)
     make_pages(toy, results, ("toy",), figures=False)
     text = (results / "toy" / "small.md").read_text()
     assert "| – (55.55) |" in text
     assert "4 of 5 cells are done" in text
-    for cell in cells_of(studies[0]):
-        if cell.settings:
-            ResultFolder(results).path(cell).unlink()
-    ResultFolder(results).write(cells_of(studies[0])[0], FAILED)
+    keep_results(results, lambda key: False)
+    Results(results).write(cells_of(studies[0])[0], FAILED)
     assert [page.name for page in make_pages(toy, results, ("toy",))] == ["summary.md"]
 
 
@@ -126,47 +127,41 @@ def test_within_one_point_or_better(metric, ours, paper, expected):
 
 
 def test_committed_pages_are_what_the_committed_results_make(tmp_path):
-    """Text to the byte; plots differ with the version of matplotlib, so that only their being there is checked."""
-    committed = FOLDER / "results"
-    if not committed.is_dir():
-        committed = tmp_path / "nothing"
-        committed.mkdir()
-    copy = tmp_path / "results"
-    shutil.copytree(committed, copy, ignore=lambda folder, names: [n for n in names if not _is_result(folder, n)])
+    """Text to the byte; plots differ with the version of matplotlib, so only their existence is checked."""
+    committed, copy = FOLDER / "results", tmp_path / "results"
+    for path in committed.rglob("*.jsonl"):
+        target = copy / path.relative_to(committed)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
     written = make_pages(FOLDER, copy, papers_in(FOLDER), figures=False)
     expected = {path.relative_to(committed): path.read_bytes() for path in committed.rglob("*.md")}
-    if not expected:
-        assert [page.name for page in written] == ["summary.md"]
-        return
     assert {page.relative_to(copy): page.read_bytes() for page in written} == expected
     for page, text in expected.items():
-        for link in re.findall(r"\]\(([^)]+\.(?:png|svg))\)", text.decode()):
-            assert (committed / page.parent / link).exists(), f"{page} shows {link}"
-
-
-def _is_result(folder, name):
-    return os.path.isdir(os.path.join(folder, name)) or name.endswith(".json")
+        for link in re.findall(r"\]\(([^)]+\.(?:png|svg|jsonl))\)", text.decode()):
+            assert (committed / page.parent / link).exists(), f"{page} links to {link}"
 
 
 def test_every_stored_result_answers_a_cell():
     """A result whose configuration has gone or changed would never be shown: it must not linger."""
-    results = ResultFolder(FOLDER / "results")
-    expected = set()
+    results, expected = Results(FOLDER / "results"), {}
     for paper in papers_in(FOLDER):
         for study in read_studies(FOLDER, paper):
-            expected |= {results.path(cell) for cell in plan(cells_of(study)) if results.read(cell) is not None}
-    assert set((FOLDER / "results").rglob("*.json")) == expected
+            cells = [cell for cell in plan(cells_of(study)) if results.read(cell) is not None]
+            expected |= {results.path(cell): [] for cell in cells}
+            for cell in cells:
+                expected[results.path(cell)].append(cell.key)
+    for path in (FOLDER / "results").rglob("*.jsonl"):
+        keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
+        assert sorted(keys) == sorted(expected[path]), path
 
 
 def test_numbers_along_an_axis_are_sorted_and_names_stay_as_met():
-    from tagwise.reproduction.figures import along_axis
-
     assert along_axis(iter([4000, None, 1000, 4000, 2000])) == [1000, 2000, 4000]
     assert along_axis(iter(["40%", "100%", "40%", "20%"])) == ["40%", "100%", "20%"]
 
 
 def committed_results():
-    results = ResultFolder(FOLDER / "results")
+    results = Results(FOLDER / "results")
     return [
         (study, StudyResults(results, cells_of(study)), PaperValues.read(FOLDER / paper / "paper.csv"), results)
         for paper in papers_in(FOLDER)
@@ -192,7 +187,7 @@ def test_a_quick_run_takes_less_than_three_minutes():
 
 
 def test_a_choice_at_the_end_of_its_grid_is_marked(toy, studies, results):
-    folder = ResultFolder(results)
+    folder = Results(results)
     for cell in plan(cells_of(studies[0])):
         if cell.choice:
             tried = [{"reg": 1.0, "value": 0.5}, {"reg": 1000.0, "value": 0.1}]

@@ -7,14 +7,20 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score, jaccard_score
 
+from reproduction.configuration import Cell, Method, Selection, Study
+from reproduction.metrics import label_precision, metric_values, metrics_on_known
+from reproduction.selection import choose
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
 from tagwise.metrics import ndcg_at_k, precision_at_k
 from tagwise.models.mse.selection import select_parameters
-from tagwise.reproduction.configuration import Selection
-from tagwise.reproduction.label_averages import label_precision
-from tagwise.reproduction.measuring import metric_values, metrics_on_known
-from tagwise.reproduction.selection import choose
+
+
+def choice(kind, fixed, grid, rule, X, Y, observed, *, seed):
+    """What is chosen for a cell with this method, grid and rule."""
+    method = Method("made", kind, grid=grid, selection=rule)
+    study = Study("toy", "small", "", (rule.metric,), {"made": method}, ())
+    return choose(Cell(study, "made", method, {}, seed, choice=True), fixed, X, Y, observed, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,7 @@ def sample():
 def test_folds_are_what_is_said(sample):
     X, Y = sample
     rule = Selection(rule="folds", metric="P@1", folds=2)
-    found = choose("BinaryRelevance", {}, {"reg": [1.0, 30.0]}, rule, X, Y, None, seed=3, threads=1)
+    found = choice("BinaryRelevance", {}, {"reg": [1.0, 30.0]}, rule, X, Y, None, seed=3)
     fold = np.random.default_rng(3).permutation(400) % 2
     for entry in found["tried"]:
         values = []
@@ -42,7 +48,7 @@ def test_folds_are_what_is_said(sample):
 def test_equal_values_go_to_the_first(sample):
     X, Y = sample
     rule = Selection(rule="validation", metric="P@1", fraction=0.2)
-    found = choose("BinaryRelevance", {}, {"max_iter": [300, 200]}, rule, X, Y, None, seed=0, threads=1)
+    found = choice("BinaryRelevance", {}, {"max_iter": [300, 200]}, rule, X, Y, None, seed=0)
     assert found["tried"][0]["value"] == found["tried"][1]["value"]
     assert found["chosen"] == {"max_iter": 300}
 
@@ -50,7 +56,7 @@ def test_equal_values_go_to_the_first(sample):
 def test_fewer_rows_where_the_rule_says_so(sample):
     X, Y = sample
     rule = Selection(rule="validation", metric="P@3", fraction=0.25, rows=120)
-    assert choose("BinaryRelevance", {}, {"reg": [1.0]}, rule, X, Y, None, seed=0, threads=1)["rows"] == 120
+    assert choice("BinaryRelevance", {}, {"reg": [1.0]}, rule, X, Y, None, seed=0)["rows"] == 120
 
 
 def test_unknown_labels_do_not_count(sample):
@@ -66,7 +72,7 @@ def test_unknown_labels_do_not_count(sample):
     scores = model.decision_function(X)
     candidates = sp.csr_matrix(np.where(observed.toarray() > 0, np.exp(scores), 0))
     assert values.pop() == pytest.approx(ndcg_at_k(known, candidates, 5))
-    found = choose("LEML", {"rank": 5, "max_iter": 2}, {"reg": [1.0, 1e4]}, rule, X, Y, observed, seed=0, threads=1)
+    found = choice("LEML", {"rank": 5, "max_iter": 2}, {"reg": [1.0, 1e4]}, rule, X, Y, observed, seed=0)
     assert found["chosen"] == {"reg": 1.0}
 
 
@@ -77,10 +83,7 @@ def test_unknown_labels_do_not_shape_the_split(sample):
     known = sp.csr_matrix(Y.multiply(observed))
     rule = Selection(rule="validation", metric="nDCG@5", fraction=0.25)
     grid = {"reg": [1.0, 30.0]}
-    tried = [
-        choose("BinaryRelevance", {}, grid, rule, X, labels, observed, seed=0, threads=1)["tried"]
-        for labels in (Y, known)
-    ]
+    tried = [choice("BinaryRelevance", {}, grid, rule, X, labels, observed, seed=0)["tried"] for labels in (Y, known)]
     assert tried[0] == tried[1]
 
 
@@ -88,7 +91,7 @@ def test_mse_chooses_as_its_own_selection_does(sample):
     X, Y = sample[0][:150], sample[1][:150, :6]
     grid = {"subspace_rank": [1, 2], "reg": [0.2, 0.4]}
     rule = Selection(rule="mse", metric="F1", folds=2)
-    found = choose("MSE", {}, grid, rule, X, Y, None, seed=0, threads=1)
+    found = choice("MSE", {}, grid, rule, X, Y, None, seed=0)
     best = select_parameters(MSE, X, Y, grid, n_folds=2, random_state=0, fixed={})[0]
     assert found["chosen"] == {name: best[name] for name in ("subspace_rank", "reg", "threshold")}
     assert max(entry["value"] for entry in found["tried"]) == pytest.approx(best["f1"])

@@ -1,0 +1,196 @@
+"""The metrics of the studies: how they are measured, how the papers print them, and how near counts as reproduced."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import ConvergenceWarning
+from tagwise.metrics import (
+    average_auc,
+    example_accuracy,
+    example_f1,
+    example_precision,
+    example_recall,
+    hamming_loss,
+    inverse_propensity,
+    micro_f1,
+    ranking_report,
+)
+
+__all__ = [
+    "SHOWN",
+    "ShownMetric",
+    "fitted",
+    "label_accuracy",
+    "label_precision",
+    "label_recall",
+    "metric_values",
+    "metrics_on_known",
+]
+
+_KS = (1, 3, 5)
+# Scores computed at once where every label's score is needed.
+_BLOCK_SCORES = 1 << 22
+
+
+@dataclass(frozen=True)
+class ShownMetric:
+    """How a metric is shown.
+
+    Attributes
+    ----------
+    scale : float
+        Factor from our value to the unit that the paper prints.
+    decimals : int
+    better : int
+        1 where higher is better, -1 where lower is, 0 where it is not compared (seconds on another machine).
+    near : float
+        How far below the paper still counts as reproduced, in the paper's unit: one percentage point, or as much of a
+        share; a tenth of a point of Hamming loss, whose values are about one point.
+    """
+
+    scale: float
+    decimals: int
+    better: int
+    near: float
+
+    def value(self, ours: float) -> float:
+        """Our value in the paper's unit."""
+        return self.scale * ours
+
+    def text(self, ours: float) -> str:
+        """Our value as it is printed."""
+        return f"{self.value(ours):.{self.decimals}f}"
+
+    def reproduces(self, ours: float, paper: float) -> bool:
+        """Within ``near`` of the paper's value, or better."""
+        return self.better * (self.value(ours) - paper) >= -self.near - 1e-9
+
+
+_PERCENT = ShownMetric(100, 2, 1, 1.0)
+_WHOLE_PERCENT = ShownMetric(100, 1, 1, 1.0)
+_SECONDS = ShownMetric(1, 2, 0, 0)
+_COUNT = ShownMetric(1, 0, 0, 0)
+
+SHOWN = {
+    **{f"{name}@{k}": _PERCENT for name in ("P", "nDCG", "PSP", "R") for k in _KS},
+    "AUC": ShownMetric(1, 4, 1, 0.01),
+    "hamming": ShownMetric(1, 4, -1, 0.001),
+    **dict.fromkeys(("precision", "recall", "F1", "accuracy"), _WHOLE_PERCENT),
+    **dict.fromkeys(("label precision", "label recall", "micro F1", "label accuracy"), _WHOLE_PERCENT),
+    "CPU seconds": _SECONDS,
+    "fit seconds": _SECONDS,
+    "gradient seconds": ShownMetric(1, 4, 0, 0),
+    "product seconds": ShownMetric(1, 4, 0, 0),
+    "excess risk": ShownMetric(1, 5, 0, 0),
+    **dict.fromkeys(("labels", "in at most 2 rows", "in at most 10 rows", "most rows"), _COUNT),
+}
+
+
+def fitted(model: Any, X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> tuple[dict[str, float], list[str]]:
+    """Fit; returns seconds (wall and processor) and the kinds of convergence warnings, which belong to the result."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        wall, cpu = time.perf_counter(), time.process_time()
+        model.fit(X, Y) if observed is None else model.fit(X, Y, observed)
+        seconds = {"fit": time.perf_counter() - wall, "fit CPU": time.process_time() - cpu}
+    kinds = {type(entry.message).__name__ for entry in caught if issubclass(entry.category, ConvergenceWarning)}
+    return seconds, sorted(kinds)
+
+
+def metric_values(
+    model: Any, metrics: tuple[str, ...], Y_train: sp.csr_matrix, X: Any, Y: sp.csr_matrix
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The metrics on the given rows, in [0, 1], and the seconds that predicting took."""
+    values: dict[str, float] = {}
+    wall, cpu = time.perf_counter(), time.process_time()
+    sets = [name for name in metrics if name in _SETS]
+    predicted = model.predict(X) if sets else None
+    ranked = any("@" in name for name in metrics)
+    top = model.predict_topk(X, min(max(_KS), Y.shape[1]))[0] if ranked else None
+    seconds = {"predict": time.perf_counter() - wall, "predict CPU": time.process_time() - cpu}
+    values |= {name: float(_SETS[name](Y, predicted)) for name in sets}
+    if ranked:
+        weights = inverse_propensity(Y_train) if any(name.startswith("PSP") for name in metrics) else None
+        report = ranking_report(Y, top, ks=_KS, inverse_propensity=weights)
+        values |= {name: report[name] for name in metrics if "@" in name}
+    if "AUC" in metrics:
+        rows = max(1, _BLOCK_SCORES // Y.shape[1])
+        values["AUC"] = float(
+            average_auc(Y, lambda start, stop: model.decision_function(X[start:stop]), block_rows=rows)
+        )
+    return values, seconds
+
+
+def metrics_on_known(model: Any, metric: str, X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix) -> float:
+    """A ranking metric among the known labels of each row only: unknown labels neither help nor hurt."""
+    known = sp.csr_matrix(observed, dtype=np.float32, copy=True)
+    scores = model.decision_function(X)
+    rows = np.repeat(np.arange(known.shape[0]), np.diff(known.indptr))
+    known.data = scores[rows, known.indices].astype(np.float32)
+    truth = sp.csr_matrix(Y.multiply(observed))
+    return float(ranking_report(truth, known, ks=_KS)[metric])
+
+
+# MSE's equations 21-24 average over rows, but its printed values of ML-kNN and MDDM only fit together as averages over
+# labels (see mse/way-of-averaging.toml); there they are compared with the following three.
+
+
+def label_precision(Y_true: Any, Y_pred: Any) -> float:
+    r"""Share of a label's predicted rows that have it, averaged over the labels that are predicted anywhere.
+
+    .. math:: \frac{1}{|P|} \sum_{l \in P} \frac{|y^l \cap \hat y^l|}{|\hat y^l|}, \quad P = \{l : |\hat y^l| > 0\}
+    """
+    _, predicted, both = _sizes(Y_true, Y_pred)
+    return _mean(both, predicted)
+
+
+def label_recall(Y_true: Any, Y_pred: Any) -> float:
+    r"""Share of a label's rows that it is predicted for, averaged over the labels that have a row.
+
+    .. math:: \frac{1}{|T|} \sum_{l \in T} \frac{|y^l \cap \hat y^l|}{|y^l|}, \quad T = \{l : |y^l| > 0\}
+    """
+    true, _, both = _sizes(Y_true, Y_pred)
+    return _mean(both, true)
+
+
+def label_accuracy(Y_true: Any, Y_pred: Any) -> float:
+    r"""Overlap of a label's true and predicted rows, averaged over the labels that have either.
+
+    .. math:: \frac{1}{|U|} \sum_{l \in U} \frac{|y^l \cap \hat y^l|}{|y^l \cup \hat y^l|}
+    """
+    true, predicted, both = _sizes(Y_true, Y_pred)
+    return _mean(both, true + predicted - both)
+
+
+def _sizes(Y_true: Any, Y_pred: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number of rows per label: true, predicted, both."""
+    truth, predicted = sp.csr_matrix(Y_true), sp.csr_matrix(Y_pred)
+    return tuple(  # type: ignore[return-value]
+        np.asarray((matrix != 0).sum(axis=0)).ravel() for matrix in (truth, predicted, truth.multiply(predicted))
+    )
+
+
+def _mean(parts: np.ndarray, wholes: np.ndarray) -> float:
+    there = wholes > 0
+    return float((parts[there] / wholes[there]).mean()) if there.any() else 0.0
+
+
+# Metrics of predicted label sets.
+_SETS = {
+    "precision": example_precision,
+    "recall": example_recall,
+    "F1": example_f1,
+    "accuracy": example_accuracy,
+    "hamming": hamming_loss,
+    "label precision": label_precision,
+    "label recall": label_recall,
+    "label accuracy": label_accuracy,
+    "micro F1": micro_f1,
+}

@@ -1,0 +1,109 @@
+"""Hyper-parameters by the rule of the configuration, from training rows only."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.model_selection import ParameterGrid
+
+from reproduction.configuration import Cell, Selection
+from reproduction.methods import METHOD_CLASSES, make_model
+from reproduction.metrics import fitted, metric_values, metrics_on_known
+from tagwise.data import split_rows
+from tagwise.exceptions import ConvergenceWarning
+from tagwise.models.mse.selection import select_parameters
+from tagwise.randomness import random_generator
+
+__all__ = ["choose"]
+
+
+def choose(
+    cell: Cell, fixed: dict[str, Any], X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix | None, *, threads: int
+) -> dict[str, Any]:
+    """Try the grid of the cell's method.
+
+    Parameters
+    ----------
+    cell : Cell
+    fixed : dict
+        The parameters that are not chosen.
+    X, Y, observed : training rows
+    threads : int
+
+    Returns
+    -------
+    dict
+        ``chosen`` (parameters), ``tried`` (each point's parameters and ``value``), ``rows`` and ``seconds``. Of equal
+        values the first point wins.
+    """
+    start = time.perf_counter()
+    rule = cell.study.selection_of(cell.method)
+    assert rule is not None, "a choice is planned only where there is a rule"
+    if rule.rows is not None and Y.shape[0] > rule.rows:
+        rows = np.sort(random_generator(cell.seed).permutation(Y.shape[0])[: rule.rows])
+        X, Y, observed = X[rows], Y[rows], None if observed is None else observed[rows]
+    grid = cell.method.grid_for(cell.dataset)
+    if rule.rule == "mse":
+        tried = _by_mse(cell, {**fixed, "n_jobs": threads}, grid, rule, X, Y)
+    else:
+        validation = _validation_rows(rule, Y, observed, cell.seed)
+        tried = []
+        for point in ParameterGrid(grid):
+            total = 0.0
+            for mask in validation:
+                model = make_model(str(cell.method.kind), {**fixed, **point}, seed=cell.seed, threads=threads)
+                total += mask.sum() * _value(model, rule.metric, X, Y, observed, mask)
+            # Every validation row counts the same.
+            tried.append({**point, "value": float(total / sum(mask.sum() for mask in validation))})
+    best = max(tried, key=lambda entry: round(entry["value"], 12))
+    return {
+        "chosen": {name: value for name, value in best.items() if name != "value"},
+        "tried": tried,
+        "metric": rule.metric,
+        "rows": int(Y.shape[0]),
+        "seconds": {"choice": time.perf_counter() - start},
+    }
+
+
+def _validation_rows(rule: Selection, Y: sp.csr_matrix, observed: sp.csr_matrix | None, seed: int) -> list[np.ndarray]:
+    """Boolean masks of the validation rows: one for a validation split, one per fold otherwise."""
+    if rule.rule == "folds":
+        fold = random_generator(seed).permutation(Y.shape[0]) % rule.folds
+        return [fold == k for k in range(rule.folds)]
+    # The split keeps a row of every label in training; hidden labels must not take part in that.
+    seen = Y if observed is None else sp.csr_matrix(Y.shape, dtype=np.float32)
+    _, rows = split_rows(seen, rule.fraction, random_state=seed)
+    mask = np.zeros(Y.shape[0], dtype=bool)
+    mask[rows] = True
+    return [mask]
+
+
+def _value(
+    model: Any, metric: str, X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix | None, mask: np.ndarray
+) -> float:
+    """The metric on the rows of the mask, after a fit on the others."""
+    train = ~mask
+    fitted(model, X[train], Y[train], None if observed is None else observed[train])
+    if observed is None:
+        return metric_values(model, (metric,), Y[train], X[mask], Y[mask])[0][metric]
+    return metrics_on_known(model, metric, X[mask], Y[mask], observed[mask])
+
+
+def _by_mse(
+    cell: Cell, fixed: dict[str, Any], grid: Any, rule: Selection, X: Any, Y: sp.csr_matrix
+) -> list[dict[str, Any]]:
+    kind = METHOD_CLASSES[str(cell.method.kind)].load_class()
+    with warnings.catch_warnings():
+        # A point that needs more rounds is a point like any other: its validation value decides.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = select_parameters(kind, X, Y, grid, n_folds=rule.folds, random_state=cell.seed, fixed=fixed)
+    # The cell knows what is fixed (and the seed); only what was chosen is reported.
+    left_out = {*fixed, "random_state", "f1"}
+    return [
+        {**{name: value for name, value in entry.items() if name not in left_out}, "value": float(entry["f1"])}
+        for entry in found
+    ]

@@ -1,0 +1,63 @@
+"""Which cells ``--table`` means, and what ``python -m reproduction`` and ``tagwise reproduce`` have in common."""
+
+import click
+import pytest
+
+from reproduction.__main__ import command, is_named, wanted_cells
+from reproduction.configuration import Table
+from tagwise.cli import reproduce
+
+
+def table(number):
+    return Table(number=number, title="", metrics=("P@1",), rows=("dataset",))
+
+
+def test_every_item_is_found_by_the_number_that_is_listed(studies):
+    for number in ("table 3 (top-3)", "figures 2-4 (values)", "theory, L", "table 2 (averages over labels)"):
+        assert is_named(table(number), number)
+    for item in studies[0].shown:
+        assert wanted_cells(studies, item.number, False)
+
+
+@pytest.mark.parametrize(
+    ("number", "asked"),
+    [
+        ("table 6", "6"),
+        ("table 6", "Table 6"),
+        ("figure 2b", "figure-2b"),
+        ("table 3 (AUC)", "3"),
+        ("theory, n", "theory"),
+    ],
+)
+def test_numbers_are_found_however_they_are_written(number, asked):
+    assert is_named(table(number), asked)
+
+
+@pytest.mark.parametrize(("number", "asked"), [("table 6", "66"), ("table 13", "3"), ("figure 1", "1")])
+def test_other_numbers_are_not_found(number, asked):
+    assert not is_named(table(number), asked)
+
+
+def test_a_figure_is_found_by_its_number_where_no_table_has_it(studies):
+    # Table 1 shows all; figure 1 would, too. There is no table 3.
+    assert len(wanted_cells(studies, "1", False)) == 5
+    renamed = [type(studies[0])(**{**vars(studies[0]), "tables": studies[0].tables[1:]})]
+    assert wanted_cells(renamed, "1", False) == wanted_cells(renamed, "figure 1", False)
+    with pytest.raises(click.BadParameter, match="there is no '3'; there are table 1, table 2, figure 1"):
+        wanted_cells(studies, "3", False)
+
+
+def test_a_quick_run_that_would_do_nothing_is_refused(studies):
+    nothing = [type(studies[0])(**{**vars(studies[0]), "quick": None})]
+    with pytest.raises(click.BadParameter, match="--quick leaves nothing of 'table 1'; run it without"):
+        wanted_cells(nothing, "table 1", True)
+    assert len(wanted_cells(studies, "table 1", True)) == 1
+
+
+def test_the_verb_names_every_option_with_the_same_words():
+    """The verb passes options on, so that its help has to list them."""
+    listed = reproduce.command.help
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name != "folder":
+            assert f"{option.opts[0]} " in listed
+            assert option.help.rstrip(".") in listed
