@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +18,50 @@ from reproduction.experiments import check_datasets
 from reproduction.pages import make_pages
 from reproduction.results import Results
 from reproduction.runner import Outcome, plan, run_cells
+from tagwise.cli.main import main
 from tagwise.cli.output import show, show_json
-from tagwise.exceptions import InvalidInputError, TagwiseError
+from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import thread_count
 
-HERE = Path(__file__).parent
+__all__ = ["Request", "is_named", "reproduce", "wanted_cells"]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paper")
-@click.option("--table", "number", help='Only this table or figure, such as 6, "figure 1" or theory.')
-@click.option("--quick", is_flag=True, help="A small part of the cells, in a few minutes, into quick-results.")
-@click.option("--list", "only_list", is_flag=True, help="List the tables and figures and how many cells are done.")
-@click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: results in the folder].")
-@click.option("--folder", type=click.Path(), help="Folder of the configurations [default: the one of this package].")
-@click.option("--threads", default=-1, show_default=True, help="Threads; -1 uses all cores.")
-@click.option("--pages-only", is_flag=True, help="Only write the pages again, from the stored results.")
-@click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")
-def command(
-    paper: str,
-    number: str | None,
-    quick: bool,
-    only_list: bool,
-    out: str | None,
-    folder: str | None,
-    threads: int,
-    pages_only: bool,
-    as_json: bool,
-) -> None:
-    """Run the tables and figures of PAPER (leml, reml or mse) and write pages: the paper's value beside ours.
+@dataclass(frozen=True)
+class Request:
+    """The options of ``tagwise reproduce``, which documents them."""
 
-    Stored results are not computed again, so a run that was interrupted resumes where it stopped.
-    """
-    place = Path(folder) if folder else HERE
-    studies = read_studies(place, paper)
+    folder: Path
+    paper: str
+    number: str | None = None
+    quick: bool = False
+    only_list: bool = False
+    out: str | None = None
+    threads: int = -1
+    pages_only: bool = False
+    as_json: bool = False
+
+
+def reproduce(asked: Request) -> None:
+    """Run the cells that are asked for and write the pages; ends with exit code 1 if a cell failed."""
+    studies = read_studies(asked.folder, asked.paper)
     if not studies:
-        known = ", ".join(papers_in(place)) or "none"
-        raise InvalidInputError(f"{place} has no configuration of {paper} ({paper}/*.toml); it has {known}.")
-    target = Path(out) if out else place / ("quick-results" if quick else "results")
+        known = ", ".join(papers_in(asked.folder)) or "none"
+        raise InvalidInputError(
+            f"{asked.folder} has no configuration of {asked.paper} ({asked.paper}/*.toml); it has {known}."
+        )
+    target = Path(asked.out) if asked.out else asked.folder / ("quick-results" if asked.quick else "results")
     results = Results(target)
-    cells = wanted_cells(studies, number, quick)
-    if only_list:
-        _list(studies, cells, results, as_json)
+    cells = wanted_cells(studies, asked.number, asked.quick)
+    if asked.only_list:
+        _list(studies, cells, results, asked.as_json)
         return
     outcome = Outcome(ran=0, finished_before=0, failed=())
-    if not pages_only:
+    if not asked.pages_only:
         check_datasets(cells)
         with _Bar() if sys.stderr.isatty() else _Lines() as progress:
-            outcome = run_cells(cells, results, progress, threads=thread_count(threads))
-    pages = [str(page) for page in make_pages(place, target, papers_in(place))]
-    if as_json:
+            outcome = run_cells(cells, results, progress, threads=thread_count(asked.threads))
+    pages = [str(page) for page in make_pages(asked.folder, target, papers_in(asked.folder))]
+    if asked.as_json:
         failed = {cell.title: message for cell, message in outcome.failed}
         show_json({"ran": outcome.ran, "done_before": outcome.finished_before, "failed": failed, "pages": pages})
     else:
@@ -199,8 +194,4 @@ def _clock(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        command(prog_name="python -m reproduction")
-    except TagwiseError as error:
-        click.echo(f"reproduction: {error}", err=True)
-        sys.exit(1)
+    main(["reproduce", *sys.argv[1:]])

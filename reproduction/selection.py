@@ -17,6 +17,7 @@ from tagwise.data import split_rows
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.mse.selection import select_parameters
 from tagwise.randomness import random_generator
+from tagwise.solvers.search import Evaluation, search
 
 __all__ = ["choose"]
 
@@ -49,19 +50,24 @@ def choose(
     grid = cell.method.grid_for(cell.dataset)
     if rule.rule == "mse":
         tried = _by_mse(cell, {**fixed, "n_jobs": threads}, grid, rule, X, Y)
+        chosen = tried[0]
     else:
         validation = _validation_rows(rule, Y, observed, cell.seed)
-        tried = []
-        for point in ParameterGrid(grid):
+
+        def evaluate(point: dict[str, Any], _: None) -> Evaluation:
             total = 0.0
             for mask in validation:
                 model = make_model(str(cell.method.kind), {**fixed, **point}, seed=cell.seed, threads=threads)
                 total += mask.sum() * _value(model, rule.metric, X, Y, observed, mask)
-            # Every validation row counts the same.
-            tried.append({**point, "value": float(total / sum(mask.sum() for mask in validation))})
-    best = max(tried, key=lambda entry: round(entry["value"], 12))
+            # Every validation row counts the same, and values that differ by rounding only are equal.
+            value = float(total / sum(mask.sum() for mask in validation))
+            return Evaluation(round(value, 12), value)
+
+        found = search(list(ParameterGrid(grid)), evaluate)
+        tried = [{**trial.candidate, "value": trial.details} for trial in found.trials]
+        chosen = found.best.candidate
     return {
-        "chosen": {name: value for name, value in best.items() if name != "value"},
+        "chosen": {name: value for name, value in chosen.items() if name != "value"},
         "tried": tried,
         "metric": rule.metric,
         "rows": int(Y.shape[0]),
@@ -96,6 +102,7 @@ def _value(
 def _by_mse(
     cell: Cell, fixed: dict[str, Any], grid: Any, rule: Selection, X: Any, Y: sp.csr_matrix
 ) -> list[dict[str, Any]]:
+    """What MSE's own selection tried, best first."""
     kind = METHOD_CLASSES[str(cell.method.kind)].load_class()
     with warnings.catch_warnings():
         # A point that needs more rounds is a point like any other: its validation value decides.

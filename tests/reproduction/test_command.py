@@ -1,11 +1,10 @@
-"""Which cells ``--table`` means, and what ``python -m reproduction`` and ``tagwise reproduce`` have in common."""
+"""Which cells ``--table`` means."""
 
 import click
 import pytest
 
-from reproduction.__main__ import command, is_named, wanted_cells
+from reproduction.__main__ import is_named, wanted_cells
 from reproduction.configuration import Table
-from tagwise.cli import reproduce
 
 
 def table(number):
@@ -52,12 +51,3 @@ def test_a_quick_run_that_would_do_nothing_is_refused(studies):
     with pytest.raises(click.BadParameter, match="--quick leaves nothing of 'table 1'; run it without"):
         wanted_cells(nothing, "table 1", True)
     assert len(wanted_cells(studies, "table 1", True)) == 1
-
-
-def test_the_verb_names_every_option_with_the_same_words():
-    """The verb passes options on, so that its help has to list them."""
-    listed = reproduce.command.help
-    for option in command.params:
-        if isinstance(option, click.Option) and option.name != "folder":
-            assert f"{option.opts[0]} " in listed
-            assert option.help.rstrip(".") in listed
