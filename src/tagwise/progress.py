@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: a callback, the kept history, and a bar or plain lines for people."""
+"""What people and callbacks are told while something runs: the history of a fit, and a bar or plain lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,71 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from tagwise.persistence.checkpoints import FitState, OpenCheckpoint, SavedState
 
-__all__ = ["Callback", "FitProgress"]
+__all__ = ["Callback", "FitProgress", "ProgressBar", "counted"]
 
 Callback = Callable[[int, dict[str, Any]], bool | None]
 """``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
 else the model reports. Returning True stops the fit; the model keeps what it has by then."""
 
 State = TypeVar("State")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with what it counts: "1 row", "2,000 rows"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+class ProgressBar:
+    """A bar on standard error where that is a terminal, nothing elsewhere; use as a context manager.
+
+    Parameters
+    ----------
+    description : str
+    total : float or None
+        The end, in any unit; None where :meth:`at` will tell.
+    wanted : bool
+        False shows nothing.
+    steps : bool
+        Show the number of steps done, and leave the bar on the screen at the end.
+    """
+
+    def __init__(self, description: str, total: float | None, *, wanted: bool = True, steps: bool = False) -> None:
+        self._description, self._total, self._wanted, self._steps = description, total, wanted, steps
+        self._bar: Any = None
+        self._task: Any = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is a bar to see."""
+        return self._bar is not None
+
+    def __enter__(self) -> ProgressBar:
+        if self._wanted and sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),  # names of files may hold brackets
+                BarColumn(),
+                *([MofNCompleteColumn()] if self._steps else []),
+                TextColumn("{task.fields[note]}", markup=False),
+                TimeElapsedColumn(),
+                console=Console(stderr=True, highlight=False),
+                transient=not self._steps,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._description, total=self._total, note="")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def at(self, completed: float | None = None, note: str | None = None, *, total: float | None = None) -> None:
+        """Move the bar, change the note beside it, or set its end; None leaves each as it is."""
+        if self._bar is not None:
+            fields = {} if note is None else {"note": note}
+            self._bar.update(self._task, completed=completed, total=total, **fields)
 
 
 class FitProgress:
@@ -52,33 +110,18 @@ class FitProgress:
         self.history: list[dict[str, Any]] = []
         self.stopped = False
         self._start = time.perf_counter()
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar = ProgressBar(f"fitting {name}", total, wanted=bool(verbose), steps=True)
 
     def __enter__(self) -> FitProgress:
-        if self.verbose and sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(f"fitting {self.name}", total=self.total, note="")
+        self._bar.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            if error is None:  # a fit that converged early has done all that there was to do
-                self._bar.update(self._task, completed=len(self.history), total=len(self.history))
-            self._bar.stop()
+        if error is None:  # a fit that converged early has done all there was to do
+            self._bar.at(len(self.history), total=len(self.history))
+        self._bar.__exit__()
         if error is not None and self.checkpoint is not None:
             self.checkpoint.withdraw()
 
@@ -136,22 +179,21 @@ class FitProgress:
         self.note(
             f"goes on from the checkpoint in {checkpoint.folder}, {len(self.history)} of {self.total} rounds done"
         )
-        if self._bar is not None:
-            self._bar.update(self._task, completed=len(self.history))
+        self._bar.at(len(self.history))
 
     def note(self, text: str) -> None:
         """Show what is being done between iterations; not part of the history."""
         if not self.verbose:
             return
-        if self._bar is not None:
-            self._bar.update(self._task, note=text)
+        if self._bar.shown:
+            self._bar.at(note=text)
         elif sys.stderr is not None:
             sys.stderr.write(f"{self.name}: {text}\n")
 
     def _show(self, info: dict[str, Any]) -> None:
         note = f"objective {info['objective']:.6g}"
-        if self._bar is not None:
-            self._bar.update(self._task, completed=info["iteration"], total=self.total, note=note)
+        if self._bar.shown:
+            self._bar.at(info["iteration"], note, total=self.total)
         elif sys.stderr is not None:  # a service may run without one
             line = f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s"
             sys.stderr.write(line + "\n")

@@ -7,7 +7,7 @@ import pytest
 
 import tagwise.data.sample
 from tagwise.data import load_dataset
-from tagwise.text import TextFeatures
+from tagwise.text.features import TextFeatures
 
 FOLDER = Path(tagwise.data.sample.__file__).parent
 

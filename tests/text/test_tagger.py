@@ -24,7 +24,8 @@ from tagwise.exceptions import (
 )
 from tagwise.inspection.explanations import explain_labels
 from tagwise.models.choice import choose_model
-from tagwise.text import TextFeatures, tagger
+from tagwise.text import tagger
+from tagwise.text.features import TextFeatures
 
 LINEAR = BinaryRelevance(reg=0.1)
 
@@ -277,7 +278,7 @@ def test_words_of_a_tag(fitted):
     words = fitted.words_of("pets", top=4)
     assert {word for word, _ in words} == {"dog", "cat", "hamster", "leash"}
     assert [weight for _, weight in words] == sorted((weight for _, weight in words), reverse=True)
-    with pytest.raises(InvalidInputError, match="'cars' is none of the 4"):
+    with pytest.raises(InvalidInputError, match="'cars' is not one of the 4"):
         fitted.words_of("cars")
 
 
@@ -324,7 +325,7 @@ def test_calibration_is_used(rows, fitted):
 
 def test_calibration_reports_unseen_tags(rows, fitted):
     texts, tags = rows
-    with pytest.warns(TagwiseWarning, match="leaves out 1 tag of the held-out rows .* such as 'cars'"):
+    with pytest.warns(TagwiseWarning, match="ignores 1 tag of the validation rows .* such as 'cars'"):
         fitted.calibrate(texts, [["cars", *row] for row in tags])
 
 
@@ -416,8 +417,8 @@ def test_bad_parameters(parameters, error, words, rows):
         ({"explain": -1}, InvalidInputError, "explain must be at least 0"),
         ({"threshold": "high"}, InvalidTypeError, "threshold must be a number"),
         ({"threshold": float("nan")}, InvalidInputError, "threshold"),
-        ({"threshold": "calibrated"}, InvalidInputError, "call calibrate with held-out rows"),
-        ({"min_probability": 0.5}, InvalidInputError, "call calibrate with held-out rows"),
+        ({"threshold": "calibrated"}, InvalidInputError, "call calibrate with validation rows"),
+        ({"min_probability": 0.5}, InvalidInputError, "call calibrate with validation rows"),
     ],
 )
 def test_bad_questions(arguments, error, words, fitted):

@@ -9,7 +9,7 @@ import click
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
 from tagwise.cli.output import say, show, show_json, show_table, warn
 from tagwise.cli.reporting import check_report, report_option
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise import Tagger

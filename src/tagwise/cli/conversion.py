@@ -18,7 +18,7 @@ from tagwise.cli.rows import Row, RowStream, read_rows
 from tagwise.data.formats.delimited import record_text
 from tagwise.data.formats.streams import atomic_writer
 from tagwise.exceptions import InvalidInputError
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -178,8 +178,8 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
                 f"saw: {several}{more}."
             )
     else:
-        from tagwise.text.tag_lists import all_tags, tag_matrix
-        from tagwise.text.tfidf import TextFeatures
+        from tagwise.text.features import TextFeatures
+        from tagwise.text.tags import all_tags, tag_matrix
 
         extractor = TextFeatures(min_df=min_df, characters=characters)
         X = extractor.fit_transform(data.texts)

@@ -8,7 +8,7 @@ import click
 
 from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
 from tagwise.cli.output import say, show_json
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 __all__ = ["command"]
 

@@ -11,7 +11,7 @@ import click
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.reporting import check_report, report_option, write_findings
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise.cli.rows import TextRows
@@ -130,7 +130,7 @@ def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> 
 
     from tagwise.cli.matrices import read_matrix
     from tagwise.text.evaluation import evaluate
-    from tagwise.text.held_out import HeldOutRows
+    from tagwise.text.tags import ValidationRows
 
     data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
     n_labels = model.n_labels_
@@ -139,7 +139,7 @@ def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> 
         truth = sp.csr_matrix((truth.data, truth.indices, truth.indptr), shape=(truth.shape[0], n_labels))
     beyond = np.bincount(truth.indices, minlength=truth.shape[1])[n_labels:]
     unseen = Counter({f"label {n_labels + place}": int(rows) for place, rows in enumerate(beyond) if rows})
-    held_out = HeldOutRows(data.X, truth[:, :n_labels], truth, None, unseen)
+    held_out = ValidationRows(data.X, truth[:, :n_labels], truth, None, unseen)
     found = evaluate(model, None, held_out, ks, np.zeros(n_labels, dtype=np.int64), 0)
     return Evaluated(model, found, None, calibrated=False)
 

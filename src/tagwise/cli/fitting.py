@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise import Tagger
@@ -133,7 +133,7 @@ def held_out_rows(data: TextRows, fraction: float, seed: int) -> tuple[TextRows,
     """
     from tagwise.data import split_rows
     from tagwise.exceptions import InvalidInputError
-    from tagwise.text.tag_lists import all_tags, tag_matrix
+    from tagwise.text.tags import all_tags, tag_matrix
 
     names = all_tags(data.tags)
     Y, _ = tag_matrix(data.tags, {name: place for place, name in enumerate(names)})

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from tagwise.cli.options import examples, json_option
-from tagwise.cli.output import show, show_json, show_table
-from tagwise.text.wording import counted, size_text
+from tagwise.cli.output import show, show_json, show_table, size_text
+from tagwise.progress import counted
 
 __all__ = ["command"]
 

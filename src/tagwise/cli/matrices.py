@@ -9,7 +9,7 @@ from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
 from tagwise.cli.records import file_format
 from tagwise.exceptions import InvalidInputError
-from tagwise.text.wording import counted
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise.data import LabelledRows

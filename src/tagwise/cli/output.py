@@ -14,13 +14,13 @@ from typing import Any
 import click
 
 __all__ = [
-    "ProgressBar",
     "plain_value",
     "say",
     "sentences_for_warnings",
     "show",
     "show_json",
     "show_table",
+    "size_text",
     "warn",
 ]
 
@@ -122,47 +122,14 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-class ProgressBar:
-    """A bar on a terminal, nothing elsewhere.
-
-    Parameters
-    ----------
-    description : str
-    total : float or None
-        The end, in any unit; None where :meth:`at` will tell.
-    wanted : bool
-        False shows nothing.
-    """
-
-    def __init__(self, description: str, total: float | None, *, wanted: bool = True) -> None:
-        self._description, self._total, self._wanted = description, total, wanted
-        self._bar: Any = None
-
-    def __enter__(self) -> ProgressBar:
-        if self._wanted and sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),  # names of files may hold brackets
-                BarColumn(),
-                TextColumn("{task.fields[note]}", markup=False),
-                TimeElapsedColumn(),
-                console=Console(stderr=True, highlight=False),
-                transient=True,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(self._description, total=self._total, note="")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def at(self, completed: float, note: str = "", *, total: float | None = None) -> None:
-        """How far it is, and of how much, where that was not known before."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=completed, note=note, total=total)
+def size_text(n_bytes: int) -> str:
+    """A number of bytes: "850 B", "7.5 kB", "10.5 MB"."""
+    size, unit = float(n_bytes), "B"
+    for larger in ("kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
-from tagwise.cli.output import ProgressBar, say, show, show_json, warn
-from tagwise.text.wording import counted
+from tagwise.cli.output import say, show, show_json, warn
+from tagwise.progress import ProgressBar, counted
 
 if TYPE_CHECKING:
     from tagwise.cli.rows import Row, RowStream

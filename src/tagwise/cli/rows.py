@@ -10,10 +10,10 @@ from typing import Any
 
 from tagwise.cli.columns import EVERY_TAG, Columns, cell_tags, find_columns, has_stray_separator
 from tagwise.cli.options import RowOptions
-from tagwise.cli.output import ProgressBar, say, warn
+from tagwise.cli.output import say, warn
 from tagwise.cli.records import UNRECOVERABLE, RecordReader, file_format, open_records
 from tagwise.exceptions import InvalidInputError, ParseError
-from tagwise.text.wording import counted
+from tagwise.progress import ProgressBar, counted
 
 __all__ = ["Row", "RowStream", "TextRows", "read_rows"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import say, show, show_json
+from tagwise.cli.output import say, show, show_json, size_text
 from tagwise.cli.reporting import check_report, report_option, write_findings
-from tagwise.text.wording import counted, size_text
+from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise.cli.fitting import FittedTagger

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import ProgressBar, say, show, show_json, show_table
-from tagwise.text.wording import counted
+from tagwise.cli.output import say, show, show_json, show_table
+from tagwise.progress import ProgressBar, counted
 
 if TYPE_CHECKING:
     from tagwise.tuning import Trial, TuningResult
@@ -152,16 +152,15 @@ def _data(
         return matrix.X, matrix.Y, None, None
     from tagwise.cli.fitting import held_out_rows
     from tagwise.cli.rows import read_rows
-    from tagwise.text import TextFeatures
-    from tagwise.text.held_out import HeldOutRows
-    from tagwise.text.training import TrainingRows
+    from tagwise.text.features import TextFeatures
+    from tagwise.text.tags import TrainingRows, ValidationRows
 
     training, held = held_out_rows(read_rows(file, rows, quiet=quiet), validation, seed)
     labels = TrainingRows.of(training.texts, training.tags, training.known)
     features = TextFeatures(**settings)
     X = features.fit_transform(training.texts)
     position = {name: place for place, name in enumerate(labels.tags)}
-    judges = HeldOutRows.of(features, position, held.texts, held.tags, held.known)
+    judges = ValidationRows.of(features, position, held.texts, held.tags, held.known)
     return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
 
 

@@ -45,9 +45,9 @@ def load(path: str | PathLike[str]) -> Any:
         raise ModelFormatError(f"{path} holds an index, no model; read it with ApproximateIndex.load(path, model).")
     try:
         if record.class_name == TAGGER_CLASS:
-            from tagwise.text.tagger_folder import restored_tagger
+            from tagwise.text.tagger import Tagger
 
-            return restored_tagger(record)
+            return Tagger.from_parts(record)
         return restored_model(record)
     except ModelFormatError as error:
         raise ModelFormatError(f"{path}: {error}") from None

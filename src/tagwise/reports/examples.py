@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tagwise.text.held_out import HeldOutRows
+from tagwise.text.features import WORD_PATTERN
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
+from tagwise.text.tags import ValidationRows
 
 __all__ = ["Example", "Piece", "choose_examples", "pieces_of"]
 
 _SUGGESTIONS = 5
 _MOST_CHARACTERS = 700
-# As scikit-learn's CountVectorizer splits texts, which TextFeatures rests on.
-_WORD = re.compile(r"(?u)\b\w\w+\b")
+_WORD = re.compile(WORD_PATTERN)
 # More words than any text has: all of them are wanted.
 _ALL_WORDS = 1 << 30
 
@@ -62,7 +62,7 @@ def choose_examples(
     tagger: Tagger,
     texts: list[str],
     tags: list[list[str]],
-    held: HeldOutRows,
+    held: ValidationRows,
     count: int,
     seed: int,
     *,

@@ -24,10 +24,9 @@ from tagwise.reports.curves import (
 )
 from tagwise.reports.examples import Example, choose_examples
 from tagwise.text.evaluation import Evaluation, decided_labels
-from tagwise.text.held_out import HeldOutRows
-from tagwise.text.tag_lists import check_tags
+from tagwise.text.features import check_texts
 from tagwise.text.tagger import Tagger
-from tagwise.text.tfidf import check_texts
+from tagwise.text.tags import ValidationRows, check_tags
 from tagwise.validation import check_integer
 
 __all__ = ["Findings", "TagFigures", "gather_findings", "model_megabytes", "predict_milliseconds"]
@@ -151,7 +150,7 @@ def gather_findings(
     rows, lists = check_texts(texts), check_tags(tags)
     if evaluation is None:
         evaluation = tagger.evaluate(rows, lists, known, ks=ks)
-    held = HeldOutRows.of(tagger.features_, tagger._position, rows, lists, known)
+    held = ValidationRows.of(tagger.features_, tagger._position, rows, lists, known)
     model, training = tagger.model_, tagger.training_
     tag_rows = np.asarray(training["tag_rows"])
     groups = frequency_groups(tag_rows)
@@ -205,10 +204,8 @@ def gather_findings(
 
 def model_megabytes(tagger: Tagger) -> float:
     """Size of all arrays that the tagger's folder would hold, in MB (10⁶ bytes)."""
-    from tagwise.text.tagger_folder import tagger_record
-
     size = 0
-    for tensor in tagger_record(tagger).tensors.values():
+    for tensor in tagger.to_parts().tensors.values():
         size += sum(
             part.nbytes
             for part in ([tensor] if isinstance(tensor, np.ndarray) else (tensor.data, tensor.indices, tensor.indptr))

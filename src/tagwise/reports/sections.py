@@ -7,11 +7,11 @@ from collections import Counter
 
 import numpy as np
 
+from tagwise.progress import counted
 from tagwise.reports import plots
 from tagwise.reports.curves import GROUPS, adds_up
 from tagwise.reports.findings import Findings
 from tagwise.reports.markup import figure, list_of_facts, number, percent, scrolled, section, table, text
-from tagwise.text.wording import counted
 
 __all__ = ["fit_section", "frequency_section", "headline_section", "model_section", "notes_section", "tags_section"]
 

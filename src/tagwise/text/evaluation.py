@@ -14,7 +14,7 @@ from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
 from tagwise.parallel import even_chunks
-from tagwise.text.held_out import HeldOutRows
+from tagwise.text.tags import ValidationRows
 from tagwise.validation import check_integer
 
 __all__ = ["Evaluation", "decided_labels", "evaluate"]
@@ -29,17 +29,16 @@ class Evaluation:
     Attributes
     ----------
     metrics : dict of str to float
-        ``"P@1"``, …, ``"nDCG@…"``, ``"PSP@…"``, ``"PSnDCG@…"``, ``"R@…"``, ``"coverage@…"``; and, of the tags that the
-        tagger decides for, ``"micro-F1"``, ``"macro-F1"``, ``"example-F1"``. All in [0, 1]. Propensities are those of
-        the training rows, of which there must be at least 3; PSP and PSnDCG are left out otherwise.
+        ``"P@1"``, …, ``"nDCG@…"``, ``"PSP@…"``, ``"PSnDCG@…"``, ``"R@…"``, ``"coverage@…"``; and, of the decided tags,
+        ``"micro-F1"``, ``"macro-F1"``, ``"example-F1"``. All in [0, 1]. Propensities are those of the training rows,
+        of which there must be at least 3; PSP and PSnDCG are left out otherwise.
     rows : int
     unseen : Counter of str
-        Tags of these rows that training never saw, and in how many rows each is. No model can suggest them; they count
-        as true tags that were missed.
+        Tags that training never saw, and in how many rows each is. No model can suggest them; they count as missed.
     rows_without_words : int
-        Texts without a word that training saw; their suggestions are the same for all.
+        Texts without a word that training saw; all of them get the same suggestions.
     rows_without_tags : int
-        Rows that have no tag: whatever is suggested for them is wrong.
+        Rows without a tag: every suggestion for them is wrong.
     """
 
     metrics: dict[str, float]
@@ -52,7 +51,7 @@ class Evaluation:
 def evaluate(
     model: MultiLabelModel,
     calibration: Calibration | None,
-    rows: HeldOutRows,
+    rows: ValidationRows,
     ks: Sequence[int],
     tag_rows: np.ndarray,
     n_training_rows: int,
@@ -80,7 +79,8 @@ def evaluate(
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:
     """The labels that are on in each row, best first.
 
-    Those that reach their thresholds among the best places of a calibration; without one, all that score at least 0.
+    Those that reach their thresholds among the labels that the calibration ranks; without one, all that score at least
+    0.
     """
     decided: list[np.ndarray] = []
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):

@@ -1,10 +1,22 @@
-"""What a tagger answers: a tag, how sure it is, and why."""
+"""What a tagger answers: tags with scores and probabilities, and the words that speak for each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Suggestion", "WordShare"]
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.base import MultiLabelModel
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.inspection.calibration import Calibration
+from tagwise.inspection.explanations import Explanations, explain_labels
+from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["Request", "Suggestion", "WordShare"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +30,8 @@ class WordShare:
     contribution : float
         Feature value × weight: what the word adds to the score (see ``Tagger.explained_score``).
     share : float
-        The contribution over the sum of the sizes of the contributions of all words of the text, so that the sizes of
-        all shares add up to 1. Negative where the word speaks against the tag.
+        The contribution over the sum of the absolute contributions of all words of the text: the absolute shares of
+        all words add up to 1. Negative where the word speaks against the tag.
     """
 
     word: str
@@ -35,13 +47,13 @@ class Suggestion:
     ----------
     tag : str
     score : float
-        The model's score; 0 is its own border between off and on.
+        The model's score; its own border between off and on is 0.
     probability : float or None
         That the tag is right; None without ``calibrate``.
     why : tuple of WordShare or None
-        The words with the largest contributions, largest in size first; None unless asked for.
+        The words with the largest absolute contributions, largest first; None unless asked for.
     intercept : float or None
-        What stands without any word; with the contributions of *all* words it adds up to the score, or to what
+        The score without any word; with the contributions of *all* words it adds up to the score, or to what
         ``Tagger.explained_score`` names where the score is made of it. None unless ``why`` was asked for.
     """
 
@@ -50,3 +62,77 @@ class Suggestion:
     probability: float | None = None
     why: tuple[WordShare, ...] | None = None
     intercept: float | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The checked arguments of ``Tagger.suggest``."""
+
+    top: int
+    threshold: float | None
+    calibrated: bool
+    min_probability: float | None
+    explain: int
+
+    @classmethod
+    def of(
+        cls, top: Any, threshold: Any, min_probability: Any, explain: Any, calibration: Calibration | None
+    ) -> Request:
+        """Check the arguments; what only ``calibrate`` provides is refused without it."""
+        top = check_integer(top, "top", minimum=1)
+        explain = check_integer(explain, "explain", minimum=0)
+        calibrated = isinstance(threshold, str) and threshold == "calibrated"
+        if isinstance(threshold, str) and not calibrated:
+            raise InvalidTypeError(f'threshold must be a number, "calibrated" or None; found {threshold!r}.')
+        if calibration is None and (calibrated or min_probability is not None):
+            wanted = 'threshold="calibrated"' if calibrated else "min_probability"
+            raise InvalidInputError(f"{wanted} needs a calibrated tagger; call calibrate with validation rows first.")
+        if min_probability is not None:
+            min_probability = check_real(min_probability, "min_probability", minimum=0.0, maximum=1.0)
+        cut = None if threshold is None or calibrated else check_real(threshold, "threshold")
+        return cls(top, cut, calibrated, min_probability, explain)
+
+    def answer(
+        self,
+        model: MultiLabelModel,
+        X: sp.csr_matrix,
+        tags: Sequence[str],
+        feature_names: Sequence[str],
+        calibration: Calibration | None,
+    ) -> list[list[Suggestion]]:
+        """Suggestions for each row of X, best first."""
+        labels, scores = model.predict_topk(X, self.top)
+        probabilities = None if calibration is None else calibration.probabilities(labels, scores)
+        # A label of which nothing is known has the lowest possible score in every row.
+        wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
+        if self.threshold is not None:
+            wanted &= scores >= self.threshold
+        if self.min_probability is not None and probabilities is not None:
+            wanted &= probabilities >= self.min_probability
+        if self.calibrated and calibration is not None:
+            wanted &= calibration.is_on(labels, scores)
+        reasons = explain_labels(model, X, np.where(wanted, labels, -1)) if self.explain else None
+        return [
+            [
+                Suggestion(
+                    tag=tags[labels[row, rank]],
+                    score=float(scores[row, rank]),
+                    probability=None if probabilities is None else float(probabilities[row, rank]),
+                    why=None if reasons is None else _shares(reasons, row, rank, self.explain, feature_names),
+                    intercept=None if reasons is None else float(reasons.intercepts[row, rank]),
+                )
+                for rank in np.flatnonzero(wanted[row]).tolist()
+            ]
+            for row in range(X.shape[0])
+        ]
+
+
+def _shares(
+    reasons: Explanations, row: int, rank: int, most: int, feature_names: Sequence[str]
+) -> tuple[WordShare, ...]:
+    features, contributions = reasons.of(row, rank)
+    total = float(np.abs(contributions).sum())
+    return tuple(
+        WordShare(feature_names[feature], float(value), float(value) / total if total > 0 else 0.0)
+        for feature, value in zip(features[:most], contributions[:most])
+    )

@@ -2,69 +2,80 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
-from tagwise.base import MultiLabelModel
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.inspection.calibration import Calibration
+from tagwise.base import MultiLabelModel, storable_parameters
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
+from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration, fit_calibration
 from tagwise.inspection.explanations import heaviest_features
-from tagwise.inspection.reliability import ReliabilityBins
+from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
-from tagwise.models.choice import ModelChoice, model_info
+from tagwise.inspection.validation_pairs import HeldOutPairs, known_ranking
+from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.parallel import thread_count
-from tagwise.progress import Callback
+from tagwise.persistence import Checkpoint, ModelRecord, write_model
+from tagwise.persistence.loading import TAGGER_CLASS, require_same, restored_model
+from tagwise.persistence.record import Tensor
+from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
-from tagwise.text.answers import Request
-from tagwise.text.calibrating import calibration_on, reliability_on
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
-from tagwise.text.held_out import HeldOutRows
-from tagwise.text.model_for import model_for
-from tagwise.text.suggestion import Suggestion
-from tagwise.text.tag_lists import check_tags, tag_matrix
-from tagwise.text.tfidf import TextFeatures, check_texts
-from tagwise.text.training import TrainingRows
+from tagwise.text.features import TextFeatures, check_texts
+from tagwise.text.suggestion import Request, Suggestion
+from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
 from tagwise.validation import check_choice
-
-if TYPE_CHECKING:
-    from tagwise.persistence import Checkpoint
 
 __all__ = ["Tagger"]
 
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
+# What a folder of a tagger is made of, and the counts of ``training_``.
+_PARTS = ("features", "model", "calibration")
+_COUNTS = (
+    "rows",
+    "features",
+    "words",
+    "tags",
+    "assignments",
+    "known_without_rows",
+    "rows_without_words",
+    "rows_without_tags",
+)
+
 
 class Tagger(BaseEstimator):
     """Learns from texts and their tags, and suggests tags for new texts.
 
-    Words become TF-IDF features in rows of unit length (:class:`tagwise.text.TextFeatures`), tags become labels, and a
-    model of tagwise learns to get from one to the other.
+    Words become TF-IDF features in rows of unit length (:class:`tagwise.text.features.TextFeatures`), tags become labels, and a
+    model of tagwise learns to predict the labels from the features.
 
     Parameters
     ----------
     model : str or unfitted model, default "auto"
         ``"auto"`` picks by the size of the problem and by whether tags are unknown
-        (:func:`tagwise.models.choice.choose_model`); ``choice_`` says which and why. Or a name, such as ``"leml"``,
-        ``"reml"``, ``"binary-relevance"`` or the name of any class of :mod:`tagwise.baselines` in any case, for that
-        model with its own defaults. Or an estimator, such as ``LEML(rank=200)``, of which a copy is fitted.
+        (:func:`tagwise.models.choice.choose_model`); ``choice_`` says which and why. Or a name from
+        :data:`tagwise.registry.MODEL_NAMES`, such as ``"leml"``, for that model with its defaults. Or an estimator,
+        such as ``LEML(rank=200)``, of which a copy is fitted.
     min_df, max_features, characters
-        Of the features: words in fewer texts are left out; keep only so many; count character n-grams as well.
+        As in :class:`tagwise.text.features.TextFeatures`.
     n_jobs : int or None
-        Threads, as in joblib; handed to models that are not given as an estimator. The result is the same for every
-        number.
+        Threads, as in joblib; the result is the same for every number. Passed to the model unless that is given as an
+        estimator.
     random_state : int, Generator, RandomState or None
-        Seed, handed on in the same way.
+        Seed; passed on likewise.
     verbose : int
-        1 shows progress on standard error; handed on in the same way.
+        1 shows progress on standard error; passed on likewise.
 
     Attributes
     ----------
@@ -84,8 +95,8 @@ class Tagger(BaseEstimator):
 
     Notes
     -----
-    A text without any word that training saw is an empty row: its scores are the intercepts of the model, so that it is
-    suggested the most frequent tags, like any other such text. ``features(texts)`` shows which texts those are.
+    A text without any word that training saw is an empty row: its scores are the intercepts of the model, so all such
+    texts get the same suggestions, the most frequent tags. ``features(texts)`` shows which texts those are.
 
     Examples
     --------
@@ -135,13 +146,13 @@ class Tagger(BaseEstimator):
         tags : list of lists of str
             The tags of each text; an empty list where it has none. A tag that is listed twice counts once.
         known : list of lists of str (or None), optional
-            Which tags were looked at for each text: whether it has any of the others is unknown, and never influences
-            the fit. The tags of a text always count as looked at. None in the place of a list means that all tags were
-            looked at for that text; ``known=None`` that they were for all texts.
+            For each text, the tags that were checked: whether it has any other tag is unknown and never influences the
+            fit. The tags that a text has are always known. None in place of a list means that all tags are known for
+            that text; ``known=None``, that they are for all texts.
         callback : callable(iteration, info), optional
             Called after every iteration of the model's fit; returning True stops it.
         checkpoint : Checkpoint, optional
-            Where the model's fit keeps its state; called again with the same texts and tags it goes on from there.
+            Where the model's fit keeps its state; the same call with the same texts and tags resumes from there.
 
         Returns
         -------
@@ -161,16 +172,30 @@ class Tagger(BaseEstimator):
         rows = TrainingRows.of(texts, tags, known)
         features = TextFeatures(min_df=self.min_df, max_features=self.max_features, characters=self.characters)
         X = features.fit_transform(rows.texts)
-        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-        choice, model = model_for(self.model, X.shape, rows, shared)
+        choice, model = self._choose(X, rows)
         if rows.observed is not None and not info_of(type(model)).learns_from_mask:
             raise InvalidInputError(
-                f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and all tags that a "
-                'text does not list count as wrong for it; or use model="auto".'
+                f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
+                'text does not list counts as wrong for it; or use model="auto".'
             )
         model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint)
         figures = {**rows.figures(X, features.n_words_), "seconds": time.perf_counter() - start}
         return self._set_fitted(rows.tags, features, model, choice, figures, None)
+
+    def _choose(self, X: sp.csr_matrix, rows: TrainingRows) -> tuple[ModelChoice, MultiLabelModel]:
+        """Which model, why, and the unfitted model itself: given, named, or chosen by the size of the problem."""
+        if not isinstance(self.model, str):
+            name = info_of(type(self.model)).name
+            return ModelChoice(name, {}, f"{name} was given as an estimator."), clone(self.model)
+        if self.model.lower() == "auto":
+            n_rows, n_features = X.shape
+            masked = rows.observed is not None
+            choice = choose_model(n_rows, n_features, len(rows.tags), int(rows.Y.nnz), masked)
+        else:
+            name = model_info(self.model).name
+            choice = ModelChoice(name, {}, f"{name} was asked for.")
+        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        return choice, build_model(choice.name, choice.parameters, **shared)
 
     def _set_fitted(
         self,
@@ -183,7 +208,7 @@ class Tagger(BaseEstimator):
     ) -> Tagger:
         model.label_names_ = list(tags)
         self.tags_, self.features_, self.model_, self.choice_ = tags, features, model, choice
-        self._position = {name: column for column, name in enumerate(tags)}
+        self._position = column_of(tags)
         self.training_, self.calibration_ = training, calibration
         return self
 
@@ -206,10 +231,7 @@ class Tagger(BaseEstimator):
         return self.features_.transform(texts)
 
     def label_matrix(self, tags: Any) -> tuple[sp.csr_matrix, Counter[str]]:
-        """Lists of tags as labels (n×L, in the order of ``tags_``), and the tags that training never saw.
-
-        The second part counts in how many rows each unseen tag is: nothing is dropped in silence.
-        """
+        """Lists of tags as labels (n×L, in the order of ``tags_``), and in how many rows each unseen tag is."""
         self._require_fitted()
         return tag_matrix(check_tags(tags), self._position)
 
@@ -230,12 +252,12 @@ class Tagger(BaseEstimator):
         ----------
         texts : list of str
         top : int
-            At most so many a text.
+            At most this many per text.
         threshold : float, "calibrated" or None
             Only tags that score at least this; 0 is the model's own border. ``"calibrated"``: only tags that reach
             their own thresholds, which :meth:`calibrate` found. None: all.
         explain : int
-            How many words to give for every suggestion; 0 for none. Exact, for models with linear scores.
+            How many words to give per suggestion; 0 for none. Exact, for models with linear scores.
         min_probability : float, optional
             Only tags of at least this probability; needs :meth:`calibrate`.
 
@@ -260,7 +282,7 @@ class Tagger(BaseEstimator):
         *,
         min_probability: float | None = None,
     ) -> Iterator[list[Suggestion]]:
-        """As :meth:`suggest`, one text after the other from any iterable, in memory for a few hundred texts."""
+        """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them."""
         self._require_fitted()
         request = Request.of(top, threshold, min_probability, explain, self.calibration_)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -277,8 +299,8 @@ class Tagger(BaseEstimator):
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.
 
-        Those that reach their thresholds where the tagger is calibrated (among the best ``calibration_.places`` of the
-        text), else those that score at least 0.
+        Where the tagger is calibrated, those that reach their thresholds (among the best ``calibration_.places`` of the
+        text); else those that score at least 0.
         """
         X = self.features(texts)
         decided = decided_labels(self.model_, self.calibration_, X) if X.shape[0] else []
@@ -288,7 +310,7 @@ class Tagger(BaseEstimator):
         """The words that speak for a tag most, with their weights, heaviest first."""
         self._require_fitted()
         if tag not in self._position:
-            raise InvalidInputError(f"tag {tag!r:.60} is none of the {len(self.tags_):,} that this tagger has learnt.")
+            raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
         features, weights = heaviest_features(self.model_, self._position[tag], top)
         return [(self.features_.feature_names[f], float(weight)) for f, weight in zip(features, weights)]
 
@@ -298,7 +320,7 @@ class Tagger(BaseEstimator):
         self._require_fitted()
         return self.model_._explained_score
 
-    # ------------------------------------------------------------------ held-out rows
+    # ------------------------------------------------------------------ validation rows
 
     def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
         """Learn thresholds and probabilities from rows that the tagger was not fitted on.
@@ -306,7 +328,7 @@ class Tagger(BaseEstimator):
         Parameters
         ----------
         texts, tags, known
-            As in :meth:`fit`. With rows of the training set, probabilities would be far too high.
+            As in :meth:`fit`. Training rows would make probabilities far too high.
         target : {"micro", "macro", "example"}
             The F1 that the thresholds are chosen for: over all pairs of text and tag, averaged over tags, or over
             texts.
@@ -319,12 +341,21 @@ class Tagger(BaseEstimator):
         Warns
         -----
         TagwiseWarning
-            Some of the rows' tags were never seen in training; they take no part.
+            Some tags of these rows were never seen in training; they are ignored.
         """
         check_choice(target, "target", TARGETS)
         self._require_fitted()
-        rows = HeldOutRows.of(self.features_, self._position, texts, tags, known)
-        self.calibration_ = calibration_on(self.model_, rows, target)
+        rows = self._validation_rows(texts, tags, known)
+        if rows.unseen:
+            warn(
+                f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows that training "
+                f"never saw, such as {min(rows.unseen)!r}.",
+                TagwiseWarning,
+            )
+        most = int(np.diff(rows.Y.indptr).max())
+        k = min(self.model_.n_labels_, max(DEFAULT_PLACES, 2 * most))
+        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
+        self.calibration_ = fit_calibration(labels, scores, rows.Y, observed=rows.observed, target=target)
         return self
 
     def evaluate(
@@ -335,12 +366,11 @@ class Tagger(BaseEstimator):
         Parameters
         ----------
         texts, tags, known
-            As in :meth:`fit`. With ``known``, only tags that were looked at take part.
+            As in :meth:`fit`. With ``known``, only known tags take part.
         ks : sequence of int
-            The places of the ranking metrics.
+            The cut-offs k of the ranking metrics.
         """
-        self._require_fitted()
-        rows = HeldOutRows.of(self.features_, self._position, texts, tags, known)
+        rows = self._validation_rows(texts, tags, known)
         training = self.training_
         return evaluate(self.model_, self.calibration_, rows, ks, training["tag_rows"], training["rows"])
 
@@ -348,9 +378,15 @@ class Tagger(BaseEstimator):
         """How far the probabilities of a calibrated tagger hold on other rows, for a diagram."""
         self._require_fitted()
         if self.calibration_ is None:
-            raise InvalidInputError("reliability needs a calibrated tagger; call calibrate with held-out rows first.")
-        rows = HeldOutRows.of(self.features_, self._position, texts, tags, known)
-        return reliability_on(self.model_, self.calibration_, rows, n_bins)
+            raise InvalidInputError("reliability needs a calibrated tagger; call calibrate with validation rows first.")
+        rows = self._validation_rows(texts, tags, known)
+        labels, scores = known_ranking(self.model_, rows.X, self.calibration_.places, rows.observed)
+        pairs = HeldOutPairs.of(labels, scores, rows.Y, rows.observed)
+        return reliability_bins(self.calibration_.probabilities(pairs.labels, pairs.scores), pairs.on, n_bins)
+
+    def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
+        self._require_fitted()
+        return ValidationRows.of(self.features_, self._position, texts, tags, known)
 
     # ------------------------------------------------------------------ save
 
@@ -367,12 +403,71 @@ class Tagger(BaseEstimator):
         overwrite : bool
             False refuses to replace.
         """
-        from tagwise.persistence import write_model
-        from tagwise.text.tagger_folder import tagger_record
+        write_model(path, self.to_parts(), overwrite=overwrite)
 
+    def to_parts(self) -> ModelRecord:
+        """What the folder of this tagger holds; ``docs/model-format.md`` describes it."""
         self._require_fitted()
         self._check_parameters()
-        write_model(path, tagger_record(self), overwrite=overwrite)
+        inner = self.model_._to_record()
+        given = self.get_params(deep=False)
+        # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
+        name = given.pop("model")
+        parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
+        calibration, choice = self.calibration_, self.choice_
+        tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
+        tensors |= {f"model.{key}": array for key, array in inner.tensors.items()}
+        if calibration is not None:
+            tensors |= {f"calibration.{key}": array for key, array in calibration.saved_arrays().items()}
+        return ModelRecord(
+            class_name=TAGGER_CLASS,
+            parameters=parameters,
+            tensors=tensors,
+            values={
+                "model": {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values},
+                "choice": {"name": choice.name, "parameters": dict(choice.parameters), "reason": choice.reason},
+                "training": self.training_,
+                "calibration": None if calibration is None else calibration.saved_values(),
+            },
+            label_names=self.tags_,
+        )
+
+    @classmethod
+    def from_parts(cls, record: ModelRecord) -> Tagger:
+        """The fitted tagger that :meth:`to_parts` describes.
+
+        Raises
+        ------
+        ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
+            The parts are not those of a tagger, or do not fit together.
+        """
+        values, parts = record.values, _split_parts(record.tensors)
+        require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
+        require_same("values", set(values), {"model", "choice", "training", "calibration"})
+        tags = _checked_tags(record.label_names)
+        features = TextFeatures.from_arrays(
+            {name: record.parameters[name] for name in ("min_df", "max_features", "characters")}, parts["features"]
+        )
+        require_same("values of the model", set(values["model"]), {"class", "parameters", "values"})
+        inner = values["model"]
+        model = restored_model(ModelRecord(inner["class"], inner["parameters"], parts["model"], inner["values"]))
+        if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
+            raise ValueError(
+                f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "
+                f"{len(features.feature_names)} terms and {len(tags)} tags"
+            )
+        calibration = None
+        if values["calibration"] is not None:
+            calibration = Calibration.restored(values["calibration"], parts["calibration"], len(tags))
+        elif parts["calibration"]:
+            raise ValueError("arrays of a calibration, but no calibration")
+        given = {**record.parameters}
+        if given["model"] is None:
+            given["model"] = clone(model)
+        tagger = cls(**given)
+        tagger._check_parameters()
+        choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
+        return tagger._set_fitted(tags, features, model, choice, training, calibration)
 
     # ------------------------------------------------------------------ inside
 
@@ -382,3 +477,40 @@ class Tagger(BaseEstimator):
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
+
+
+def _split_parts(tensors: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
+    parts: dict[str, dict[str, Any]] = {name: {} for name in _PARTS}
+    for name, tensor in tensors.items():
+        part, _, key = name.partition(".")
+        if part not in parts or not key:
+            raise ValueError(f"tensor {name!r} belongs to no part of a tagger")
+        parts[part][key] = tensor
+    return parts
+
+
+def _checked_tags(names: list[str] | None) -> list[str]:
+    if not names or not all(first < second for first, second in pairwise(names)):
+        raise ValueError("label_names of a tagger must be different names in sorted order")
+    return names
+
+
+def _checked_choice(value: Any) -> ModelChoice:
+    require_same("values of the choice", set(value), {"name", "parameters", "reason"})
+    name, parameters, reason = value["name"], value["parameters"], value["reason"]
+    if not isinstance(name, str) or not isinstance(reason, str) or not isinstance(parameters, dict):
+        raise ValueError("the choice must have a name, parameters and a reason")
+    return ModelChoice(name, parameters, reason)
+
+
+def _checked_training(value: Any, n_tags: int) -> dict[str, Any]:
+    require_same("values of the training", set(value), {*_COUNTS, "known_pairs", "tag_rows", "seconds"})
+    counts = [value[name] for name in _COUNTS] + ([] if value["known_pairs"] is None else [value["known_pairs"]])
+    if not all(type(count) is int and count >= 0 for count in counts) or type(value["seconds"]) is not float:
+        raise ValueError("training must hold counts of at least 0, and seconds")
+    tag_rows = value["tag_rows"]
+    if not isinstance(tag_rows, np.ndarray) or tag_rows.dtype != np.int64 or tag_rows.shape != (n_tags,):
+        raise ValueError(f"tag_rows must be {n_tags} counts")
+    if (tag_rows < 0).any() or (tag_rows > value["rows"]).any():
+        raise ValueError("tag_rows must be counts of rows")
+    return dict(value)

@@ -12,7 +12,7 @@ from tagwise.data.dataset import Dataset
 from tagwise.data.folder import read_labelled_texts, read_texts
 from tagwise.data.formats import LabelledRows
 from tagwise.metrics import propensity_constants
-from tagwise.text.tfidf import TextFeatures
+from tagwise.text.features import TextFeatures
 
 __all__ = ["load_sample"]
 

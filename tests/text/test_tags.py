@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.text.tag_lists import all_tags, check_known, check_tags, known_matrix, tag_matrix
+from tagwise.text.tags import all_tags, check_known, check_tags, known_matrix, tag_matrix
 
 POSITION = {"a": 0, "b": 1, "c": 2}
 
@@ -32,7 +32,7 @@ def test_known_names_and_tags_are_looked_at():
 @pytest.mark.parametrize(
     ("tags", "error", "complaint"),
     [
-        ("abc", InvalidTypeError, "one list of tag names a text"),
+        ("abc", InvalidTypeError, "one list of tag names per text"),
         (5, InvalidTypeError, "found 5"),
         ([["a"]], InvalidInputError, "1 rows but texts has 2"),
         ([["a"], "b"], InvalidTypeError, "found the string 'b' at position 1"),
@@ -42,7 +42,7 @@ def test_known_names_and_tags_are_looked_at():
         ([["a"], [["b"]]], InvalidTypeError, r"found \['b'\] at position 1"),
         ([["a"], [float("nan")]], InvalidTypeError, "found nan"),
         ([["a", " "], ["b"]], InvalidInputError, "an empty name .* at position 0"),
-        ([["a", "\udce9"], ["b"]], InvalidInputError, "no Unicode text"),
+        ([["a", "\udce9"], ["b"]], InvalidInputError, "not Unicode text"),
     ],
 )
 def test_bad_tags(tags, error, complaint):

@@ -1,8 +1,8 @@
-"""TF-IDF features of texts: words, and on request character n-grams."""
+"""TF-IDF features of texts: words and, on request, character n-grams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,37 +10,40 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import CountVectorizer
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.text.terms import CHARACTER_LENGTHS, term_counts
-from tagwise.text.vocabulary import joined_terms, split_terms
 from tagwise.validation import check_flag, check_integer
 
-__all__ = ["CHARACTERS_PREFIX", "CHARACTER_LENGTHS", "TextFeatures", "check_texts"]
+__all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TextFeatures", "check_texts"]
+
+WORD_PATTERN = r"(?u)\b\w\w+\b"
+"""What a word is, in lower-cased text: at least two letters, digits or underscores."""
 
 CHARACTERS_PREFIX = "char:"
 """Starts the names of character n-grams. No word can look like one: words hold letters, digits and underscores."""
 
-# scikit-learn's names of the kinds of terms.
-_ANALYZERS = {"words": "word", "characters": "char_wb"}
+_ANALYZERS = {"words": ("word", (1, 1)), "characters": ("char_wb", (3, 5))}
+"""Kind of term → analyzer and n-gram lengths of ``CountVectorizer``."""
+
+_SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class _Terms:
-    """One kind of feature: its terms in the order of their columns, and their weights."""
+    """One kind of feature: its terms in column order, and their weights."""
 
     kind: str
     terms: list[str]
     idf: np.ndarray
 
     @cached_property
-    def columns(self) -> dict[str, int]:
-        """The column of each term."""
-        return {term: column for column, term in enumerate(self.terms)}
+    def _counter(self) -> CountVectorizer:
+        return _counter(self.kind, vocabulary=self.terms)
 
     def features(self, texts: list[str]) -> sp.csr_matrix:
         """Weights of the terms of ``texts``, rows not yet scaled."""
-        return self.weigh(term_counts(texts, self.kind, self.columns))
+        return self.weigh(sp.csr_matrix(self._counter.transform(texts)))
 
     def weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         """(1 + ln t)·idf for every count t, rows not yet scaled."""
@@ -60,13 +63,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     any known word is an empty row.
 
     With ``characters``, runs of 3 to 5 characters within a word and one space on either side of it count as well, by
-    the same formula, and rows are scaled over both together. They recognise parts of words, and words that are spelt
-    in a way that training never saw.
+    the same formula, and rows are scaled over both together. They recognise parts of words, and spellings that
+    training never saw.
 
     Parameters
     ----------
     min_df : int, default 2
-        Words and character n-grams in fewer training texts than this are left out.
+        Leave out words and character n-grams that occur in fewer training texts than this.
     max_features : int or None, default None
         Keep only this many words, the most frequent ones, and as many character n-grams.
     characters : bool, default False
@@ -75,9 +78,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     feature_names : list of str
-        In column order: the words (sorted), then the character n-grams (sorted), each of which is written as ``char:``
-        and the n-gram with its spaces, such as ``"char: pre"`` for words that start with "pre". A word never holds
-        a colon, so the two cannot be confused.
+        In column order: the words (sorted), then the character n-grams (sorted), each written as ``char:`` and the
+        n-gram with its spaces, such as ``"char: pre"`` for words that start with "pre".
     idf_ : array of float32, shape (features,)
         The second factor of the weight.
     n_words_ : int
@@ -85,7 +87,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    scikit-learn's ``CountVectorizer`` finds the vocabulary. Memory and time are linear in the length of the texts,
+    Counting is done by scikit-learn's ``CountVectorizer``. Memory and time are linear in the length of the texts,
     several times as much with ``characters``.
     """
 
@@ -123,7 +125,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                     "give more text or lower min_df."
                 ) from error
             terms = [str(term) for term in counter.get_feature_names_out()]
-            joined_terms(terms)  # what could not be saved is refused before anything is learnt from it
+            _joined(terms)  # what could not be saved is refused before anything is learnt from it
             fitted.append(_Terms(kind, terms, _inverse_document_frequency(counts)))
             blocks.append(fitted[-1].weigh(counts))
         self._set_terms(fitted)
@@ -139,36 +141,36 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ folders
 
-    def saved_arrays(self) -> dict[str, np.ndarray]:
-        """The fitted state as plain arrays, for :meth:`restored`.
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The fitted state as plain arrays, for :meth:`from_arrays`.
 
         ``words``, ``words_idf`` and, with characters, ``characters``, ``characters_idf``. Terms are UTF-8 text joined
         by line feeds, in column order.
         """
         self._require_fitted()
         arrays = {}
-        for kind, part in zip(self._kinds(), self._fitted):
-            arrays[kind] = joined_terms(part.terms)
-            arrays[f"{kind}_idf"] = part.idf
+        for part in self._fitted:
+            arrays[part.kind] = _joined(part.terms)
+            arrays[f"{part.kind}_idf"] = part.idf
         return arrays
 
     @classmethod
-    def restored(cls, parameters: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextFeatures:
-        """The extractor that ``parameters`` and :meth:`saved_arrays` describe; its features are bit-identical.
+    def from_arrays(cls, parameters: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextFeatures:
+        """The extractor that ``parameters`` and :meth:`to_arrays` describe; its features are bit-identical.
 
         Raises
         ------
         ValueError
-            The arrays are none that :meth:`saved_arrays` gives for these parameters.
+            The arrays cannot come from :meth:`to_arrays` with these parameters.
         """
         features = cls(**parameters)
         features._checked_parameters()
         expected = {name for kind in features._kinds() for name in (kind, f"{kind}_idf")}
         if set(arrays) != expected:
-            raise ValueError(f"arrays of the features are {sorted(arrays)} where {sorted(expected)} are expected")
+            raise ValueError(f"arrays of the features are {sorted(arrays)}; expected {sorted(expected)}")
         fitted = []
         for kind in features._kinds():
-            terms, idf = split_terms(arrays[kind], kind), arrays[f"{kind}_idf"]
+            terms, idf = _split(arrays[kind], kind), arrays[f"{kind}_idf"]
             if not isinstance(idf, np.ndarray) or idf.dtype != np.float32 or idf.shape != (len(terms),):
                 raise ValueError(f"{kind}_idf must hold one float32 number for each of {len(terms):,} terms")
             if not np.isfinite(idf).all() or (idf <= 0).any():
@@ -201,12 +203,11 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.idf_ = np.concatenate([part.idf for part in fitted])
 
 
-def _counter(kind: str, **settings: Any) -> Any:
-    # Imported here: it takes long, and only fits need it.
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    lengths = CHARACTER_LENGTHS if kind == "characters" else (1, 1)
-    return CountVectorizer(analyzer=_ANALYZERS[kind], ngram_range=lengths, dtype=np.float32, **settings)
+def _counter(kind: str, **settings: Any) -> CountVectorizer:
+    analyzer, lengths = _ANALYZERS[kind]
+    return CountVectorizer(
+        analyzer=analyzer, ngram_range=lengths, token_pattern=WORD_PATTERN, dtype=np.float32, **settings
+    )
 
 
 def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
@@ -221,6 +222,44 @@ def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
     squared = np.bincount(row, weights=matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
     matrix.data /= np.sqrt(squared)[row].astype(np.float32)
     return matrix
+
+
+def _joined(terms: Sequence[str]) -> np.ndarray:
+    """The terms as UTF-8 text, joined by line feeds: a uint8 array that any program can read.
+
+    Raises
+    ------
+    InvalidInputError
+        A term is not Unicode text.
+    """
+    try:
+        return np.frombuffer(_SEPARATOR.join(terms).encode(), dtype=np.uint8)
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "texts hold a lone surrogate, which is not a Unicode character: they were read from bytes that are not "
+            f"UTF-8. Read the file in its own encoding ({error.reason})."
+        ) from None
+
+
+def _split(joined: object, name: str) -> list[str]:
+    """The terms again, from an array that may come from anyone.
+
+    Raises
+    ------
+    ValueError
+        The array is not UTF-8 text, or a term is empty or repeated.
+    """
+    if not isinstance(joined, np.ndarray) or joined.dtype != np.uint8 or joined.ndim != 1:
+        raise ValueError(f"{name} must be a list of bytes")
+    try:
+        terms = joined.tobytes().decode().split(_SEPARATOR)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    if "" in terms:
+        raise ValueError(f"{name} holds an empty term")
+    if len(set(terms)) != len(terms):
+        raise ValueError(f"{name} holds a term twice")
+    return terms
 
 
 def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-import tagwise.text
+from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.text import TextFeatures
+from tagwise.text.features import TextFeatures
 
 TEXTS = ["Blue blue sky", "sky and sea", "a deep blue sea", "sea, sea, sea and sky"]
 
@@ -63,7 +63,7 @@ def test_not_fitted():
     with pytest.raises(NotFittedError, match="call fit"):
         TextFeatures().transform(TEXTS)
     with pytest.raises(NotFittedError, match="call fit"):
-        TextFeatures().saved_arrays()
+        TextFeatures().to_arrays()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_restored_features_are_bit_identical(characters, max_features):
     parameters = {"min_df": 1, "max_features": max_features, "characters": characters}
     features = TextFeatures(**parameters)
     X = features.fit_transform([*TEXTS, "ünïcödé — “quotes” 数据 хлеб"])
-    again = TextFeatures.restored(parameters, features.saved_arrays())
+    again = TextFeatures.from_arrays(parameters, features.to_arrays())
     texts = [*TEXTS, "blue хлеб", "数据", "", "something else"]
     one, other = features.transform(texts), again.transform(texts)
     for part in ("data", "indices", "indptr"):
@@ -144,7 +144,7 @@ def test_restored_features_are_bit_identical(characters, max_features):
     assert again.n_words_ == features.n_words_
     assert again.idf_.tobytes() == features.idf_.tobytes()
     assert X.shape == (5, len(features.feature_names))
-    assert all(array.dtype in (np.uint8, np.float32) for array in features.saved_arrays().values())
+    assert all(array.dtype in (np.uint8, np.float32) for array in features.to_arrays().values())
 
 
 def joined(*words):
@@ -156,7 +156,7 @@ def joined(*words):
     [
         ({"words": joined("and", "blue", "blue", "sky")}, "twice"),
         ({"words": joined("and", "", "sea", "sky")}, "empty term"),
-        ({"words": np.frombuffer(b"a\xff\nb\nc\nd", dtype=np.uint8)}, "no UTF-8"),
+        ({"words": np.frombuffer(b"a\xff\nb\nc\nd", dtype=np.uint8)}, "not UTF-8"),
         ({"words": joined("and", "blue", "sea")}, "one float32 number for each of 3"),
         ({"words": np.zeros(4)}, "bytes"),
         ({"words": np.zeros((2, 2), np.uint8)}, "bytes"),
@@ -165,19 +165,19 @@ def joined(*words):
         ({"words_idf": np.ones((4, 1), np.float32)}, "float32"),
         ({"words_idf": np.array([1, 2, np.nan, 1], np.float32)}, "finite"),
         ({"words_idf": np.array([1, 2, 0, 1], np.float32)}, "above 0"),
-        ({"characters": joined("abc")}, "are expected"),
+        ({"characters": joined("abc")}, "expected \\["),
     ],
 )
 def test_arrays_that_are_none_of_ours_are_refused(change, complaint):
-    arrays = TextFeatures().fit(TEXTS).saved_arrays()
+    arrays = TextFeatures().fit(TEXTS).to_arrays()
     with pytest.raises(ValueError, match=complaint):
-        TextFeatures.restored({}, {**arrays, **change})
+        TextFeatures.from_arrays({}, {**arrays, **change})
 
 
 def test_missing_arrays_are_refused():
-    arrays = TextFeatures().fit(TEXTS).saved_arrays()
-    with pytest.raises(ValueError, match="are expected"):
-        TextFeatures.restored({"characters": True}, arrays)
+    arrays = TextFeatures().fit(TEXTS).to_arrays()
+    with pytest.raises(ValueError, match="expected \\["):
+        TextFeatures.from_arrays({"characters": True}, arrays)
 
 
 # --- bad input
@@ -207,8 +207,18 @@ def test_bad_parameters(parameters, error):
         TextFeatures(**parameters).fit(TEXTS)
 
 
-def test_lazy_names():
-    assert dir(tagwise.text) == ["Evaluation", "Suggestion", "Tagger", "TextFeatures", "WordShare"]
-    assert all(getattr(tagwise.text, name).__name__ == name for name in dir(tagwise.text))
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = tagwise.text.Nothing
+# --- figures of version 0.1.0
+
+
+def test_features_of_the_sample_are_those_of_version_0_1_0():
+    sample = load_dataset("debtags-sample")
+    features = TextFeatures()
+    X = features.fit_transform(sample.texts_train)
+    assert (X.shape, X.nnz) == ((4875, 10276), 238452)
+    found = dict(zip([features.feature_names[column] for column in X[7].indices], X[7].data.tolist()))
+    for word, value in (("9wm", 0.33100045), ("allows", 0.12839052), ("be", 0.08417599), ("but", 0.12192753)):
+        assert found[word] == pytest.approx(value, rel=1e-6)
+    assert features.transform(sample.texts_test).nnz == 78371
+    both = TextFeatures(min_df=3, max_features=20_000, characters=True).fit(sample.texts_train)
+    grams = both.transform(sample.texts_test)
+    assert (grams.shape, grams.nnz) == ((1625, 27386), 1051327)
