@@ -56,8 +56,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """Fitted attributes that are arrays or CSR matrices; all that a loaded model needs."""
     _saved_values: ClassVar[tuple[str, ...]] = ()
     """Further fitted attributes that are plain JSON values."""
-    _explained_score: ClassVar[str] = "the score"
-    """What :meth:`_label_weights` add up to, in words, where that is not the score itself."""
+    explained_score: ClassVar[str] = "the score"
+    """What :meth:`label_weights` add up to, in words, if not the score itself."""
 
     n_jobs: int | None
     verbose: int
@@ -103,17 +103,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return False
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
-        """Weights (len(labels)×d) of a score that is linear in a row's features, as the model reads the row.
-
-        Rows are scaled to unit length first where ``normalize`` says so. See :mod:`tagwise.inspection.explanations`.
-        """
+        """What :meth:`label_weights` returns, dense or sparse; models with linear scores override it."""
         raise ExplanationError(
             f"{type(self).__name__} has no exact explanations: its scores are not a sum of one part per feature. Use "
             f"{_listed('explainable')}; LEML without a kernel."
         )
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
-        """What is added to the weighted features of a row, for each of some labels."""
+        """What :meth:`label_intercepts` returns."""
         return np.asarray(self.intercept_[labels])
 
     def _iterations(self) -> int:
@@ -296,6 +293,26 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             return sp.csr_array((ones, columns, indptr), shape=shape)
         matrix = sp.csr_matrix((ones, columns, indptr), shape=shape)
         return matrix if kind == "csr_matrix" else matrix.toarray()
+
+    # ------------------------------------------------------------------ inspect (tagwise.inspection.LinearScores)
+
+    def label_weights(self, labels: Any) -> np.ndarray:
+        """Weights w_j (len(labels)×d, dense) of scores that are linear in :meth:`scored_rows`: s_j(x) = x·w_j + b_j.
+
+        Raises :class:`~tagwise.exceptions.ExplanationError` for a model whose scores are not linear.
+        """
+        self._require_fitted()
+        weights = self._label_weights(np.asarray(labels, dtype=np.int64))
+        return weights if isinstance(weights, np.ndarray) else weights.toarray()
+
+    def label_intercepts(self, labels: Any) -> np.ndarray:
+        """Intercepts b_j (len(labels)) that belong to :meth:`label_weights`."""
+        self._require_fitted()
+        return self._label_intercepts(np.asarray(labels, dtype=np.int64))
+
+    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        """The rows that :meth:`label_weights` apply to: X, checked, and scaled to unit length if the model does so."""
+        return self._fitted_features(X)
 
     # ------------------------------------------------------------------ save
 

@@ -152,8 +152,7 @@ def _sparkline(values: list[float]) -> str:
 def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
     from tagwise import Tagger
     from tagwise.exceptions import ExplanationError, InvalidInputError
-    from tagwise.inspection.explanations import heaviest_features
-    from tagwise.inspection.nearest_labels import nearest_labels
+    from tagwise.inspection import heaviest_features, nearest_labels
 
     names = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
     if tag not in names:

@@ -1,16 +1,16 @@
-r"""From scores to decisions and probabilities: thresholds and isotonic maps, learnt on held-out rows.
+r"""From scores to decisions and probabilities: thresholds and isotonic maps, learnt on validation rows.
 
-A map from scores to probabilities is the isotonic regression of "is on" on the score: of all never-falling functions
-the one with the least squared error. One map is learnt from the pairs of all labels together. A label with enough
-held-out positives has a map of its own beside it, and its probability is
+A map from scores to probabilities is the isotonic regression of "is on" on the score: the non-decreasing function with
+the least squared error. One map is learnt from the pairs of all labels together. A label with enough validation
+positives also has a map of its own, and its probability is
 
 .. math:: p_j(s) = \frac{m_j\, p^{\text{own}}_j(s) + \kappa\, p^{\text{pooled}}(s)}{m_j + \kappa},
 
-with m_j its held-out positives: frequent labels follow their own rows, rare ones what holds for all. Both maps never
-fall, so neither does p_j.
+with m_j its validation positives: frequent labels follow their own rows, rare ones the pooled map. Both maps are
+non-decreasing, so p_j is too.
 
-Only the M best labels of each row are looked at, never all n×L: a probability is that of a label among the M best of
-its row to be right, given its score.
+Only the k best labels of each row take part, never all n×L: a probability is that of a label to be right, given its
+score and that it is among the k best of its row.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.isotonic import IsotonicRegression
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
-from tagwise.inspection.validation_pairs import HeldOutPairs
+from tagwise.inspection.validation_pairs import ValidationPairs
 from tagwise.validation import check_choice, check_integer, check_real
 
-__all__ = ["DEFAULT_PLACES", "Calibration", "fit_calibration"]
+__all__ = ["DEFAULT_K", "Calibration", "fit_calibration"]
 
-DEFAULT_PLACES = 50
-"""M, where there are so many labels."""
+DEFAULT_K = 50
+"""The usual k, if there are as many labels."""
 
-# Chosen on held-out rows, see the notes of fit_calibration: κ of the maps, the least positives of an own map, and κ of
-# the thresholds. Where every label counts as much as any other, rare ones must not be drawn too far.
+# See the notes of fit_calibration: κ of the maps, the fewest positives of an own map, and κ of the thresholds. In
+# macro-F1 every label counts the same, so rare ones must not be shrunk too far.
 _SHRINKAGE = 100.0
 _OWN_MAP_POSITIVES = 10
 _THRESHOLD_SHRINKAGE = {"micro": 100.0, "macro": 2.0, "example": 30.0}
@@ -41,18 +42,18 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class ProbabilityMaps:
-    """Never-falling maps from score to probability, linear between knots and constant beyond them.
+    """Non-decreasing maps from score to probability, linear between knots and constant beyond them.
 
     Attributes
     ----------
     pooled_scores, pooled_probabilities : float64 arrays
-        Knots of the map of all labels, scores rising.
+        Knots of the map of all labels, by increasing score.
     own_labels : int64 array (m,)
-        Labels that have a map of their own, rising.
+        Labels that have a map of their own, in increasing order.
     own_weights : float64 array (m,)
-        The share m_j / (m_j + κ) of the own map.
+        The weight m_j / (m_j + κ) of the own map.
     own_starts : int64 array (m + 1,)
-        Where the knots of each own map start and end in the next two.
+        Offsets of each own map's knots in the next two.
     own_scores, own_probabilities : float64 arrays
     """
 
@@ -102,27 +103,27 @@ class ProbabilityMaps:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What held-out rows say about the scores of a fitted model.
+    """Thresholds and probabilities for the scores of a fitted model, learnt on validation rows.
 
     Attributes
     ----------
     target : {"micro", "macro", "example"}
         The F1 that the thresholds are chosen for.
-    places : int
-        M: labels beyond the M best of a row are never on, and took no part.
+    k : int
+        Labels beyond the k best of a row are never on.
     rows : int
-        How many held-out rows there were.
+        Number of validation rows.
     thresholds : float64 array (L,)
-        A label is on where its score is at least its threshold.
+        A label is on if its score is at least its threshold.
     maps : ProbabilityMaps
         From scores to probabilities.
     reliability : ReliabilityBins
-        How far the probabilities hold on rows that they were not learnt from: the maps of one half of the held-out rows
-        on the other half, and the other way round.
+        How well the probabilities hold on rows that they were not learnt from: each half of the validation rows is
+        scored by the maps of the other half.
     """
 
     target: str
-    places: int
+    k: int
     rows: int
     thresholds: np.ndarray
     maps: ProbabilityMaps
@@ -141,7 +142,7 @@ class Calibration:
 
     def saved_values(self) -> dict[str, Any]:
         """The plain values of a folder, for :meth:`restored`."""
-        return {"target": self.target, "places": self.places, "rows": self.rows}
+        return {"target": self.target, "places": self.k, "rows": self.rows}
 
     def saved_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a folder, for :meth:`restored`."""
@@ -156,7 +157,7 @@ class Calibration:
         Raises
         ------
         ValueError
-            Values and arrays are none that a calibration of ``n_labels`` labels has.
+            Values and arrays are not those of a calibration of ``n_labels`` labels.
         """
         if not isinstance(values, dict) or set(values) != {"target", "places", "rows"}:
             raise ValueError("calibration must have target, places and rows")
@@ -200,22 +201,22 @@ def fit_calibration(
     target: str = "micro",
     shrinkage: float | None = None,
 ) -> Calibration:
-    """Learn thresholds and probabilities from the best labels of held-out rows.
+    """Learn thresholds and probabilities from the best labels of validation rows.
 
     Parameters
     ----------
-    labels, scores : int and float arrays (n, M)
-        What ``predict_topk`` says for rows that the model was not fitted on. More places than rows have labels;
-        :data:`DEFAULT_PLACES` is a good number.
+    labels, scores : int and float arrays (n, k)
+        ``predict_topk`` of rows that the model was not fitted on, with more labels than rows have; :data:`DEFAULT_K` is
+        a good k.
     Y : CSR or array (n, L)
         The labels that these rows have.
     observed : CSR or array (n, L), optional
-        Which of them are known; pairs outside are left out.
+        Which of them are known; unknown pairs are left out.
     target : {"micro", "macro", "example"}
         The F1 to choose thresholds for (:mod:`tagwise.inspection.thresholds`).
     shrinkage : float, optional
-        κ ≥ 0 of the thresholds: how many positives the threshold that all labels share counts for. By default 100 for
-        micro-F1, 2 for macro-F1, in which every label counts as much as any other, and 30 for example-based F1.
+        κ ≥ 0 of the thresholds: the shared threshold counts as much as κ positives. By default 100 for micro-F1, 2 for
+        macro-F1, in which every label counts the same, and 30 for example-based F1.
 
     Returns
     -------
@@ -223,23 +224,22 @@ def fit_calibration(
 
     Notes
     -----
-    Time O(n·M log(n·M)); memory O(n·M). The constants were chosen on debtags, cooking-stackexchange and bibtex: of a
-    fifth of the training rows, 300 rows or one half calibrate and the other half judges. With thresholds and maps of
-    their own alone (κ = 0), labels do worse there than with none of their own at all.
+    Time O(n·k log(n·k)); memory O(n·k). The constants were chosen on training rows of debtags, cooking-stackexchange
+    and bibtex; with κ = 0 labels do worse there than with shared thresholds and maps alone.
     """
     check_choice(target, "target", TARGETS)
     drawn = _THRESHOLD_SHRINKAGE[target] if shrinkage is None else check_real(shrinkage, "shrinkage", minimum=0)
-    pairs = HeldOutPairs.of(labels, scores, Y, observed)
+    pairs = ValidationPairs.of(labels, scores, Y, observed)
     if not len(pairs.scores):
-        raise InvalidInputError("the held-out rows list no label of which it is known whether it is on.")
+        raise InvalidInputError("no listed label of the validation rows is known to be on or off.")
     if not pairs.on.any():
         raise InvalidInputError(
-            "none of the listed labels is on in any held-out row: there is nothing to calibrate by. Give rows with "
-            "labels that the model knows, or more places."
+            "none of the listed labels is on in any validation row, so there is nothing to calibrate by; pass rows "
+            "with labels that the model knows, or a larger k."
         )
     return Calibration(
         target,
-        pairs.places,
+        pairs.k,
         len(pairs.true_sizes),
         best_thresholds(pairs, target, drawn),
         ProbabilityMaps.fit(pairs.labels, pairs.scores, pairs.on, pairs.n_labels),
@@ -247,8 +247,8 @@ def fit_calibration(
     )
 
 
-def _cross_fitted_reliability(pairs: HeldOutPairs) -> ReliabilityBins:
-    """Every second row is judged by what the rows between them say."""
+def _cross_fitted_reliability(pairs: ValidationPairs) -> ReliabilityBins:
+    """Even rows are scored by the maps of odd rows, and odd rows by those of even rows."""
     second = pairs.rows % 2 == 1
     stated, happened = [], []
     for side in (second, ~second):
@@ -260,8 +260,6 @@ def _cross_fitted_reliability(pairs: HeldOutPairs) -> ReliabilityBins:
 
 
 def _isotonic(scores: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from sklearn.isotonic import IsotonicRegression
-
     fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, on.astype(np.float64))
     return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
 
@@ -276,13 +274,13 @@ def _require_vectors(arrays: dict[str, Any]) -> None:
 def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
     own, starts = maps.own_labels, maps.own_starts
     if len(own) and (own[0] < 0 or own[-1] >= n_labels or (np.diff(own) <= 0).any()):
-        raise ValueError(f"own_labels must be different labels below {n_labels} in rising order")
+        raise ValueError(f"own_labels must be distinct labels below {n_labels} in increasing order")
     if len(starts) != len(own) + 1 or starts[0] != 0 or starts[-1] != len(maps.own_scores):
-        raise ValueError("own_starts must lead from 0 to the number of own_scores, with one step a label")
+        raise ValueError("own_starts must go from 0 to the number of own_scores, with one step per label")
     if (np.diff(starts) < 1).any():
         raise ValueError("every own map needs a knot")
     if len(maps.own_weights) != len(own) or not ((maps.own_weights >= 0) & (maps.own_weights <= 1)).all():
-        raise ValueError("own_weights must be one share a label, from 0 to 1")
+        raise ValueError("own_weights must hold one number from 0 to 1 per label")
     inner = np.ones(len(maps.own_scores), dtype=bool)
     inner[starts[:-1]] = False
     _check_knots("own", maps.own_scores, maps.own_probabilities, inner)
@@ -300,12 +298,12 @@ def _check_knots(name: str, scores: np.ndarray, probabilities: np.ndarray, inner
         raise ValueError(f"{name}_probabilities must lie between 0 and 1")
     falls = (np.diff(scores, prepend=np.nan) <= 0) | (np.diff(probabilities, prepend=np.nan) < 0)
     if (falls & inner).any():
-        raise ValueError(f"the knots of {name} maps must rise")
+        raise ValueError(f"the knots of {name} maps must increase")
 
 
 def _restored_bins(predicted: np.ndarray, observed: np.ndarray, count: np.ndarray) -> ReliabilityBins:
     if len({len(predicted), len(observed), len(count)}) != 1 or (count < 0).any():
-        raise ValueError("reliability must have as many means and shares as counts, none of them below 0")
+        raise ValueError("reliability must have as many means and shares as counts, and no negative count")
     for name, values in (("predicted", predicted), ("observed", observed)):
         if not ((values >= 0) & (values <= 1))[count > 0].all():
             raise ValueError(f"reliability_{name} must lie between 0 and 1")

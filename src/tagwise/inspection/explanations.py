@@ -1,45 +1,67 @@
 r"""Why a label: the exact share of every feature in a linear score.
 
-The score of label j for a row x is :math:`s_j(x) = \sum_f x_f w_{jf} + b_j`, with :math:`w_j = W h_j + s_j` for a model
-of low rank and a sparse part. The products :math:`x_f w_{jf}` are what the features contribute; with the intercept
-:math:`b_j` they add up to the score of ``decision_function``, but for rounding. Where the model scales rows to unit
-length, x is the scaled row. Scores are centred, so that 0 is the border between off and on: under squared loss,
-:math:`b_j` holds the −½ that does so.
+The score of label j for a row x is :math:`s_j(x) = \sum_f x_f w_{jf} + b_j`. The products :math:`x_f w_{jf}` are the
+contributions of the features; with the intercept :math:`b_j` they add up to the score of ``decision_function``, up to
+rounding. If the model scales rows to unit length, x is the scaled row. Scores are centred so that 0 separates off from
+on: under squared loss, :math:`b_j` includes the −½ that does so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.models.factor_model import unit_rows
-from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
+from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.validation import canonical_csr, check_integer
 
-__all__ = ["Explanations", "explain_labels", "heaviest_features"]
+__all__ = ["Explanations", "LinearScores", "explain_labels", "heaviest_features", "nearest_labels"]
 
 # Weights of one block of labels, whatever the number of features: 4 million numbers, 16 MB as float32.
 _BLOCK_WEIGHTS = 1 << 22
 
 
+class LinearScores(Protocol):
+    """What explanations need of a fitted model; every :class:`tagwise.base.MultiLabelModel` has it.
+
+    Attributes
+    ----------
+    n_labels_, n_features_in_ : int
+        L and d.
+    explained_score : str
+        What weights and intercept add up to, in words: "the score" for most models.
+    """
+
+    n_labels_: int
+    n_features_in_: int
+    explained_score: str
+
+    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        """X (n×d), checked and scaled as the weights expect it."""
+
+    def label_weights(self, labels: Any) -> np.ndarray:
+        """Dense weights w_j (len(labels)×d); raises ExplanationError if the scores are not linear."""
+
+    def label_intercepts(self, labels: Any) -> np.ndarray:
+        """Intercepts b_j (len(labels))."""
+
+
 @dataclass(frozen=True, eq=False)
 class Explanations:
-    """Contributions of features to scores, for each of n rows and k labels of it.
+    """Contributions of features to scores, for k labels of each of n rows.
 
     Attributes
     ----------
     contributions : CSR (n·k, d), float64
-        Row ``i·k + p`` belongs to row i and its label at place p, and stores one number for each feature that is
-        stored in row i. Empty where there is no label (−1).
+        Row ``i·k + p`` belongs to row i and its p-th label, and stores one number per feature that is stored in row i.
+        Empty where there is no label (−1).
     intercepts : float64 array (n, k)
-        What the score is without any feature; 0 where there is no label.
+        The score without any feature; 0 where there is no label.
     explained : str
-        What contributions and intercept add up to, in words: "the score", unless the model says otherwise.
+        What contributions and intercept add up to; see :class:`LinearScores`.
     """
 
     contributions: sp.csr_matrix
@@ -47,7 +69,7 @@ class Explanations:
     explained: str
 
     def of(self, row: int, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """Feature ids and contributions of one pair, the largest in size first, equal ones by id."""
+        """Feature ids and contributions of one pair, largest absolute value first, ties by id."""
         pair = row * self.intercepts.shape[1] + place
         start, stop = self.contributions.indptr[pair], self.contributions.indptr[pair + 1]
         features, values = self.contributions.indices[start:stop], self.contributions.data[start:stop]
@@ -60,7 +82,7 @@ class Explanations:
         return sums + self.intercepts
 
 
-def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
+def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
     """What each feature of each row contributes to the scores of some labels of the row.
 
     Parameters
@@ -70,7 +92,7 @@ def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
         margin that decides: Cascade.
     X : CSR or array (n, d)
     labels : int array (n, k)
-        Labels of each row, as ``predict_topk`` gives them; −1 for none.
+        Labels of each row, as ``predict_topk`` returns them; −1 for none.
 
     Returns
     -------
@@ -79,23 +101,22 @@ def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
     Raises
     ------
     ExplanationError
-        The model's scores are no sum of one part a feature.
+        The model's scores are not a sum of one part per feature.
 
     Notes
     -----
-    Time O(nnz(X)·k), and for each of the different labels its d weights, once. Memory O(nnz(X)·k) and a block of
-    weights.
+    Time O(nnz(X)·k), plus the d weights of each distinct label once. Memory O(nnz(X)·k) and a block of weights.
     """
-    rows = canonical_csr(_rows_as_read(model, X))
+    rows = canonical_csr(model.scored_rows(X))
     pairs = _checked_labels(labels, rows.shape[0], model.n_labels_)
     wanted = np.unique(pairs[pairs >= 0])
-    model._label_weights(wanted[:1])  # raises, where there are none, before anything is built
+    model.label_weights(wanted[:1])  # raises, if there are none, before anything is built
     n_rows, per_row = pairs.shape
     flat = pairs.ravel()
     owner = np.repeat(np.arange(n_rows), per_row)
     sizes = np.where(flat >= 0, np.diff(rows.indptr)[owner], 0)
     indptr = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    # Where the entries of each pair lie among those of X.
+    # Positions of each pair's entries among those of X.
     source = np.arange(indptr[-1]) + np.repeat(rows.indptr[owner] - indptr[:-1], sizes)
     indices = rows.indices[source]
     data = np.empty(len(source))
@@ -104,40 +125,78 @@ def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
     with single_threaded_blas():
         for start, stop in even_chunks(len(wanted), max(1, _BLOCK_WEIGHTS // rows.shape[1])):
             block = wanted[start:stop]
-            weights = _dense_weights(model, block)
+            weights = model.label_weights(block)
             entries = np.flatnonzero((label_of_entry >= block[0]) & (label_of_entry <= block[-1]))
-            places = np.searchsorted(block, label_of_entry[entries])
-            data[entries] = rows.data[source[entries]].astype(np.float64) * weights[places, indices[entries]]
+            of_block = np.searchsorted(block, label_of_entry[entries])
+            data[entries] = rows.data[source[entries]].astype(np.float64) * weights[of_block, indices[entries]]
             mine = np.flatnonzero((flat >= block[0]) & (flat <= block[-1]))
-            intercepts[mine] = model._label_intercepts(flat[mine])
+            intercepts[mine] = model.label_intercepts(flat[mine])
     contributions = sp.csr_matrix((data, indices, indptr), shape=(len(flat), rows.shape[1]))
-    return Explanations(contributions, intercepts.reshape(pairs.shape), model._explained_score)
+    return Explanations(contributions, intercepts.reshape(pairs.shape), model.explained_score)
 
 
-def heaviest_features(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """The features with the largest weights of a label, and the weights: what speaks for it most, largest first.
+def heaviest_features(model: LinearScores, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """The features with the largest positive weights of a label, and the weights, largest first, ties by id.
 
-    Features of equal weight come in the order of their ids. Fewer than ``top`` where fewer have a weight above 0.
+    Fewer than ``top`` if fewer have a weight above 0.
     """
     top = check_integer(top, "top", minimum=1)
-    model._require_fitted()
-    wanted = _checked_labels(np.array([[check_integer(label, "label", minimum=0)]]), 1, model.n_labels_)[0]
-    weights = _dense_weights(model, wanted)[0]
+    weights = model.label_weights(_checked_label(model, label))[0]
     order = np.argsort(-weights, kind="stable")[:top]
     order = order[weights[order] > 0]
     return order, weights[order]
 
 
-def _dense_weights(model: MultiLabelModel, labels: np.ndarray) -> np.ndarray:
-    weights = model._label_weights(labels)
-    return weights if isinstance(weights, np.ndarray) else weights.toarray()
+def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """The labels that a model tells apart least from one label: by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
+
+    Parameters
+    ----------
+    model : fitted model
+        With linear scores, as for :func:`explain_labels`.
+    label : int
+    top : int
+        How many at most.
+
+    Returns
+    -------
+    labels : int array
+        Most similar first, ties by id; never ``label`` itself, nor one without weights.
+    cosines : float array
+
+    Raises
+    ------
+    ExplanationError
+        The model's scores are not linear.
+
+    Notes
+    -----
+    Time O(d·L), memory that of a block of weights.
+    """
+    top = check_integer(top, "top", minimum=1)
+    wanted = _checked_label(model, label)
+    own = model.label_weights(wanted)[0].astype(np.float64)
+    cosines = np.zeros(model.n_labels_)
+    with single_threaded_blas():
+        for start, stop in even_chunks(model.n_labels_, max(1, _BLOCK_WEIGHTS // model.n_features_in_)):
+            weights = model.label_weights(np.arange(start, stop)).astype(np.float64)
+            lengths = np.linalg.norm(weights, axis=1) * np.linalg.norm(own)
+            cosines[start:stop] = np.divide(
+                weights @ own, lengths, out=np.full(stop - start, -np.inf), where=lengths > 0
+            )
+    cosines[wanted] = -np.inf
+    order = np.argsort(-cosines, kind="stable")[:top]
+    order = order[np.isfinite(cosines[order])]
+    return order, cosines[order]
 
 
-def _rows_as_read(model: MultiLabelModel, X: Any) -> sp.csr_matrix | np.ndarray:
-    features = model._fitted_features(X)
-    if not getattr(model, "normalize", False):
-        return features
-    return unit_rows(features, n_threads=thread_count(model.n_jobs))
+def _checked_label(model: LinearScores, label: Any) -> np.ndarray:
+    """An array of the one label id."""
+    model.label_weights([])  # raises for a model that is not fitted, or has no weights
+    number = check_integer(label, "label", minimum=0)
+    if number >= model.n_labels_:
+        raise InvalidInputError(f"label must be below {model.n_labels_:,}, the number of labels; found {number}.")
+    return np.array([number])
 
 
 def _checked_labels(labels: Any, n_rows: int, n_labels: int) -> np.ndarray:

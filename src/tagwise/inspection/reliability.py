@@ -1,4 +1,4 @@
-"""How far stated probabilities agree with what happens: the numbers behind a reliability diagram."""
+"""How well predicted probabilities agree with outcomes: the numbers behind a reliability diagram."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["ReliabilityBins", "reliability_bins"]
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """Pairs of a row and a label, gathered by their stated probability into bins of equal width.
+    """Pairs of a row and a label, binned by predicted probability into bins of equal width.
 
     Attributes
     ----------
     predicted : float64 array (B,)
-        Mean stated probability of the bin's pairs; NaN where it has none.
+        Mean predicted probability of the bin's pairs; NaN if it is empty.
     observed : float64 array (B,)
-        Share of them that are on; NaN where it has none.
+        Share of them that are on; NaN if it is empty.
     count : int64 array (B,)
-        How many pairs the bin has.
+        Number of pairs.
     """
 
     predicted: np.ndarray
@@ -42,29 +42,30 @@ class ReliabilityBins:
 
 
 def reliability_bins(probabilities: Any, on: Any, n_bins: int = 10) -> ReliabilityBins:
-    """Gather pairs by stated probability: [0, 1/B), [1/B, 2/B), …, [1 − 1/B, 1].
+    """Bin pairs by predicted probability: [0, 1/B), [1/B, 2/B), …, [1 − 1/B, 1].
 
     Parameters
     ----------
     probabilities : float array (P,)
         In [0, 1].
     on : bool or 0/1 array (P,)
-        What happened.
+        Whether the label is on.
     n_bins : int
         B.
     """
     n_bins = check_integer(n_bins, "n_bins", minimum=1)
-    stated, happened = np.asarray(probabilities, dtype=np.float64).ravel(), np.asarray(on).ravel()
-    if stated.shape != happened.shape:
+    stated, is_on = np.asarray(probabilities, dtype=np.float64).ravel(), np.asarray(on).ravel()
+    if stated.shape != is_on.shape:
         raise InvalidInputError(
-            f"probabilities has {len(stated):,} entries but on has {len(happened):,}; both must be of the same pairs."
+            f"probabilities has {len(stated):,} entries but on has {len(is_on):,}; pass one of each per pair."
         )
     if not ((stated >= 0) & (stated <= 1)).all():
         raise InvalidInputError("probabilities must lie between 0 and 1.")
-    places = np.minimum((stated * n_bins).astype(np.int64), n_bins - 1)
-    count = np.bincount(places, minlength=n_bins)
-    some = np.maximum(count, 1)
-    empty = count == 0
-    predicted = np.bincount(places, weights=stated, minlength=n_bins) / some
-    observed = np.bincount(places, weights=happened.astype(np.float64), minlength=n_bins) / some
-    return ReliabilityBins(np.where(empty, np.nan, predicted), np.where(empty, np.nan, observed), count)
+    bins = np.minimum((stated * n_bins).astype(np.int64), n_bins - 1)
+    count = np.bincount(bins, minlength=n_bins)
+    size = np.where(count > 0, count, np.nan)
+    return ReliabilityBins(
+        predicted=np.bincount(bins, weights=stated, minlength=n_bins) / size,
+        observed=np.bincount(bins, weights=is_on.astype(np.float64), minlength=n_bins) / size,
+        count=count,
+    )

@@ -1,17 +1,15 @@
-r"""The score from which a label is on, for every label, chosen on held-out rows for one of three F1s.
+r"""The score from which a label is on, for every label, chosen on validation rows for one of three F1s.
 
-With TP_j(c) true ones among the c best-scored pairs of label j, P_j rows that have it, and a cut c_j for every label:
+With TP_j(c) true labels among the c best-scored pairs of label j, P_j rows that have it, and a cut c_j for every label:
 
 - macro: :math:`\frac1L\sum_j 2\,TP_j / (c_j + P_j)`; every label is a problem of its own.
 - micro: :math:`2\sum_j TP_j / \sum_j (c_j + P_j)`; at the best value F the cuts maximise
-  :math:`\sum_j 2\,TP_j(c_j) - F c_j`, label by label, so F is found by Dinkelbach's iteration, in a few rounds and
-  exactly.
-- example: the mean over rows of :math:`2|y_i \cap \hat y_i| / (|y_i| + |\hat y_i|)`; label by label, each exactly while
-  the others rest, in sweeps that never lower it, until a sweep changes nothing.
+  :math:`\sum_j 2\,TP_j(c_j) - F c_j` label by label, so Dinkelbach's iteration finds F exactly in a few rounds.
+- example: the mean over rows of :math:`2|y_i \cap \hat y_i| / (|y_i| + |\hat y_i|)`; coordinate ascent over labels,
+  each step exact, until a sweep changes nothing.
 
-Such a cut follows the few held-out rows of a rare label closely, and does worse on others. The threshold of a label is
-therefore drawn towards the one threshold for all labels that is best for micro-F1:
-:math:`t_j = (P_j t_j^{\text{own}} + \kappa\,t^{\text{shared}}) / (P_j + \kappa)`.
+Such a cut overfits the few validation rows of a rare label, so thresholds are shrunk towards the one shared threshold
+that is best for micro-F1: :math:`t_j = (P_j t_j^{\text{own}} + \kappa\,t^{\text{shared}}) / (P_j + \kappa)`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tagwise.inspection.validation_pairs import HeldOutPairs
+from tagwise.inspection.validation_pairs import ValidationPairs
 
 __all__ = ["TARGETS", "best_thresholds"]
 
@@ -29,13 +27,12 @@ _MOST_ROUNDS = 50
 _MOST_SWEEPS = 10
 
 
-def best_thresholds(pairs: HeldOutPairs, target: str, shrinkage: float) -> np.ndarray:
-    """Thresholds (L,): a label is on where its score is at least its threshold.
+def best_thresholds(pairs: ValidationPairs, target: str, shrinkage: float) -> np.ndarray:
+    """Thresholds (L,): a label is on if its score is at least its threshold.
 
-    A label's own threshold lies half-way between the lowest score that it lets in and the highest that it keeps out;
-    where the label is best never on, just above its highest score. ``shrinkage`` is κ.
-
-    Time O(P log P) for P pairs, times a few rounds.
+    A label's own threshold is half-way between the lowest score that it accepts and the highest that it rejects, or
+    just above its highest score if the label is best never on. ``shrinkage`` is κ. Time O(P log P) per round for P
+    pairs.
     """
     shared = _shared_threshold(pairs)
     thresholds = np.full(pairs.n_labels, shared)
@@ -55,24 +52,24 @@ def best_thresholds(pairs: HeldOutPairs, target: str, shrinkage: float) -> np.nd
 
 @dataclass(frozen=True, eq=False)
 class _Ranking:
-    """The pairs of some labels, label by label and best first. Arrays over pairs but for the last three."""
+    """The pairs of some labels, label by label and best first. All but the last three arrays are over pairs."""
 
     order: np.ndarray
     scores: np.ndarray
     hits: np.ndarray
-    """True ones among the pairs of the label up to this one."""
+    """True pairs of the label up to this one."""
     counts: np.ndarray
     """Pairs of the label up to this one."""
     positives: np.ndarray
     """P_j of the pair's label."""
     is_cut: np.ndarray
-    """Whether the next pair of the label, if any, has a lower score: cuts cannot part equal scores."""
+    """Whether the next pair of the label, if any, has a lower score: a cut cannot separate equal scores."""
     labels: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, pairs: HeldOutPairs, wanted: np.ndarray) -> _Ranking:
+    def of(cls, pairs: ValidationPairs, wanted: np.ndarray) -> _Ranking:
         chosen = np.flatnonzero(wanted[pairs.labels])
         order = chosen[np.lexsort((-pairs.scores[chosen], pairs.labels[chosen]))]
         labels, starts, sizes = np.unique(pairs.labels[order], return_index=True, return_counts=True)
@@ -96,7 +93,7 @@ class _Ranking:
         )
 
     def best_cuts(self, gain: np.ndarray) -> np.ndarray:
-        """How many pairs of each label to let in, for the largest gain; none where no gain is above 0."""
+        """How many pairs of each label to accept for the largest gain; none if no gain is above 0."""
         allowed = np.where(self.is_cut, gain, -np.inf)
         best = np.maximum.reduceat(allowed, self.starts)
         winners = np.flatnonzero(allowed == np.repeat(best, self.sizes))
@@ -104,8 +101,8 @@ class _Ranking:
         first = winners[np.unique(owner, return_index=True)[1]]
         return np.where(best > 0, self.counts[first], 0)
 
-    def let_in(self, cuts: np.ndarray) -> np.ndarray:
-        """Which pairs (in this order) the cuts let in."""
+    def accepted(self, cuts: np.ndarray) -> np.ndarray:
+        """Which pairs (in this order) the cuts accept."""
         return self.counts <= np.repeat(cuts, self.sizes)
 
     def thresholds(self, cuts: np.ndarray) -> np.ndarray:
@@ -117,8 +114,8 @@ class _Ranking:
         return np.where(cuts > 0, between, np.nextafter(self.scores[self.starts], np.inf))
 
 
-def _shared_threshold(pairs: HeldOutPairs) -> float:
-    """The one threshold for all labels with the best micro-F1; above all scores where no pair is on."""
+def _shared_threshold(pairs: ValidationPairs) -> float:
+    """The one threshold for all labels with the best micro-F1; above all scores if no pair is on."""
     if len(pairs.scores) == 0:
         return 0.0
     order = np.argsort(-pairs.scores, kind="stable")
@@ -131,21 +128,21 @@ def _shared_threshold(pairs: HeldOutPairs) -> float:
     return float((scores[best] + scores[min(best + 1, len(scores) - 1)]) / 2)
 
 
-def _rest_of(pairs: HeldOutPairs, ranking: _Ranking, shared: float) -> np.ndarray:
-    """Pairs of all other labels that the shared threshold lets in."""
+def _rest_of(pairs: ValidationPairs, ranking: _Ranking, shared: float) -> np.ndarray:
+    """Pairs of all other labels that the shared threshold accepts."""
     others = np.ones(len(pairs.scores), dtype=bool)
     others[ranking.order] = False
     return others & (pairs.scores >= shared)
 
 
-def _micro_cuts(pairs: HeldOutPairs, ranking: _Ranking, shared: float) -> np.ndarray:
+def _micro_cuts(pairs: ValidationPairs, ranking: _Ranking, shared: float) -> np.ndarray:
     rest = _rest_of(pairs, ranking, shared)
     rest_hits, rest_count = int(pairs.on[rest].sum()), int(rest.sum())
     on = pairs.on[ranking.order]
     value, cuts = 0.0, np.zeros(len(ranking.labels), dtype=np.int64)
     for _ in range(_MOST_ROUNDS):
         proposed = ranking.best_cuts(2 * ranking.hits - value * ranking.counts)
-        chosen = ranking.let_in(proposed)
+        chosen = ranking.accepted(proposed)
         hits, count = rest_hits + int(on[chosen].sum()), rest_count + int(chosen.sum())
         reached = 2 * hits / (count + int(pairs.label_sizes.sum()))
         if reached <= value:
@@ -154,10 +151,10 @@ def _micro_cuts(pairs: HeldOutPairs, ranking: _Ranking, shared: float) -> np.nda
     return cuts
 
 
-def _example_cuts(pairs: HeldOutPairs, ranking: _Ranking, cuts: np.ndarray, shared: float) -> np.ndarray:
+def _example_cuts(pairs: ValidationPairs, ranking: _Ranking, cuts: np.ndarray, shared: float) -> np.ndarray:
     rest = _rest_of(pairs, ranking, shared)
     rows, on = pairs.rows[ranking.order], pairs.on[ranking.order].astype(np.float64)
-    inside = ranking.let_in(cuts)
+    inside = ranking.accepted(cuts)
     n_rows = len(pairs.true_sizes)
     predicted = np.bincount(pairs.rows[rest], minlength=n_rows) + np.bincount(rows[inside], minlength=n_rows)
     hits = np.bincount(pairs.rows[rest], weights=pairs.on[rest], minlength=n_rows).astype(np.float64)
@@ -169,7 +166,7 @@ def _example_cuts(pairs: HeldOutPairs, ranking: _Ranking, cuts: np.ndarray, shar
         for label in by_frequency:
             start, stop = ranking.starts[label], ranking.starts[label] + ranking.sizes[label]
             mine, right = rows[start:stop], on[start:stop]
-            # A row lists a label once, so that these rows are all different.
+            # A row lists a label once, so these rows are distinct.
             predicted[mine[: cuts[label]]] -= 1
             hits[mine[: cuts[label]]] -= right[: cuts[label]]
             true = pairs.true_sizes[mine]

@@ -1,4 +1,4 @@
-"""The best labels of held-out rows with their scores, and which of them are right: what a calibration learns from."""
+"""The best labels of validation rows, their scores, and which are right: what a calibration learns from."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks
 from tagwise.validation import check_labels, check_observed
 
-__all__ = ["HeldOutPairs", "known_ranking"]
+__all__ = ["ValidationPairs", "known_ranking"]
 
 # Unknown pairs that are excluded at a time: all labels of a block of rows but the observed ones.
 _BLOCK_PAIRS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOutPairs:
-    """Pairs of a row and one of its M best labels: never all n×L.
+class ValidationPairs:
+    """Pairs of a row and one of its k best labels: never all n×L.
 
     Attributes
     ----------
     rows, labels : int64 arrays (P,)
     scores : float64 array (P,)
     on : bool array (P,)
-        Whether the row has the label. Pairs of which that is unknown are left out.
+        Whether the row has the label. Unknown pairs are left out.
     true_sizes : int64 array (n,)
-        How many labels each row is known to have, listed or not.
+        Number of labels that each row is known to have, whether or not among its k best.
     label_sizes : int64 array (L,)
-        How many rows are known to have each label, listed or not.
-    places : int
-        M.
+        Number of rows that are known to have each label, whether or not among their k best.
+    k : int
     """
 
     rows: np.ndarray
@@ -45,11 +44,11 @@ class HeldOutPairs:
     on: np.ndarray
     true_sizes: np.ndarray
     label_sizes: np.ndarray
-    places: int
+    k: int
 
     @classmethod
-    def of(cls, labels: Any, scores: Any, Y: Any, observed: Any = None) -> HeldOutPairs:
-        """From ``predict_topk``'s two arrays (n, M), the true labels (n, L) and the mask of known ones, if any."""
+    def of(cls, labels: Any, scores: Any, Y: Any, observed: Any = None) -> ValidationPairs:
+        """From ``predict_topk``'s two arrays (n, k), the true labels (n, L) and the mask of known ones, if any."""
         truth = check_labels(Y)
         ids, values = np.asarray(labels), np.asarray(scores)
         _check_ranking(ids, values, truth.shape)
@@ -67,7 +66,7 @@ class HeldOutPairs:
             on=listed_pairs(truth, ids)[listed],
             true_sizes=np.diff(truth.indptr).astype(np.int64),
             label_sizes=np.bincount(truth.indices, minlength=truth.shape[1]).astype(np.int64),
-            places=ids.shape[1],
+            k=ids.shape[1],
         )
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from os import PathLike
 from typing import Any
 
@@ -17,7 +16,6 @@ from tagwise.kernels.longest_first import top_k_longest_first
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
 from tagwise.models.inverted_lists import InvertedLists, cluster
 from tagwise.models.sparse_factor_model import SparseFactorModel
-from tagwise.parallel import single_threaded_blas
 from tagwise.persistence import ModelRecord, read_model, write_model
 from tagwise.persistence.loading import INDEX_CLASS, require_same
 from tagwise.persistence.tensors import digest
@@ -140,17 +138,15 @@ class ApproximateIndex:
         probes = _checked_probes(self.n_probes, self.n_lists)
         self._require_same_model()
         model = self.model
-        features = model._fitted_features(X)
-        n_rows, n_labels = features.shape[0], model.n_labels_
+        embedded = model.embed(X).astype(self._factors.dtype, copy=False)
+        n_rows, n_labels = len(embedded), model.n_labels_
         hidden = None
         if exclude is not None:
             hidden = check_observed(exclude, shape=(n_rows, n_labels), name="exclude", may_be_empty=True)
-        with nullcontext() if model._answers_without_blas(features) else single_threaded_blas():
-            embedded = model._embed(features).astype(self._factors.dtype, copy=False)
         excluded = np.zeros(n_rows, dtype=np.int64) if hidden is None else np.diff(hidden.indptr)
         rows = np.ones((n_rows, embedded.shape[1] + 1), dtype=np.float32)
         rows[:, :-1] = embedded
-        threads = model._threads_for(features)
+        threads = model._threads_for(embedded)
         count = min(_SPARE * k + int(excluded.max(initial=0)), n_labels)
         found = self._inverted.search(rows, count, probes, n_threads=threads)
         labels, scores = top_k_of_candidates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -320,6 +320,11 @@ class BinaryRelevance(MultiLabelModel):
         return int(np.clip(spare // a_label, 1, _MOST_LABELS))
 
     # ------------------------------------------------------------------ predict
+
+    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
+        features = self._fitted_features(X)
+        return unit_rows(features, n_threads=self._threads_for(features)) if self.normalize else features
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.coef_[:, labels].T

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from copy import copy
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +14,7 @@ from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
 from tagwise.kernels import times, top_k_of_factors
 from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
+from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
@@ -74,6 +76,17 @@ class FactorModel(MultiLabelModel):
                 "part of a score belongs to one feature. Use kernel=None."
             )
         return self.label_factors_[labels] @ self.feature_factors_.T
+
+    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
+        features = self._fitted_features(X)
+        return unit_rows(features, n_threads=self._threads_for(features)) if self.normalize else features
+
+    def embed(self, X: Any) -> np.ndarray:
+        """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
+        features = self._fitted_features(X)
+        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
+            return self._embed(features)
 
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""

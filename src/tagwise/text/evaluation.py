@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration
+from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
 from tagwise.parallel import even_chunks
@@ -85,7 +85,7 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
     decided: list[np.ndarray] = []
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         rows = X[start:stop]
-        labels, scores = model.predict_topk(rows, DEFAULT_PLACES if calibration is None else calibration.places)
+        labels, scores = model.predict_topk(rows, DEFAULT_K if calibration is None else calibration.k)
         if calibration is None:
             while (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
                 labels, scores = model.predict_topk(rows, 2 * labels.shape[1])

@@ -16,11 +16,11 @@ from sklearn.base import BaseEstimator, clone
 
 from tagwise.base import MultiLabelModel, storable_parameters
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
-from tagwise.inspection.calibration import DEFAULT_PLACES, Calibration, fit_calibration
+from tagwise.inspection.calibration import DEFAULT_K, Calibration, fit_calibration
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
-from tagwise.inspection.validation_pairs import HeldOutPairs, known_ranking
+from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
@@ -299,7 +299,7 @@ class Tagger(BaseEstimator):
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.
 
-        Where the tagger is calibrated, those that reach their thresholds (among the best ``calibration_.places`` of the
+        Where the tagger is calibrated, those that reach their thresholds (among the best ``calibration_.k`` of the
         text); else those that score at least 0.
         """
         X = self.features(texts)
@@ -318,7 +318,7 @@ class Tagger(BaseEstimator):
     def explained_score(self) -> str:
         """What the contributions of words and the intercept add up to, in words: "the score", for most models."""
         self._require_fitted()
-        return self.model_._explained_score
+        return self.model_.explained_score
 
     # ------------------------------------------------------------------ validation rows
 
@@ -353,7 +353,7 @@ class Tagger(BaseEstimator):
                 TagwiseWarning,
             )
         most = int(np.diff(rows.Y.indptr).max())
-        k = min(self.model_.n_labels_, max(DEFAULT_PLACES, 2 * most))
+        k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * most))
         labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
         self.calibration_ = fit_calibration(labels, scores, rows.Y, observed=rows.observed, target=target)
         return self
@@ -380,8 +380,8 @@ class Tagger(BaseEstimator):
         if self.calibration_ is None:
             raise InvalidInputError("reliability needs a calibrated tagger; call calibrate with validation rows first.")
         rows = self._validation_rows(texts, tags, known)
-        labels, scores = known_ranking(self.model_, rows.X, self.calibration_.places, rows.observed)
-        pairs = HeldOutPairs.of(labels, scores, rows.Y, rows.observed)
+        labels, scores = known_ranking(self.model_, rows.X, self.calibration_.k, rows.observed)
+        pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
         return reliability_bins(self.calibration_.probabilities(pairs.labels, pairs.scores), pairs.on, n_bins)
 
     def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:

@@ -147,7 +147,7 @@ class Cascade(SparseFactorModel):
         "prototypes_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_", "rankers_by_feature_")
-    _explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
+    explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
     ranker_weights_: sp.csr_matrix
     ranker_intercept_: np.ndarray

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from tagwise import LEML, BinaryRelevance
 from tagwise.baselines import KNN
 from tagwise.exceptions import ExplanationError, InvalidInputError
-from tagwise.inspection.nearest_labels import nearest_labels
+from tagwise.inspection import nearest_labels
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,10 @@ def fitted():
 @pytest.mark.parametrize("model", [BinaryRelevance(), LEML(rank=4)])
 def test_cosines_of_all_weights(model, fitted, monkeypatch):
     model.fit(*fitted)
-    weights = np.asarray(model._label_weights(np.arange(7)))
+    weights = model.label_weights(np.arange(7))
     unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
     cosines = unit @ unit.T
-    monkeypatch.setattr("tagwise.inspection.nearest_labels._BLOCK_WEIGHTS", 40)  # blocks of two labels
+    monkeypatch.setattr("tagwise.inspection.explanations._BLOCK_WEIGHTS", 40)  # blocks of two labels
     labels, found = nearest_labels(model, 2, top=10)
     expected = [label for label in np.argsort(-cosines[2], kind="stable") if label != 2]
     assert labels.tolist() == expected

@@ -10,7 +10,7 @@ from tagwise.inspection import calibration
 from tagwise.inspection.calibration import Calibration, fit_calibration
 from tagwise.inspection.reliability import reliability_bins
 from tagwise.inspection.thresholds import best_thresholds
-from tagwise.inspection.validation_pairs import HeldOutPairs
+from tagwise.inspection.validation_pairs import ValidationPairs
 
 
 def planted(n_rows=2000, seed=0):
@@ -43,7 +43,7 @@ def test_probabilities_of_frequent_labels_are_their_own(fitted):
 
 def test_probabilities_hold_on_other_rows(fitted):
     labels, scores, Y, _ = planted(seed=2)
-    pairs = HeldOutPairs.of(labels, scores, Y)
+    pairs = ValidationPairs.of(labels, scores, Y)
     bins = reliability_bins(fitted.probabilities(pairs.labels, pairs.scores), pairs.on)
     assert bins.error < 0.04
     assert fitted.reliability.error < 0.04
@@ -64,7 +64,7 @@ def test_labels_with_few_positives_use_the_pooled_map(monkeypatch):
     monkeypatch.setattr(calibration, "_OWN_MAP_POSITIVES", 10**9)
     found = fit_calibration(labels, scores, Y)
     assert not len(found.maps.own_labels)
-    on = HeldOutPairs.of(labels, scores, Y).on
+    on = ValidationPairs.of(labels, scores, Y).on
     expected = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores.ravel(), on)
     np.testing.assert_allclose(found.probabilities(labels, scores).ravel(), expected.predict(scores.ravel()))
 
@@ -73,7 +73,7 @@ def test_own_maps_are_blended_by_how_much_is_behind_them(fitted):
     labels, scores, Y, _ = planted()
     maps = fitted.maps
     mine = labels == 1
-    on = HeldOutPairs.of(labels, scores, Y).on.reshape(labels.shape)[mine]
+    on = ValidationPairs.of(labels, scores, Y).on.reshape(labels.shape)[mine]
     own = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores[mine], on).predict(scores[mine])
     pooled = np.interp(scores[mine], maps.pooled_scores, maps.pooled_probabilities)
     weight = on.sum() / (on.sum() + calibration._SHRINKAGE)
@@ -89,11 +89,11 @@ def test_places_without_a_label_have_no_probability(fitted):
 
 def test_thresholds_are_those_of_the_target():
     labels, scores, Y, _ = planted(300)
-    pairs = HeldOutPairs.of(labels, scores, Y)
+    pairs = ValidationPairs.of(labels, scores, Y)
     for target in ("micro", "macro", "example"):
         found = fit_calibration(labels, scores, Y, target=target, shrinkage=3)
         np.testing.assert_array_equal(found.thresholds, best_thresholds(pairs, target, 3))
-        assert (found.target, found.places, found.rows) == (target, 10, 300)
+        assert (found.target, found.k, found.rows) == (target, 10, 300)
         np.testing.assert_array_equal(found.is_on(labels, scores), scores >= found.thresholds[labels])
 
 
@@ -147,13 +147,13 @@ def test_a_single_row_has_no_other_half():
         ({}, {"surprise": np.ones(3)}, "are expected"),
         ({}, {"own_labels": np.arange(3)}, "own_starts"),
         ({}, {"own_labels": np.array([0, 10])}, "below 10"),
-        ({}, {"own_labels": np.array([1, 0])}, "rising"),
-        ({}, {"own_weights": np.array([0.5, 1.5])}, "shares? a label"),
+        ({}, {"own_labels": np.array([1, 0])}, "increasing"),
+        ({}, {"own_weights": np.array([0.5, 1.5])}, "per label"),
         ({}, {"own_starts": np.array([0, 0, 2])}, "own_starts|knot"),
         ({}, {"pooled_scores": np.empty(0), "pooled_probabilities": np.empty(0)}, "needs a knot"),
         ({}, {"pooled_scores": np.array([0.0, np.inf])}, "finite"),
-        ({}, {"pooled_scores": np.array([1.0, 0.0]), "pooled_probabilities": np.array([0.0, 1.0])}, "must rise"),
-        ({}, {"pooled_scores": np.array([0.0, 1.0]), "pooled_probabilities": np.array([1.0, 0.0])}, "must rise"),
+        ({}, {"pooled_scores": np.array([1.0, 0.0]), "pooled_probabilities": np.array([0.0, 1.0])}, "must increase"),
+        ({}, {"pooled_scores": np.array([0.0, 1.0]), "pooled_probabilities": np.array([1.0, 0.0])}, "must increase"),
         ({}, {"pooled_scores": np.array([0.0, 1.0]), "pooled_probabilities": np.array([0.0, 2.0])}, "between 0 and 1"),
         ({}, {"reliability_count": np.array([1])}, "as many"),
         ({}, {"reliability_observed": np.full(10, 2.0)}, "between 0 and 1"),
@@ -178,7 +178,7 @@ def test_forged_state_is_refused(values, arrays, words):
         ({"labels": np.zeros((3, 2), int), "scores": np.zeros((3, 2))}, InvalidInputError, "4 rows of Y"),
         ({"labels": np.full((4, 2), 3)}, InvalidInputError, "from 0 to 2"),
         ({"scores": np.full((4, 2), np.nan)}, InvalidInputError, "NaN"),
-        ({"labels": np.full((4, 2), -1)}, InvalidInputError, "list no label"),
+        ({"labels": np.full((4, 2), -1)}, InvalidInputError, "no listed label"),
         ({"Y": np.zeros((4, 3))}, InvalidInputError, "nothing to calibrate by"),
         ({"observed": np.ones((4, 2))}, InvalidInputError, "observed has shape"),
     ],

@@ -156,7 +156,7 @@ def test_bad_arguments_of_heaviest_features(problem):
     model = PLST(rank=3).fit(*problem)
     with pytest.raises(InvalidInputError, match="label must be at least 0"):
         heaviest_features(model, -1)
-    with pytest.raises(InvalidInputError, match="from 0 to 8"):
+    with pytest.raises(InvalidInputError, match="label must be below 9"):
         heaviest_features(model, 9)
     with pytest.raises(InvalidInputError, match="top must be at least 1"):
         heaviest_features(model, 0, top=0)

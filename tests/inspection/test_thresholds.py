@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
-from tagwise.inspection.validation_pairs import HeldOutPairs
+from tagwise.inspection.validation_pairs import ValidationPairs
 from tagwise.metrics import example_f1, macro_f1, micro_f1
 
 METRIC = {"micro": micro_f1, "macro": macro_f1, "example": example_f1}
@@ -18,7 +18,7 @@ METRIC = {"micro": micro_f1, "macro": macro_f1, "example": example_f1}
 def everything(scores, Y):
     """All labels of all rows as pairs, best first."""
     labels = np.argsort(-scores, axis=1, kind="stable")
-    return HeldOutPairs.of(labels, np.take_along_axis(scores, labels, axis=1), Y)
+    return ValidationPairs.of(labels, np.take_along_axis(scores, labels, axis=1), Y)
 
 
 def value(target, scores, Y, thresholds):
@@ -119,12 +119,12 @@ def test_positives_beyond_the_listed_places_count_as_missed():
     """Only the best label of each row is listed: the other labels' positives lower what a cut can gain."""
     scores = np.array([[3.0, 2.0], [2.9, 2.0], [2.8, 2.0], [2.7, 2.0]])
     Y = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    first = HeldOutPairs.of(np.zeros((4, 1), int), scores[:, :1], Y)
+    first = ValidationPairs.of(np.zeros((4, 1), int), scores[:, :1], Y)
     np.testing.assert_array_equal(first.label_sizes, [1, 4])
     assert 2.9 < best_thresholds(first, "micro", 0)[0] < 3.0
 
 
 def test_no_pair_is_on():
-    pairs = HeldOutPairs.of(np.array([[0], [0]]), np.array([[1.0], [2.0]]), np.array([[0.0, 1.0], [0.0, 1.0]]))
+    pairs = ValidationPairs.of(np.array([[0], [0]]), np.array([[1.0], [2.0]]), np.array([[0.0, 1.0], [0.0, 1.0]]))
     for target in TARGETS:
         assert (best_thresholds(pairs, target, 0) > 2).all()
