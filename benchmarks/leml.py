@@ -12,7 +12,6 @@ the sums that conjugate gradients take of whole arrays between them.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
@@ -51,12 +50,9 @@ class Meter:
 
     def install(self, n_rows: int) -> None:
         from tagwise import kernels
-        from tagwise.kernels import streamed
+        from tagwise.kernels import blocked_csr, products, vectors
         from tagwise.problems import pair_losses, squared
-        from tagwise.solvers import in_place
-        from tagwise.solvers import inner as inner_products
-
-        two_way = importlib.import_module("tagwise.kernels.two_way")  # the package has a function of that name
+        from tagwise.solvers import cg
 
         def csr_bytes(matrix):
             return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
@@ -81,12 +77,12 @@ class Meter:
             # A symmetric sum of outer products: half of a general product's operations would do.
             return pattern.nnz * features.shape[1] ** 2, csr_bytes(pattern) + features.nbytes
 
-        def turned_product(turned, left, out, added_terms, n_threads, nothing):
+        def transposed_product(transposed, left, out, added_terms, n_threads, nothing):
             # A part of a transposed product, whose result is written once for all of its parts.
-            entries = 2 * int(turned.indptr[-1]) * left.shape[1]
+            entries = 2 * int(transposed.indptr[-1]) * left.shape[1]
             return entries, entries / 2 / left.shape[1] * 8 + left.nbytes + out.nbytes * len(left) / n_rows
 
-        def turning(*arguments):
+        def transposing(*arguments):
             return 0, 0  # a stored transpose would need none
 
         def changed_in_place(target, factor, source, nothing):
@@ -96,22 +92,24 @@ class Meter:
             return 2 * a.size, a.nbytes + (0 if a is b else b.nbytes)
 
         work = {
-            "csr_times_dense": product,
+            "csr_matmul": product,
             "pair_curvature_product": pairs,
             "sampled_product": sampled,
             "gram": gram,
-            "rows_times": rows,
+            "dense_matmul": rows,
             "solve_row_systems": systems,
         }
         for name, cost in work.items():
-            for module in (squared, pair_losses, two_way, streamed):
+            for module in (squared, pair_losses, products, blocked_csr):
                 if hasattr(module, name):
                     self._wrap(module, name, getattr(kernels, name), cost)
-        self._wrap(streamed, "_add_turned", streamed._add_turned, turned_product)
-        self._wrap(streamed._Turner, "turn", streamed._Turner.turn, turning)
-        self._wrap(in_place, "add_multiple", in_place.add_multiple, changed_in_place)
-        self._wrap(in_place, "scale_and_add", in_place.scale_and_add, changed_in_place)
-        self._wrap(inner_products, "inner_product", inner_products.inner_product, inner)
+        self._wrap(blocked_csr, "_add_transposed", blocked_csr._add_transposed, transposed_product)
+        self._wrap(blocked_csr._Transposer, "transpose", blocked_csr._Transposer.transpose, transposing)
+        for module in (squared, cg):
+            for name in ("axpy", "aypx"):
+                if hasattr(module, name):
+                    self._wrap(module, name, getattr(vectors, name), changed_in_place)
+        self._wrap(vectors, "dot", vectors.dot, inner)
 
     def _wrap(self, place, name, original, cost) -> None:
         def timed(*arguments, **options):

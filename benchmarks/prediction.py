@@ -28,7 +28,7 @@ from tagwise import LEML, ApproximateIndex, Cascade
 from tagwise.data import load_dataset
 from tagwise.kernels import top_k_of_factors
 from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.longest_first import LabelsByLength, top_k_longest_first
+from tagwise.kernels.norm_pruned import NormSorted, norm_pruned_topk
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 RESULTS = Path(__file__).parent / "results"
@@ -115,14 +115,14 @@ def take_turns(functions: dict[str, Callable[[], object]], turns: int) -> dict[s
 
 def measure_products(kind: str, n_rows: int, n_labels: int, rank: int, threads: int, turns: int) -> dict:
     left, right, intercept = (random_factors if kind == "random" else fitted_factors)(n_rows, n_labels, rank)
-    by_length = LabelsByLength.of(right, intercept)
+    by_length = NormSorted.of(right, intercept)
     functions: dict[str, Callable[[], object]] = {
         f"BLAS {rows}×{width}": lambda tiling=(rows, width): plain_product(left, right, tiling, threads)
         for rows, width in TILINGS
         if rows * threads <= n_rows
     }
     functions["all"] = lambda: top_k_of_factors(left, right, K, intercept=intercept, n_threads=threads)
-    functions["longest"] = lambda: top_k_longest_first(left, by_length, K, n_threads=threads)
+    functions["longest"] = lambda: norm_pruned_topk(left, by_length, K, n_threads=threads)
     seconds = take_turns(functions, turns)
     blas = min(value for name, value in seconds.items() if name.startswith("BLAS"))
     same = functions["all"]()[0] == functions["longest"]()[0]
@@ -201,7 +201,7 @@ def one_row() -> list[dict]:
         entry(
             f"LEML, rank {rank}",
             model,
-            lambda row, model=model: top_k_longest_first(row, model._labels_by_length(), K),
+            lambda row, model=model: norm_pruned_topk(row, model._labels_by_length(), K),
             [model._embed(row) for row in rows],
         )
     return found

@@ -23,7 +23,7 @@ def products(report: dict) -> list[str]:
         "",
         "BLAS: the plain product in tiles, nothing kept. `all`: every score is made, tile by tile, and looked through",
         "(`top_k_of_factors`). `longest first`: labels by falling length of their factors, until none can reach a",
-        "row's five best (`top_k_longest_first`); models use it where lengths fall. Shares are of the speed of BLAS:",
+        "row's five best (`norm_pruned_topk`); models use it where lengths fall. Shares are of the speed of BLAS:",
         "more than 100% is faster than making all scores. `same`: labels that both give at the same place; they",
         "differ where scores are equal to the last digit or two.",
         "",

@@ -20,7 +20,7 @@ from machine import best_seconds, description
 
 from tagwise import LEML
 from tagwise.data import available_datasets, load_dataset
-from tagwise.kernels import csr_times_dense, top_k_of_factors, top_k_of_factors_and_sparse
+from tagwise.kernels import csr_matmul, top_k_of_factors, top_k_of_factors_and_sparse
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.factor_model import unit_rows
 from tagwise.solvers.support_least_squares import support_least_squares
@@ -45,7 +45,7 @@ def run(name: str, reg: float, threads: int) -> dict:
     rows, test_rows = unit_rows(X), unit_rows(X_test)
     model, fit = timed(lambda: LEML(**LOW_RANK, reg=reg, n_jobs=threads).fit(X, Y))
     U, V, intercept = model.feature_factors_, model.label_factors_, model.intercept_ + 0.5
-    embedded = csr_times_dense(test_rows, U, n_threads=threads)
+    embedded = csr_matmul(test_rows, U, n_threads=threads)
 
     def top(sparse=None):
         if sparse is None:
@@ -92,7 +92,7 @@ def compile_first() -> None:
     model = LEML(rank=2, max_iter=1).fit(X, Y)
     U, V = model.feature_factors_, model.label_factors_
     sparse = support_least_squares(X, Y, low_rank=(U, V), intercept=model.intercept_)
-    embedded = csr_times_dense(X, U)
+    embedded = csr_matmul(X, U)
     top_k_of_factors_and_sparse(embedded, V, 5, intercept=model.intercept_, rows=X, sparse=sparse)
     top_k_of_factors(np.ascontiguousarray(embedded), V, 5)
 

@@ -19,7 +19,7 @@ from reproduction.results import Results
 from reproduction.selection import choose
 from tagwise.data import available_datasets, hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import DatasetNotFoundError, TagwiseError
-from tagwise.kernels.two_way import two_way
+from tagwise.kernels import feature_matrix
 from tagwise.losses import get_loss
 from tagwise.problems.factor_blocks import FeatureProblem
 from tagwise.problems.labels import TrainingLabels
@@ -197,7 +197,7 @@ def speed_up(cell: Cell, data: Split) -> dict[str, Any]:
         (rng.standard_normal((rows, rank)) / np.sqrt(rank)).astype(np.float32)
         for rows in (X.shape[1], Y.shape[1], X.shape[1])
     )
-    problem = FeatureProblem(two_way(X, n_threads=threads), row_side(labels, get_loss("logistic")), H, rank, 1.0)
+    problem = FeatureProblem(feature_matrix(X, n_threads=threads), row_side(labels, get_loss("logistic")), H, rank, 1.0)
 
     def gradient() -> None:
         problem.value(W)

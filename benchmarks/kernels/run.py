@@ -27,8 +27,8 @@ from machine import best_seconds, blas_rate, copy_rate, description, read_rate
 from tagwise import kernels
 from tagwise.data import make_power_law
 from tagwise.kernels import reference
-from tagwise.kernels.aligned import aligned_copy
-from tagwise.kernels.streamed import StreamedTwoWay
+from tagwise.kernels.blocked_csr import BlockedCSR
+from tagwise.kernels.vectors import aligned_copy
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHAPES = {
@@ -38,7 +38,7 @@ SHAPES = {
     "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),
 }
 
-SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense", "transpose × dense, groups of rows kept turned")
+SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense", "transpose × dense, groups of rows kept transposed")
 
 
 def plain_pair_curvature(Y, A, H):
@@ -54,12 +54,12 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
     )
     rng = np.random.default_rng(0)
     W, A, H = (aligned_copy(rng.standard_normal((n, width)).astype(np.float32)) for n in (features, rows, labels))
-    two_way = kernels.two_way(X, n_threads=threads)
-    streamed = StreamedTwoWay(X, width=width, keep_bytes=1e9, n_threads=threads)
+    both = kernels.feature_matrix(X, n_threads=threads)
+    blocked = BlockedCSR(X, width=width, keep_bytes=1e9, n_threads=threads)
     some_rows = A[:2048]
     scores = some_rows[:256] @ H.T
     small = rng.standard_normal((width, width)).astype(np.float32)
-    few = kernels.two_way(Y).transpose[:200]
+    few = kernels.feature_matrix(Y).transpose[:200]
     systems = (few, few.data, rng.standard_normal((200, width)), A, np.eye(width))
 
     def csr_bytes(matrix) -> int:
@@ -69,21 +69,21 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
     cases = [
         (
             "CSR × dense",
-            lambda: two_way.times(W),
+            lambda: both.matmul(W),
             lambda: X @ W,
             2 * X.nnz * width,
             csr_bytes(X) + W.nbytes + A.nbytes,
         ),
         (
             "transpose × dense",
-            lambda: two_way.transposed_times(A),
+            lambda: both.rmatmul(A),
             lambda: transpose @ A,
             2 * X.nnz * width,
             csr_bytes(X) + W.nbytes + A.nbytes,
         ),
         (
-            "transpose × dense, groups of rows kept turned",
-            lambda: streamed.transposed_times(A),
+            "transpose × dense, groups of rows kept transposed",
+            lambda: blocked.rmatmul(A),
             lambda: transpose @ A,
             2 * X.nnz * width,
             csr_bytes(X) + W.nbytes + A.nbytes,
@@ -118,7 +118,7 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         ),
         (
             "rows × small",
-            lambda: kernels.rows_times(A, small, n_threads=threads),
+            lambda: kernels.dense_matmul(A, small, n_threads=threads),
             lambda: A @ small,
             2 * rows * width**2,
             2 * A.nbytes,

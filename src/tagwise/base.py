@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.kernels.longest_first import FEW_ROWS
+from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.models.stored_parameters import checked_names, storable_parameters
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.progress import Callback, FitProgress

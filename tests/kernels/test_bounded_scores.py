@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import bounded_scores, reference_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.longest_first import factor_lengths
+from tagwise.kernels.norm_pruned import norm_bounds
 
 
 def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
@@ -34,7 +34,7 @@ def test_the_same_as_all_products(dtype, k, n_labels):
     exclude = sp.random(12, n_labels, 0.1, "csr", random_state=0)
     for hidden in (None, exclude):
         expected = top_k_of_factors_and_sparse(left, right, k, exclude=hidden, **given)
-        found = top_k_within_bounds(left, right, factor_lengths(right), k, exclude=hidden, **given)
+        found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **given)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
 
@@ -61,7 +61,7 @@ def whole_numbers(draw):
 @given(whole_numbers(), st.sampled_from([1, 3, 50, 200]))
 def test_the_same_as_the_twin(given, k):
     left, right, parts, hidden = given
-    found = top_k_within_bounds(left, right, factor_lengths(right), k, exclude=hidden, **parts)
+    found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **parts)
     expected = reference_sparse.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
@@ -70,7 +70,7 @@ def test_the_same_as_the_twin(given, k):
 def test_equal_scores_come_in_the_order_of_their_labels():
     right = np.zeros((50, 2))
     given = {"intercept": np.repeat([1.0, 2.0], 25), "rows": sp.csr_matrix((3, 4)), "sparse": sp.csr_matrix((4, 50))}
-    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, factor_lengths(right), 30, **given)
+    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, norm_bounds(right), 30, **given)
     np.testing.assert_array_equal(labels[1], [*range(25, 50), *range(5)])
 
 
@@ -78,7 +78,7 @@ def test_most_labels_are_never_multiplied():
     """What makes it fast: the product of a label that is ruled out would be NaN."""
     given = problem(np.float32, n_labels=5000)
     left, right = given.pop("left"), given.pop("right").clip(-1, 1) / 20
-    lengths = factor_lengths(right)
+    lengths = norm_bounds(right)
     expected = top_k_of_factors_and_sparse(left, right, 5, **given)[0]
     best = reference_sparse.scores_of_factors_and_sparse(left, right, **given)
     worst = -np.sort(-best, axis=1)[:, 4]
@@ -110,6 +110,6 @@ def test_parts_that_do_not_fit_are_named():
     given = problem(np.float32)
     left, right = given.pop("left"), given.pop("right")
     with pytest.raises(InvalidInputError, match="n×r, L×r, n×d and d×L"):
-        top_k_within_bounds(left[:, :2], right, factor_lengths(right), 3, **given)
+        top_k_within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
     with pytest.raises(InvalidInputError, match="lengths has shape"):
-        top_k_within_bounds(left, right, factor_lengths(right)[1:], 3, **given)
+        top_k_within_bounds(left, right, norm_bounds(right)[1:], 3, **given)

@@ -31,11 +31,11 @@ def raw_csr(draw, max_rows=12, max_columns=9):
 
 
 @given(raw_csr(), st.integers(1, 40), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
-def test_csr_times_dense(matrix, width, dtype, seed, n_threads):
+def test_csr_matmul(matrix, width, dtype, seed, n_threads):
     dense = np.random.default_rng(seed).standard_normal((matrix.shape[1], width)).astype(dtype)
-    result = kernels.csr_times_dense(matrix, dense, n_threads=n_threads)
+    result = kernels.csr_matmul(matrix, dense, n_threads=n_threads)
     assert result.dtype == dtype
-    np.testing.assert_allclose(result, reference.csr_times_dense(matrix, dense), atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(result, reference.csr_matmul(matrix, dense), atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -43,18 +43,18 @@ def test_transposed_product_through_the_stored_transpose(dtype):
     rng = np.random.default_rng(3)
     matrix = sp.random(50, 30, 0.2, format="csr", dtype=dtype, random_state=1)
     left = rng.standard_normal((50, 8)).astype(dtype)
-    for form in (kernels.two_way(matrix), kernels.two_way(matrix.toarray())):
+    for form in (kernels.feature_matrix(matrix), kernels.feature_matrix(matrix.toarray())):
         assert form.shape == (50, 30)
         expected = matrix.T.toarray().astype(np.float64) @ left
-        np.testing.assert_allclose(form.transposed_times(left), expected, atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(form.rmatmul(left), expected, atol=TOLERANCE[dtype])
         right = rng.standard_normal((30, 4)).astype(dtype)
-        np.testing.assert_allclose(form.times(right), matrix.toarray() @ right, atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(form.matmul(right), matrix.toarray() @ right, atol=TOLERANCE[dtype])
 
 
 def test_long_rows_keep_the_digits_that_a_float32_sum_would_lose():
     n = 200_000
     matrix = sp.csr_matrix(np.full((1, n), 0.1, dtype=np.float32))
-    result = kernels.csr_times_dense(matrix, np.ones((n, 1), dtype=np.float32))
+    result = kernels.csr_matmul(matrix, np.ones((n, 1), dtype=np.float32))
     exact = n * float(np.float32(0.1))
     error = abs(float(result[0, 0]) - exact)
     naive = np.cumsum(np.full(n, 0.1, dtype=np.float32), dtype=np.float32)[-1]
@@ -119,39 +119,39 @@ def test_unit_rows(matrix, scale, n_threads):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("rows", [0, 1, 2047, 2049, 9000])
-def test_gram_and_rows_times_over_block_borders(rows, dtype):
+def test_gram_and_dense_matmul_over_block_borders(rows, dtype):
     rng = np.random.default_rng(rows)
     tall, other = (rng.standard_normal((rows, 5)).astype(dtype) for _ in range(2))
     small = rng.standard_normal((5, 3)).astype(dtype)
     scale = TOLERANCE[dtype] * max(1, rows) ** 0.5
     np.testing.assert_allclose(kernels.gram(tall), reference.gram(tall), atol=scale)
     np.testing.assert_allclose(kernels.gram(tall, other, n_threads=2), reference.gram(tall, other), atol=scale)
-    np.testing.assert_allclose(kernels.rows_times(tall, small), reference.rows_times(tall, small), atol=scale)
+    np.testing.assert_allclose(kernels.dense_matmul(tall, small), reference.dense_matmul(tall, small), atol=scale)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
 @pytest.mark.parametrize("width", [0, 1, 4, 7, 300])
-def test_times_and_times_in_order(form, dtype, width):
+def test_matmul_and_matmul_in_order(form, dtype, width):
     rng = np.random.default_rng(width)
     rows = (rng.standard_normal((150, width)) * (rng.random((150, width)) < 0.5)).astype(dtype)
     matrix = rng.standard_normal((width, 9)).astype(dtype)
-    expected = reference.rows_times(rows, matrix)
-    plain = kernels.times(form(rows), matrix, n_threads=2)
+    expected = reference.dense_matmul(rows, matrix)
+    plain = kernels.matmul(form(rows), matrix, n_threads=2)
     assert plain.dtype == dtype
     np.testing.assert_allclose(plain, expected, atol=TOLERANCE[dtype] * max(1, width) ** 0.5)
-    ordered = kernels.times_in_order(form(rows), matrix, n_threads=2)
+    ordered = kernels.matmul_in_order(form(rows), matrix, n_threads=2)
     assert ordered.dtype == np.float64
     np.testing.assert_allclose(ordered, expected, atol=1e-12)
     for row in range(0, 150, 7):
-        np.testing.assert_array_equal(kernels.times_in_order(form(rows[row : row + 1]), matrix)[0], ordered[row])
-    twice = kernels.times_in_order(form(rows), np.column_stack([matrix, matrix]))
+        np.testing.assert_array_equal(kernels.matmul_in_order(form(rows[row : row + 1]), matrix)[0], ordered[row])
+    twice = kernels.matmul_in_order(form(rows), np.column_stack([matrix, matrix]))
     np.testing.assert_array_equal(twice[:, :9], twice[:, 9:])
 
 
-def test_times_in_order_names_shapes_that_do_not_fit():
+def test_matmul_in_order_names_shapes_that_do_not_fit():
     with pytest.raises(InvalidInputError, match=r"rows of shape \(2, 3\) cannot be multiplied .* \(4, 5\)"):
-        kernels.times_in_order(np.ones((2, 3)), np.ones((4, 5)))
+        kernels.matmul_in_order(np.ones((2, 3)), np.ones((4, 5)))
 
 
 @st.composite
@@ -209,9 +209,9 @@ def test_bit_identical_for_one_two_and_three_threads(dtype):
 
     def everything(n_threads):
         return [
-            kernels.csr_times_dense(matrix, dense, n_threads=n_threads),
-            kernels.two_way(matrix, n_threads=n_threads).transposed_times(tall),
-            kernels.two_way(tall, n_threads=n_threads).transposed_times(tall),
+            kernels.csr_matmul(matrix, dense, n_threads=n_threads),
+            kernels.feature_matrix(matrix, n_threads=n_threads).rmatmul(tall),
+            kernels.feature_matrix(tall, n_threads=n_threads).rmatmul(tall),
             kernels.sampled_product(matrix, tall, labels, n_threads=n_threads),
             kernels.pair_curvature_product(matrix, matrix.data, tall, labels, n_threads=n_threads),
             kernels.solve_row_systems(
@@ -219,7 +219,7 @@ def test_bit_identical_for_one_two_and_three_threads(dtype):
             ),
             kernels.unit_rows(matrix.indptr, matrix.data, n_threads=n_threads),
             kernels.gram(tall, n_threads=n_threads),
-            kernels.rows_times(tall, dense.T[:, :9], n_threads=n_threads),
+            kernels.dense_matmul(tall, dense.T[:, :9], n_threads=n_threads),
             *kernels.top_k_of_factors(tall, labels, 5, n_threads=n_threads),
         ]
 
@@ -234,7 +234,7 @@ def test_read_only_inputs():
     dense = np.ones((10, 3), dtype=np.float32)
     for array in (matrix.data, matrix.indices, matrix.indptr, dense):
         array.setflags(write=False)
-    np.testing.assert_allclose(kernels.csr_times_dense(matrix, dense), matrix @ dense, rtol=1e-6)
+    np.testing.assert_allclose(kernels.csr_matmul(matrix, dense), matrix @ dense, rtol=1e-6)
     labels, _ = kernels.top_k_of_factors(dense, dense, 2)
     np.testing.assert_array_equal(labels, [[0, 1]] * 10)
 
@@ -242,9 +242,9 @@ def test_read_only_inputs():
 def test_shapes_that_do_not_fit_are_named():
     matrix = sp.csr_matrix((4, 3))
     with pytest.raises(InvalidInputError, match="dense must have 3 rows"):
-        kernels.csr_times_dense(matrix, np.ones((4, 2)))
+        kernels.csr_matmul(matrix, np.ones((4, 2)))
     with pytest.raises(InvalidInputError, match="must hold floating numbers; found type int64"):
-        kernels.csr_times_dense(matrix, np.ones((3, 2), dtype=np.int64))
+        kernels.csr_matmul(matrix, np.ones((3, 2), dtype=np.int64))
     with pytest.raises(InvalidInputError, match="n×k and L×k"):
         kernels.sampled_product(matrix, np.ones((4, 2)), np.ones((4, 2)))
     with pytest.raises(InvalidInputError, match="k must be at least 1"):

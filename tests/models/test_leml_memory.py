@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from tagwise import LEML
 from tagwise.data import hide_labels, make_power_law
-from tagwise.kernels.streamed import StreamedTwoWay
+from tagwise.kernels.blocked_csr import BlockedCSR
 from tagwise.models.leml import features as leml_features
 
 TENTH = 1.1
@@ -90,7 +90,7 @@ def test_small_features_are_stored(bytes_allowed, streamed, monkeypatch):
     X = sp.csr_matrix((np.ones(7200, np.float32), np.tile(np.arange(12), 600), np.arange(601) * 12), shape=(600, 80))
     monkeypatch.setattr(leml_features, "_STORED_BYTES", bytes_allowed)
     found = leml_features.feature_products(X, Y, 5, unit_length=True, streamed=True, n_threads=1)
-    assert isinstance(found, StreamedTwoWay) == streamed
+    assert isinstance(found, BlockedCSR) == streamed
 
 
 def problem(dtype=np.float32):

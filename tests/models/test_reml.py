@@ -180,7 +180,7 @@ def test_parts_hold_every_label_once():
 
 
 def test_projection_is_the_nearest_in_the_first_column_space():
-    from tagwise.kernels import SparseTwoWay
+    from tagwise.kernels import CSRWithTranspose
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 9))
@@ -189,7 +189,7 @@ def test_projection_is_the_nearest_in_the_first_column_space():
                for i in ids]  # fmt: skip
     nothing = sp.csr_matrix((9, 2))
     parts = [Part(i, LowRankAndSparse(f, nothing, True, 0.0, 0), 0.0) for i, f in zip(ids, factors)]
-    found = project_onto_first(SparseTwoWay(sp.csr_matrix(X)), parts, np.zeros(5))
+    found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), parts, np.zeros(5))
     A = X @ factors[0].W
     np.testing.assert_allclose(found.A, A)
     np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
@@ -213,7 +213,7 @@ def test_any_number_of_processes_gives_the_same_bits(masked):
 
 def test_processes_get_memory_maps_of_x(monkeypatch):
     """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
-    from tagwise.kernels import SparseTwoWay
+    from tagwise.kernels import CSRWithTranspose
     from tagwise.models.reml import partitions
     from tagwise.models.reml.alternation import Settings, prepare
     from tagwise.problems.labels import TrainingLabels
@@ -225,7 +225,7 @@ def test_processes_get_memory_maps_of_x(monkeypatch):
     Y.data[:] = 1
     settings = Settings(2, 1.0, 1.0, 0.1, "support", 5, 2, 1, 0.1, True, 2**30)
     labels = TrainingLabels.build(Y, None, None, dtype=np.float32)
-    features = SparseTwoWay(X)
+    features = CSRWithTranspose(X)
     parts = [np.arange(3), np.arange(3, 6)]
     found = list(
         partitions.learn_parts(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels import two_way
+from tagwise.kernels import feature_matrix
 from tagwise.losses import LOSSES, get_loss
 from tagwise.problems import pair_losses
 from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
@@ -68,7 +68,7 @@ def check_derivatives(problem, x, rng):
 def test_feature_block(setting, intercept):
     s = setting
     H = s.H if intercept else np.ascontiguousarray(s.H[:, :K])
-    problem = FeatureProblem(two_way(s.X), row_side(s.labels, s.loss), H, K, REG)
+    problem = FeatureProblem(feature_matrix(s.X), row_side(s.labels, s.loss), H, K, REG)
     assert problem.value(s.W).item() == pytest.approx(s.losses(s.W, H).sum() + 0.5 * REG * np.sum(s.W**2))
     check_derivatives(problem, s.W, np.random.default_rng(0))
 
@@ -87,10 +87,10 @@ def test_label_block(setting, intercept):
 @pytest.mark.parametrize("masked", [False, True])
 def test_squared_loss_is_the_same_through_the_general_and_the_special_problem(masked):
     s = Setting("squared", masked, weighted=True)
-    general = FeatureProblem(two_way(s.X), row_side(s.labels, s.loss), s.H, K, REG)
+    general = FeatureProblem(feature_matrix(s.X), row_side(s.labels, s.loss), s.H, K, REG)
     general.value(s.W)
     H, b = np.ascontiguousarray(s.H[:, :K]), s.H[:, K]
-    special = FeatureBlock(two_way(s.X), SquaredTerms.build(s.labels), H, b, REG)
+    special = FeatureBlock(feature_matrix(s.X), SquaredTerms.build(s.labels), H, b, REG)
     np.testing.assert_allclose(general.gradient(), special.gradient(s.W, s.X @ s.W), atol=1e-9)
     direction = np.random.default_rng(0).standard_normal(s.W.shape)
     np.testing.assert_allclose(general.hessian_vector(direction), special.hessian_vector(direction), atol=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels import SparseTwoWay, two_way
+from tagwise.kernels import CSRWithTranspose, feature_matrix
 from tagwise.losses import get_loss
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.linear_scores import LinearScores
@@ -49,7 +49,7 @@ def test_value_is_the_sum_over_pairs(problem):
 @pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
 def test_gradient_and_hessian_against_differences(problem, storage):
     p = problem
-    block = FeatureBlock(two_way(storage(p.X)), p.terms, p.H, p.b, REG)
+    block = FeatureBlock(feature_matrix(storage(p.X)), p.terms, p.H, p.b, REG)
     rng = np.random.default_rng(1)
     gradient = block.gradient(p.W, p.X @ p.W)
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_spectral_start_spans_the_top_singular_vectors_of_the_gradient(problem):
     p.X = p.X @ np.diag(0.3 ** np.arange(D))  # singular values that fall fast, so that the top ones are well defined
     slope, row = p.labels.slope_at(get_loss("squared"), p.labels.rates())
     dense = slope.matrix.toarray() + (0 if row is None else row)
-    H = spectral_start(two_way(p.X), slope, row, 2, np.random.RandomState(0), np.dtype(np.float64))
+    H = spectral_start(feature_matrix(p.X), slope, row, 2, np.random.RandomState(0), np.dtype(np.float64))
     np.testing.assert_allclose(H.T @ H, np.eye(2), atol=1e-12)
     values = np.linalg.svd(p.X.T @ dense, compute_uv=False)
     captured = np.linalg.norm(p.X.T @ dense @ H) ** 2
@@ -104,7 +104,7 @@ def test_a_mask_of_everything_is_the_same_problem():
     masked = SquaredTerms.build(labels)
     A, direction = full.X @ full.W, np.random.default_rng(0).standard_normal((D, K))
     assert masked.value(A, full.H, full.b) == pytest.approx(full.terms.value(A, full.H, full.b))
-    ours, theirs = (FeatureBlock(two_way(full.X), terms, full.H, full.b, REG) for terms in (masked, full.terms))
+    ours, theirs = (FeatureBlock(feature_matrix(full.X), terms, full.H, full.b, REG) for terms in (masked, full.terms))
     np.testing.assert_allclose(ours.gradient(full.W, A), theirs.gradient(full.W, A))
     np.testing.assert_allclose(ours.hessian_vector(direction), theirs.hessian_vector(direction))
     ours, theirs = (terms.solve_labels(A, REG, fit_intercept=True) for terms in (masked, full.terms))
@@ -141,7 +141,7 @@ def test_fixed_scores_beside_the_low_rank(problem, storage):
     rng = np.random.default_rng(2)
     S = rng.standard_normal((D, L)) * (rng.random((D, L)) < 0.4)
     fixed = p.X @ S + 0.3
-    X = SparseTwoWay(sp.csr_matrix(p.X))
+    X = CSRWithTranspose(sp.csr_matrix(p.X))
     terms = p.terms.around(LinearScores(X, storage(S), offset=0.3))
 
     def loss(W, H, b):
@@ -166,11 +166,11 @@ def test_linear_scores_are_products_and_entries_of_one_matrix(storage):
     rng = np.random.default_rng(0)
     X, S = sp.random(20, 7, 0.5, "csr", random_state=0), rng.standard_normal((7, 5)) * (rng.random((7, 5)) < 0.6)
     F = X.toarray() @ S - 0.2
-    scores = LinearScores(SparseTwoWay(X), storage(S), offset=-0.2)
+    scores = LinearScores(CSRWithTranspose(X), storage(S), offset=-0.2)
     right, left = rng.standard_normal((5, 3)), rng.standard_normal((20, 3))
     assert scores.shape == (20, 5)
-    np.testing.assert_allclose(scores.times(right), F @ right)
-    np.testing.assert_allclose(scores.transposed_times(left), F.T @ left)
+    np.testing.assert_allclose(scores.matmul(right), F @ right)
+    np.testing.assert_allclose(scores.rmatmul(left), F.T @ left)
     pairs = sp.random(20, 5, 0.5, "csr", random_state=1)
     rows, columns = pairs.nonzero()
     np.testing.assert_allclose(scores.on(pairs), F[rows, columns])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.kernels import two_way
+from tagwise.kernels import feature_matrix
 from tagwise.solvers.admm import SparseFitRidge, columns_that_fit
 
 SHAPES = {"tall": (40, 12, None), "wide": (12, 40, None), "deficient": (40, 20, 4), "wide deficient": (15, 30, 5)}
@@ -142,7 +142,7 @@ def test_penalty_adapts_only_where_it_can():
 
 @pytest.mark.parametrize("shape", [(30, 9), (9, 30)], ids=["tall", "wide"])
 @pytest.mark.parametrize(
-    "storage", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, np.asarray, np.asfortranarray, two_way]
+    "storage", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, np.asarray, np.asfortranarray, feature_matrix]
 )
 def test_every_way_of_solving_and_storing_agrees(shape, storage):
     X, R = problem(*shape, seed=3)

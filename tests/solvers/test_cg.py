@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tagwise.kernels.vectors import dot_all, dot_columns
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.inner import per_column, whole
 
 
 def positive_definite(size, seed, condition=100.0):
@@ -55,7 +55,7 @@ def test_keeps_the_type_and_the_right_side():
     np.testing.assert_allclose(result.solution, 0.5)
 
 
-@pytest.mark.parametrize("inner", [whole, per_column])
+@pytest.mark.parametrize("inner", [dot_all, dot_columns])
 def test_the_fall_is_that_of_the_quadratic(inner):
     matrix = positive_definite(30, 0, condition=1e3)
     right = np.random.default_rng(1).standard_normal((30, 4))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.utils.extmath import randomized_svd
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.kernels import two_way
+from tagwise.kernels import feature_matrix
 from tagwise.solvers.random_projection import average_error_bound, bilateral_random_projection, project_bilaterally
 
 
@@ -88,7 +88,7 @@ def test_a_projection_keeps_at_least_what_its_start_kept(seed, rank, m, n):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((m, n)) * rng.exponential(size=n)
     start = np.linalg.qr(rng.standard_normal((n, rank)))[0]
-    left, right = project_bilaterally(two_way(X), start)
+    left, right = project_bilaterally(feature_matrix(X), start)
     assert np.sum(left**2) >= np.sum((X @ start) ** 2) * (1 - 1e-12)
     np.testing.assert_allclose(left, X @ right)
 
@@ -126,9 +126,9 @@ def test_bad_input():
     with pytest.raises(InvalidTypeError, match="random_state"):
         bilateral_random_projection(X, 1, random_state="now")
     with pytest.raises(InvalidInputError, match="start of shape 3×2 does not fit"):
-        project_bilaterally(two_way(X), np.ones((3, 2)))
+        project_bilaterally(feature_matrix(X), np.ones((3, 2)))
     with pytest.raises(InvalidInputError, match="start of shape 4×5 does not fit"):
-        project_bilaterally(two_way(X), np.ones((4, 5)))
+        project_bilaterally(feature_matrix(X), np.ones((4, 5)))
     with pytest.raises(InvalidInputError, match="oversampling must be at least 2"):
         average_error_bound(np.ones(4), 1, 1)
     with pytest.raises(InvalidInputError, match="rank=4 needs 4 positive singular values and one more"):

@@ -6,8 +6,8 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tagwise.kernels.vectors import dot_all, dot_columns, dot_rows
 from tagwise.losses import get_loss
-from tagwise.solvers.inner import per_column, per_row, whole
 from tagwise.solvers.tron import tron
 
 
@@ -61,7 +61,7 @@ def test_finds_planted_optima_of_many_problems(rows, columns, seed):
     rng = np.random.default_rng(seed)
     optimum = 10 * rng.standard_normal((rows, columns))
     scales = np.exp(rng.uniform(-3, 3, (rows, columns)))
-    result = tron(Quadratics(optimum, scales), np.zeros((rows, columns)), tol=1e-10, max_iter=200, inner=per_row)
+    result = tron(Quadratics(optimum, scales), np.zeros((rows, columns)), tol=1e-10, max_iter=200, inner=dot_rows)
     assert result.status in ("converged", "stalled")
     np.testing.assert_allclose(result.solution, optimum, atol=1e-6)
 
@@ -85,7 +85,7 @@ def test_agrees_with_scipy(loss):
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_together_is_the_same_as_alone(loss):
     together = classifiers(loss, 7)
-    result = tron(together, np.zeros((7, 5)), tol=1e-8, max_iter=100, inner=per_row)
+    result = tron(together, np.zeros((7, 5)), tol=1e-8, max_iter=100, inner=dot_rows)
     for label in range(7):
         alone = LinearClassifiers(together.X, together.targets[label : label + 1], loss, 0.5)
         single = tron(alone, np.zeros((1, 5)), tol=1e-8, max_iter=100)
@@ -94,32 +94,34 @@ def test_together_is_the_same_as_alone(loss):
 
 def test_the_value_never_rises():
     problem = classifiers("logistic", 5)
-    values = [tron(problem, np.full((5, 5), 20.0), tol=0, max_iter=steps, inner=per_row).value for steps in range(1, 8)]
+    values = [
+        tron(problem, np.full((5, 5), 20.0), tol=0, max_iter=steps, inner=dot_rows).value for steps in range(1, 8)
+    ]
     assert (np.diff(np.concatenate(values, axis=1), axis=1) <= 1e-9).all()
 
 
 def test_start_and_end_are_reported():
     problem = classifiers("logistic", 3)
     start = np.ones((3, 5))
-    result = tron(problem, start, tol=1e-3, max_iter=50, inner=per_row)
+    result = tron(problem, start, tol=1e-3, max_iter=50, inner=dot_rows)
     np.testing.assert_allclose(result.start_value, problem.value(start))
     np.testing.assert_allclose(result.value, problem.value(result.solution))
     np.testing.assert_array_equal(start, 1)
     assert result.status == "converged"
     assert result.relative_gradient <= 1e-3
     assert problem.products == result.n_products
-    assert tron(problem, start, tol=1e-12, max_iter=1, inner=per_row).status == "max_iter"
+    assert tron(problem, start, tol=1e-12, max_iter=1, inner=dot_rows).status == "max_iter"
 
 
 def test_a_start_at_the_optimum_stays_there():
     problem = Quadratics(np.ones((2, 3)), np.ones((2, 3)))
-    result = tron(problem, np.ones((2, 3)), tol=1e-6, max_iter=5, inner=per_row)
+    result = tron(problem, np.ones((2, 3)), tol=1e-6, max_iter=5, inner=dot_rows)
     assert (result.status, result.n_iter) == ("converged", 0)
 
 
 def test_a_tolerance_below_rounding_ends_as_stalled():
     problem = classifiers("logistic", 2)
-    result = tron(problem, np.zeros((2, 5)), tol=0, max_iter=1000, inner=per_row)
+    result = tron(problem, np.zeros((2, 5)), tol=0, max_iter=1000, inner=dot_rows)
     assert result.status == "stalled"
     assert result.n_iter < 100
 
@@ -128,10 +130,10 @@ def test_inner_products():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 7, 4)).astype(np.float32)
     products = a.astype(np.float64) * b
-    np.testing.assert_allclose(whole(a, b), [[products.sum()]])
-    np.testing.assert_allclose(per_row(a, b), products.sum(axis=1, keepdims=True), rtol=1e-6)
-    np.testing.assert_allclose(per_column(a, b), products.sum(axis=0, keepdims=True), rtol=1e-6)
-    assert whole(a, b).dtype == per_row(a, b).dtype == per_column(a, b).dtype == np.float64
+    np.testing.assert_allclose(dot_all(a, b), [[products.sum()]])
+    np.testing.assert_allclose(dot_rows(a, b), products.sum(axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(dot_columns(a, b), products.sum(axis=0, keepdims=True), rtol=1e-6)
+    assert dot_all(a, b).dtype == dot_rows(a, b).dtype == dot_columns(a, b).dtype == np.float64
 
 
 def test_rejected_steps_do_not_use_up_the_steps():

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.kernels import times_in_order
+from tagwise.kernels import matmul_in_order
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
@@ -47,7 +47,7 @@ class CompressedModel(MultiLabelModel):
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         W = self.feature_factors_
         # Decoding picks labels: what rounds differently in other company might pick others.
-        measurements = times_in_order(self._prepared(X), W, n_threads=thread_count(self.n_jobs))
+        measurements = matmul_in_order(self._prepared(X), W, n_threads=thread_count(self.n_jobs))
         scores = self._decode(measurements + self.measurement_intercept_)
         scores += self.base_score_
         return scores.astype(W.dtype, copy=False)

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, warn
-from tagwise.kernels import times, two_way
+from tagwise.kernels import feature_matrix, matmul
+from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.inner import per_column
 from tagwise.solvers.ridge import RidgeFactor
 
 __all__ = ["LARGEST_DIRECT", "LinearMap", "MappedTargets"]
@@ -67,7 +67,7 @@ class LinearMap:
             values = X.data.astype(np.float64)
             total = np.bincount(X.indices, weights=values, minlength=self.n_features)
             squares = np.bincount(X.indices, weights=values * values, minlength=self.n_features)
-        self._X = two_way(X, n_threads=n_threads)
+        self._X = feature_matrix(X, n_threads=n_threads)
         self._mean = total / self.n_rows
         centred_squares = np.maximum(squares - self.n_rows * self._mean**2, 0)
         self._scale = (1 / np.sqrt(centred_squares + reg))[:, None]
@@ -85,7 +85,7 @@ class LinearMap:
 
     def predict(self, mapped: MappedTargets) -> np.ndarray:
         """XW + 1cᵀ (n×k) of the rows that the map was made with."""
-        product = times(self._rows, mapped.coefficients, n_threads=self._threads)
+        product = matmul(self._rows, mapped.coefficients, n_threads=self._threads)
         product += mapped.intercept
         return product
 
@@ -98,15 +98,15 @@ class LinearMap:
         means = targets.mean(axis=0)
         centred = targets - means
         # Centring T makes centring X needless here, and below X_cᵀ(X_c B) = Xᵀ(X_c B): the columns of X_c B sum to 0.
-        right = self._scale * self._X.transposed_times(centred)
+        right = self._scale * self._X.rmatmul(centred)
 
         def system(V: np.ndarray) -> np.ndarray:
             W = self._scale * V
-            scores = self._X.times(W)
+            scores = self._X.matmul(W)
             scores -= self._mean @ W
-            return self._scale * (self._X.transposed_times(scores) + self.reg * W)
+            return self._scale * (self._X.rmatmul(scores) + self.reg * W)
 
-        result = conjugate_gradient(system, right, tol=self.tol, max_iter=_MAX_ITER, inner=per_column)
+        result = conjugate_gradient(system, right, tol=self.tol, max_iter=_MAX_ITER, inner=dot_columns)
         if result.status == "max_iter":
             warn(
                 f"the ridge regression stopped after {_MAX_ITER} steps of conjugate gradients with a relative residual "

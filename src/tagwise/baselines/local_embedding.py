@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import times_in_order
+from tagwise.kernels import matmul_in_order
 from tagwise.kernels.neighbours import inverted_index, nearest_sparse_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.randomness import generator_words, set_generator
@@ -163,7 +163,7 @@ def placed_rows(rows: sp.csr_matrix | np.ndarray, regressors: np.ndarray, *, n_t
 
     Made in float64 and in a fixed order, then rounded once: equal rows have one place, at fit and at prediction.
     """
-    placed = unit_rows(times_in_order(rows, regressors, n_threads=n_threads), n_threads=n_threads)
+    placed = unit_rows(matmul_in_order(rows, regressors, n_threads=n_threads), n_threads=n_threads)
     return np.asarray(placed, dtype=regressors.dtype)
 
 

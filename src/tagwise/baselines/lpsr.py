@@ -11,7 +11,7 @@ from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.baselines.listed_score_model import ListedScoreModel
 from tagwise.baselines.partition_labels import choose_labels
 from tagwise.baselines.wsabie import WSABIE
-from tagwise.kernels import csr_times_dense, sampled_product
+from tagwise.kernels import csr_matmul, sampled_product
 from tagwise.kernels.shortlist import shortlist_scores
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
@@ -250,7 +250,7 @@ class LPSR(ListedScoreModel):
         """The nearest parts of each row (n, P)."""
         n_parts = len(self.centres_)
         count = min(self.n_visited, n_parts)
-        nearness = csr_times_dense(rows, np.ascontiguousarray(self.centres_.T), n_threads=thread_count(self.n_jobs))
+        nearness = csr_matmul(rows, np.ascontiguousarray(self.centres_.T), n_threads=thread_count(self.n_jobs))
         parts = np.argsort(-nearness, axis=1, kind="stable")[:, :count]
         indptr = np.arange(rows.shape[0] + 1) * count
         ones = np.ones(parts.size, dtype=np.float32)
@@ -260,7 +260,7 @@ class LPSR(ListedScoreModel):
         rows, threads = canonical_csr(self._prepared(X)), thread_count(self.n_jobs)
         listed = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
         if self.base == "wsabie":
-            embedded = csr_times_dense(rows, self.feature_factors_, n_threads=threads)
+            embedded = csr_matmul(rows, self.feature_factors_, n_threads=threads)
             scores = sampled_product(listed, embedded, self.label_factors_, n_threads=threads)
         else:
             scores = shortlist_scores(listed, rows, self.coef_, n_threads=threads)

@@ -13,7 +13,7 @@ from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.baselines.ml_knn import MLKNN
 from tagwise.baselines.neighbour_labels import SearchableRows
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import csr_times_dense, rows_times, times_in_order, two_way
+from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_order
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
@@ -72,7 +72,7 @@ def dependence_projection(
     In float64. Time: a ridge regression with L targets and O(L³ + d·L·p); memory :func:`projection_memory`.
     """
     n_features, n_labels = X.shape[1], Y.shape[1]
-    matrix = two_way(X if sp.issparse(X) else X.astype(np.float64), n_threads=n_threads)
+    matrix = feature_matrix(X if sp.issparse(X) else X.astype(np.float64), n_threads=n_threads)
     ridge = LinearMap(X, (1 - correlation) / correlation, n_threads=n_threads) if correlation > 0 else None
     by_label = sp.csr_matrix(Y.T)
     spanning = np.empty((n_features, n_labels))
@@ -80,13 +80,13 @@ def dependence_projection(
     for start, stop in even_chunks(n_labels, _BATCH):
         targets = np.ascontiguousarray(by_label[start:stop].toarray().T, dtype=np.float64)
         if ridge is None:
-            columns = matrix.transposed_times(targets - targets.mean(axis=0))
+            columns = matrix.rmatmul(targets - targets.mean(axis=0))
         else:
             columns = ridge.fit(targets).coefficients / correlation
         spanning[:, start:stop] = columns
-        projected = matrix.times(np.ascontiguousarray(columns))
+        projected = matrix.matmul(np.ascontiguousarray(columns))
         projected -= projected.mean(axis=0)
-        inner[:, start:stop] = csr_times_dense(by_label, projected, n_threads=n_threads)
+        inner[:, start:stop] = csr_matmul(by_label, projected, n_threads=n_threads)
     del ridge, matrix
     inner += inner.T
     inner *= 0.5
@@ -98,7 +98,7 @@ def dependence_projection(
     values = values[: how_many(values)]
     turn = vectors[:, ::-1][:, : len(values)] / np.sqrt(values)
     del vectors
-    return rows_times(spanning, turn, n_threads=n_threads), values
+    return dense_matmul(spanning, turn, n_threads=n_threads), values
 
 
 class MDDM(MLKNN):
@@ -241,7 +241,7 @@ class MDDM(MLKNN):
             )
 
     def _project(self, rows: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        projected = times_in_order(rows, self.projection_, n_threads=thread_count(self.n_jobs))
+        projected = matmul_in_order(rows, self.projection_, n_threads=thread_count(self.n_jobs))
         return projected.astype(self.projection_.dtype, copy=False)
 
     def _search(self) -> SearchableRows:

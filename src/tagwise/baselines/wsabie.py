@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from tagwise.base import OVERFLOW
 from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import csr_times_dense, top_k_of_factors
+from tagwise.kernels import csr_matmul, top_k_of_factors
 from tagwise.kernels.warp import warp_pass
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
@@ -243,7 +243,7 @@ class WSABIE(FactorModel):
             return 1.0
         places = min(Y.shape[1], max(_LEAST_PLACES, 2 * int(np.diff(Y.indptr).max())))
         threads = thread_count(self.n_jobs)
-        embedded = csr_times_dense(X, self.feature_factors_, n_threads=threads)
+        embedded = csr_matmul(X, self.feature_factors_, n_threads=threads)
         labels, scores = top_k_of_factors(embedded, self.label_factors_, places, intercept=intercept, n_threads=threads)
         on = listed_pairs(Y, labels).ravel()
         order = np.argsort(-scores.ravel(), kind="stable")

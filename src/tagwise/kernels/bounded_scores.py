@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.longest_first import length_of, product
+from tagwise.kernels.norm_pruned import length_of, product
 from tagwise.kernels.top_k import _merge, check_exclude, nothing_found
 
 __all__ = ["top_k_within_bounds"]
@@ -38,7 +38,7 @@ def top_k_within_bounds(
     """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns, on one thread.
 
     Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by
-    :func:`~tagwise.kernels.longest_first.factor_lengths`.
+    :func:`~tagwise.kernels.norm_pruned.norm_bounds`.
 
     Steps: add up intercept and sparse part of all labels; the k labels that are best by these have k scores, of which
     the least is a floor; of the labels whose bound reaches the floor, take the k best scores.

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.longest_first import is_hidden, keep, product
+from tagwise.kernels.norm_pruned import is_hidden, keep, product
 from tagwise.kernels.top_k import check_exclude, nothing_found
 from tagwise.parallel import run_chunks, work_chunks
 
@@ -67,7 +67,7 @@ def top_k_of_candidates(
     return labels, scores
 
 
-# Without "reassoc", so that a score has the bits of a row's score in tagwise.kernels.longest_first.
+# Without "reassoc", so that a score has the bits of a row's score in tagwise.kernels.norm_pruned.
 @compiled()
 def _score(left, right, candidates, shift, hidden, best_scores, best_labels, start, stop):
     for row in range(start, stop):

@@ -1,18 +1,40 @@
-"""CSR × dense. The transposed product is the same kernel on a stored transpose, so nothing is ever scattered."""
+"""Products of a data matrix, CSR or dense, with dense matrices, from both sides.
+
+The transposed CSR product is the same kernel on a stored transpose, so nothing is ever scattered. Dense products are
+BLAS in fixed row blocks, so that rounding does not depend on the number of threads.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.aligned import aligned_empty
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.dense import rows_times
-from tagwise.kernels.gathered_rows import sum_rows
-from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.kernels.gather_sum import sum_rows
+from tagwise.kernels.vectors import aligned_empty
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, work_chunks
 
-__all__ = ["csr_times_dense", "times", "times_in_order", "unit_rows"]
+__all__ = [
+    "CSRWithTranspose",
+    "DenseFeatures",
+    "FeatureMatrix",
+    "RowsOf",
+    "as_dense",
+    "csr_matmul",
+    "dense_matmul",
+    "feature_matrix",
+    "gram",
+    "matmul",
+    "matmul_in_order",
+    "row_range",
+    "unit_rows",
+]
+
+RowsOf: TypeAlias = Callable[[int, int], np.ndarray]
 
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
@@ -26,9 +48,101 @@ _OFTEN = 32
 _STRIPE_ROWS = 2048
 # Dense rows multiplied in order by a thread at a time.
 _ROWS = 64
+# Rows of a block of BLAS: for sums, which take k×l numbers each, and for products, which keep several threads busy.
+_SUMMED_ROWS = 2048
+_MULTIPLIED_ROWS = 512
 
 
-def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+class FeatureMatrix(Protocol):
+    """A data matrix X (n×d) that is multiplied from both sides."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        ...
+
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """X @ right: n×d by d×k."""
+        ...
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of X @ right."""
+        ...
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        """Xᵀ @ left: d×n by n×k, in the type of ``left``."""
+        ...
+
+    def rmatmul_blocks(self, rows_of: RowsOf) -> np.ndarray:
+        """Xᵀ @ left for the left (n×k) whose rows ``rows_of(start, stop)`` gives, each asked for once and in order.
+
+        A matrix that works in blocks of rows never needs all of left at a time; any other asks for all of it.
+        """
+        return self.rmatmul(rows_of(0, self.shape[0]))
+
+
+class CSRWithTranspose(FeatureMatrix):
+    """CSR beside the CSR of its transpose, so that both products read rows and write rows.
+
+    Costs the memory of the matrix once more; a scattered transposed product would need a private d×k copy per thread.
+    """
+
+    def __init__(self, matrix: sp.csr_matrix, *, n_threads: int = 1) -> None:
+        self.matrix = matrix
+        self.transpose = sp.csr_matrix(matrix.T)
+        self.n_threads = n_threads
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """X @ right."""
+        return csr_matmul(self.matrix, right, n_threads=self.n_threads)
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of X @ right."""
+        return csr_matmul(row_range(self.matrix, start, stop), right, n_threads=self.n_threads)
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        """Xᵀ @ left."""
+        return csr_matmul(self.transpose, left, n_threads=self.n_threads)
+
+
+class DenseFeatures(FeatureMatrix):
+    """A dense array; both products are BLAS calls on fixed row blocks."""
+
+    def __init__(self, matrix: np.ndarray, *, n_threads: int = 1) -> None:
+        self.matrix = matrix
+        self.n_threads = n_threads
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """X @ right."""
+        return dense_matmul(self.matrix, right, n_threads=self.n_threads)
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of X @ right; BLAS may round them in another way than in the whole product."""
+        return dense_matmul(self.matrix[start:stop], right, n_threads=self.n_threads)
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        """Xᵀ @ left."""
+        return gram(self.matrix, left, n_threads=self.n_threads).astype(left.dtype)
+
+
+def feature_matrix(matrix: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> FeatureMatrix:
+    """The form of a CSR matrix or of a dense array that has both products."""
+    if sp.issparse(matrix):
+        return CSRWithTranspose(matrix, n_threads=n_threads)
+    return DenseFeatures(matrix, n_threads=n_threads)
+
+
+def csr_matmul(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``matrix @ dense`` for CSR (m×d) and C-ordered dense (d×k); the result (m×k) has the type of ``dense``.
 
     Time O(nnz·k), memory the result and at most 4 MB. Duplicates add up, and indices need not be sorted.
@@ -44,10 +158,10 @@ def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray, *, n_threads: int 
     out = aligned_empty((matrix.shape[0], dense.shape[1]), dense.dtype)
     striped = dense.nbytes > _CACHED_BYTES and len(dense) * _STRIPE * dense.itemsize <= _STRIPE_BYTES
     if not striped or matrix.nnz < _OFTEN * max(matrix.shape):
-        _times_columns(matrix, dense, out, 0, n_threads)
+        _matmul_columns(matrix, dense, out, 0, n_threads)
         return out
     for first, stop in even_chunks(dense.shape[1], _STRIPE):
-        _times_columns(matrix, _stripe(dense, first, stop, n_threads), out, first, n_threads)
+        _matmul_columns(matrix, _stripe(dense, first, stop, n_threads), out, first, n_threads)
     return out
 
 
@@ -62,24 +176,24 @@ def _stripe(dense: np.ndarray, first: int, stop: int, n_threads: int) -> np.ndar
     return stripe
 
 
-def _times_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray, first: int, n_threads: int) -> None:
+def _matmul_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray, first: int, n_threads: int) -> None:
     """Fill the columns of ``out`` from ``first`` on with ``matrix @ columns``."""
     arrays = matrix.indptr, matrix.indices, matrix.data, columns, out, first
-    run_chunks(lambda start, stop: _csr_times_dense(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
+    run_chunks(lambda start, stop: _csr_matmul(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
 
 
-def times(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+def matmul(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``rows @ matrix`` (n×d by d×k) for either form of rows, in the type of ``matrix``.
 
     Dense rows are multiplied by BLAS, whose rounding depends on how many rows there are; where rows that are equal must
-    have equal products in any company, use :func:`times_in_order`.
+    have equal products in any company, use :func:`matmul_in_order`.
     """
     if isinstance(rows, np.ndarray):
-        return rows_times(np.ascontiguousarray(rows, dtype=matrix.dtype), matrix, n_threads=n_threads)
-    return csr_times_dense(rows, matrix, n_threads=n_threads)
+        return dense_matmul(np.ascontiguousarray(rows, dtype=matrix.dtype), matrix, n_threads=n_threads)
+    return csr_matmul(rows, matrix, n_threads=n_threads)
 
 
-def times_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+def matmul_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``rows @ matrix`` (n×d by d×k) in float64, a row's terms added in the order of its columns.
 
     A row has the same bits alone and in company, and equal columns of ``matrix`` give equal columns. Time O(n·d·k),
@@ -87,7 +201,7 @@ def times_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_th
     """
     matrix = np.ascontiguousarray(matrix, dtype=np.float64)
     if not isinstance(rows, np.ndarray):
-        return csr_times_dense(rows, matrix, n_threads=n_threads)
+        return csr_matmul(rows, matrix, n_threads=n_threads)
     if rows.ndim != 2 or matrix.ndim != 2 or rows.shape[1] != len(matrix):
         raise InvalidInputError(f"rows of shape {rows.shape} cannot be multiplied by a matrix of shape {matrix.shape}.")
     rows = np.ascontiguousarray(rows)
@@ -124,7 +238,7 @@ def dense_in_order(rows, matrix, out):
 
 
 @compiled()
-def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
+def _csr_matmul(indptr, indices, data, dense, out, shift, start, stop):
     """Columns ``shift`` to ``shift`` + width of ``out`` = CSR rows ``start`` to ``stop`` times ``dense`` (d×width)."""
     width = dense.shape[1]
     part = np.empty(width, dtype=dense.dtype)
@@ -144,6 +258,61 @@ def _csr_times_dense(indptr, indices, data, dense, out, shift, start, stop):
             begin = last
         for column in range(np.uintp(width)):
             out[row, first + column] = total[column]
+
+
+def as_dense(product: sp.spmatrix | np.ndarray) -> np.ndarray:
+    """An array of the same type: scipy answers products of two sparse matrices sparse, all others dense."""
+    return product if isinstance(product, np.ndarray) else np.asarray(product.toarray())
+
+
+def gram(left: np.ndarray, right: np.ndarray | None = None, *, n_threads: int = 1) -> np.ndarray:
+    """``leftᵀ @ right`` (k×l) for tall matrices (n×k, n×l), in float64; ``right`` is ``left`` by default.
+
+    Blocks of rows are multiplied in the matrices' own type and added in float64 in a fixed order.
+    Time O(n·k·l), memory O(k·l) per block under way.
+    """
+    right = left if right is None else right
+    chunks = even_chunks(len(left), _SUMMED_ROWS)
+
+    def partial(start: int, stop: int) -> np.ndarray:
+        return np.asarray(left[start:stop].T @ right[start:stop])
+
+    total = np.zeros((left.shape[1], right.shape[1]))
+    # A few blocks at a time: keeping every partial until the end would cost (n / 2048)·k·l numbers.
+    group = 4 * n_threads
+    with single_threaded_blas():
+        for first in range(0, len(chunks), group):
+            for block in run_chunks(partial, chunks[first : first + group], n_threads):
+                total += block
+    return total
+
+
+def dense_matmul(
+    tall: np.ndarray, small: np.ndarray, *, n_threads: int = 1, out: np.ndarray | None = None
+) -> np.ndarray:
+    """``tall @ small`` (n×k by k×l), in the type of ``tall``, row blocks on threads; ``out`` may be ``tall`` itself."""
+    small = np.ascontiguousarray(small, dtype=tall.dtype)
+    if out is None:
+        out = aligned_empty((len(tall), small.shape[1]), tall.dtype)
+
+    def block(start: int, stop: int) -> None:
+        np.matmul(tall[start:stop], small, out=out[start:stop])
+
+    with single_threaded_blas():
+        run_chunks(block, even_chunks(len(tall), _MULTIPLIED_ROWS), n_threads)
+    return out
+
+
+def row_range(matrix: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
+    """The rows ``start`` to ``stop``, sharing values and indices."""
+    if start == 0 and stop == matrix.shape[0]:
+        return matrix
+    indptr = matrix.indptr[start : stop + 1]
+    entries = slice(int(indptr[0]), int(indptr[-1]))
+    part = sp.csr_matrix((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+    # Set one by one: the constructor copies arrays that are a small part of another.
+    part.data, part.indices, part.indptr = matrix.data[entries], matrix.indices[entries], indptr - indptr[0]
+    return part
 
 
 def unit_rows(indptr: np.ndarray, data: np.ndarray, *, n_threads: int = 1) -> np.ndarray:

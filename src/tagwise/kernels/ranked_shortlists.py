@@ -12,7 +12,7 @@ import numpy as np
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.longest_first import keep
+from tagwise.kernels.norm_pruned import keep
 from tagwise.kernels.top_k import nothing_found
 from tagwise.parallel import run_chunks, work_chunks
 

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 __all__ = [
-    "csr_times_dense",
+    "csr_matmul",
+    "dense_matmul",
     "gram",
     "pair_curvature_product",
-    "rows_times",
     "sampled_product",
     "solve_row_systems",
     "top_k_of_factors",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-def csr_times_dense(matrix: sp.csr_matrix, dense: np.ndarray) -> np.ndarray:
+def csr_matmul(matrix: sp.csr_matrix, dense: np.ndarray) -> np.ndarray:
     """``matrix @ dense``, one stored entry after the other, in float64."""
     out = np.zeros((matrix.shape[0], dense.shape[1]))
     for row in range(matrix.shape[0]):
@@ -52,7 +52,7 @@ def pair_curvature_product(
 ) -> np.ndarray:
     """Σ_j w_ij (left_i · right_j) right_j over the stored pairs of row i, in float64."""
     weighted = weights * sampled_product(pattern, left, right)
-    return csr_times_dense(sp.csr_matrix((weighted, pattern.indices, pattern.indptr), shape=pattern.shape), right)
+    return csr_matmul(sp.csr_matrix((weighted, pattern.indices, pattern.indptr), shape=pattern.shape), right)
 
 
 def solve_row_systems(
@@ -74,7 +74,7 @@ def gram(left: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
     return np.asarray(left.astype(np.float64).T @ right.astype(np.float64))
 
 
-def rows_times(tall: np.ndarray, small: np.ndarray) -> np.ndarray:
+def dense_matmul(tall: np.ndarray, small: np.ndarray) -> np.ndarray:
     """``tall @ small`` in float64."""
     return np.asarray(tall.astype(np.float64) @ small.astype(np.float64))
 

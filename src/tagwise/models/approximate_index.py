@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.kernels.candidates import top_k_of_candidates
-from tagwise.kernels.longest_first import top_k_longest_first
+from tagwise.kernels.norm_pruned import norm_pruned_topk
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
 from tagwise.models.inverted_lists import InvertedLists, cluster
 from tagwise.models.sparse_factor_model import SparseFactorModel
@@ -155,7 +155,7 @@ class ApproximateIndex:
         wanted = np.minimum(k, n_labels - excluded)
         few = np.flatnonzero((labels >= 0).sum(axis=1) < wanted)
         if len(few):
-            labels[few], scores[few] = top_k_longest_first(
+            labels[few], scores[few] = norm_pruned_topk(
                 embedded[few],
                 model._labels_by_length(),
                 k,

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from tagwise.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.kernels import times, top_k_of_scores
+from tagwise.kernels import matmul, top_k_of_scores
+from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
@@ -23,7 +24,6 @@ from tagwise.problems.linear_block import Design, LinearBlock
 from tagwise.progress import FitProgress
 from tagwise.solvers.cg import conjugate_gradient
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
-from tagwise.solvers.inner import per_column
 from tagwise.solvers.ridge import RidgeFactor
 from tagwise.solvers.tron import tron
 from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
@@ -246,12 +246,12 @@ class BinaryRelevance(MultiLabelModel):
             if loss.name == "squared":
                 block.value(start)
                 step = conjugate_gradient(
-                    block.hessian_vector, block.gradient(), tol=self.tol, max_iter=self.max_iter, inner=per_column
+                    block.hessian_vector, block.gradient(), tol=self.tol, max_iter=self.max_iter, inner=dot_columns
                 )
                 V, finished, n_iter = -step.solution, step.status != "max_iter", step.n_iter
                 value = block.value(V)
             else:
-                result = tron(block, start, tol=self.tol, max_iter=self.max_iter, inner=per_column)
+                result = tron(block, start, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
                 V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter
                 value = result.value
             Z, b = block.coefficients(V)
@@ -334,7 +334,7 @@ class BinaryRelevance(MultiLabelModel):
 
     def _scores(self, X: sp.csr_matrix | np.ndarray, n_threads: int) -> np.ndarray:
         rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
-        scores = times(rows, self.coef_, n_threads=n_threads)
+        scores = matmul(rows, self.coef_, n_threads=n_threads)
         scores += self.intercept_
         return scores
 

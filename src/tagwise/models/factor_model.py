@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from tagwise import kernels
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
-from tagwise.kernels import times, top_k_of_factors
-from tagwise.kernels.longest_first import FEW_ROWS, LabelsByLength, top_k_longest_first
+from tagwise.kernels import matmul, top_k_of_factors
+from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 
@@ -53,7 +53,7 @@ class FactorModel(MultiLabelModel):
     feature_factors_: np.ndarray
     label_factors_: np.ndarray
     intercept_: np.ndarray
-    _by_length: LabelsByLength
+    _by_length: NormSorted
 
     def _check_restored(self) -> None:
         self._check_factors(self.n_features_in_)
@@ -92,15 +92,15 @@ class FactorModel(MultiLabelModel):
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
         threads = self._threads_for(X)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        return times(rows, self.feature_factors_, n_threads=threads)
+        return matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
     def _prepare_answers(self) -> None:
-        self._by_length = LabelsByLength.of(self.label_factors_, self.intercept_)
+        self._by_length = NormSorted.of(self.label_factors_, self.intercept_)
 
-    def _labels_by_length(self) -> LabelsByLength:
+    def _labels_by_length(self) -> NormSorted:
         """What :meth:`_prepare_answers` made, made again where factors or intercept have been replaced since."""
         known = self._by_length
         if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
@@ -116,7 +116,7 @@ class FactorModel(MultiLabelModel):
     ) -> tuple[np.ndarray, np.ndarray]:
         embedded, known, threads = self._embed(X), self._labels_by_length(), self._threads_for(X)
         if known.rule_out_others and embedded.dtype == known.factors.dtype:
-            return top_k_longest_first(embedded, known, k, exclude=exclude, n_threads=threads)
+            return norm_pruned_topk(embedded, known, k, exclude=exclude, n_threads=threads)
         return top_k_of_factors(
             embedded, known.factors, k, intercept=known.intercept, exclude=exclude, n_threads=threads
         )

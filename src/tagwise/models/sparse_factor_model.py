@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels import csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.longest_first import factor_lengths
+from tagwise.kernels.norm_pruned import norm_bounds
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.persistence.array_checks import require_finite_floats, require_sparse
 
@@ -47,7 +47,7 @@ class SparseFactorModel(FactorModel):
         threads = self._threads_for(X)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
-        return rows, csr_times_dense(rows, self.feature_factors_, n_threads=threads)
+        return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         rows, embedded = self._rows_and_embedding(X)
@@ -64,7 +64,7 @@ class SparseFactorModel(FactorModel):
         return X.shape[0] <= _FEW_ROWS
 
     def _prepare_answers(self) -> None:
-        self._lengths = factor_lengths(self.label_factors_)
+        self._lengths = norm_bounds(self.label_factors_)
 
     def _top_k(
         self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None

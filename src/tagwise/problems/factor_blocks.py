@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tagwise.kernels import TwoWayMatrix
+from tagwise.kernels import FeatureMatrix
 from tagwise.problems.pair_losses import PairLoss
 
 __all__ = ["FeatureProblem", "LabelProblem"]
@@ -17,26 +17,26 @@ class FeatureProblem:
     ``extended`` is H, or [H, b] where there is an intercept.
     """
 
-    def __init__(self, X: TwoWayMatrix, pairs: PairLoss, extended: np.ndarray, rank: int, reg: float) -> None:
+    def __init__(self, X: FeatureMatrix, pairs: PairLoss, extended: np.ndarray, rank: int, reg: float) -> None:
         self.X, self.pairs, self.extended, self.rank, self.reg = X, pairs, extended, rank, extended.dtype.type(reg)
 
     def value(self, W: np.ndarray) -> np.ndarray:
         """The objective at W, shape (1, 1)."""
         self._W = W
-        self.A = self.X.times(W)
+        self.A = self.X.matmul(W)
         loss = float(self.pairs.evaluate(self._extend(self.A, 1), self.extended).sum())
         return np.full((1, 1), loss + 0.5 * float(self.reg) * float(np.sum(W.astype(np.float64) ** 2)))
 
     def gradient(self) -> np.ndarray:
         """Xᵀ·slope + λW."""
-        gradient = self.X.transposed_times(np.ascontiguousarray(self.pairs.slope()[:, : self.rank]))
+        gradient = self.X.rmatmul(np.ascontiguousarray(self.pairs.slope()[:, : self.rank]))
         gradient += self.reg * self._W
         return gradient
 
     def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
         """Xᵀ·curvature(X·direction) + λ·direction."""
-        curved = self.pairs.curvature(self._extend(self.X.times(direction), 0))
-        product = self.X.transposed_times(np.ascontiguousarray(curved[:, : self.rank]))
+        curved = self.pairs.curvature(self._extend(self.X.matmul(direction), 0))
+        product = self.X.rmatmul(np.ascontiguousarray(curved[:, : self.rank]))
         product += self.reg * direction
         return product
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import SparseTwoWay
+from tagwise.kernels import CSRWithTranspose
 from tagwise.losses import Loss
 
 __all__ = ["TrainingLabels", "per_label"]
@@ -98,7 +98,7 @@ class TrainingLabels:
         """Ids of the labels without a single known pair."""
         return np.flatnonzero(self._known_counts() == 0)
 
-    def slope_at(self, loss: Loss, intercept: np.ndarray) -> tuple[SparseTwoWay, np.ndarray | None]:
+    def slope_at(self, loss: Loss, intercept: np.ndarray) -> tuple[CSRWithTranspose, np.ndarray | None]:
         """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus, where all labels are known, one row repeated."""
         off = loss.first(np.full_like(intercept, loss.negative), intercept)
         on = self.weight_or_one * loss.first(np.ones_like(intercept), intercept)
@@ -106,7 +106,7 @@ class TrainingLabels:
         if self.observed is not None:
             slope = sp.csr_matrix(per_label(self.observed, off) + slope)
         slope = slope.astype(self.positives.dtype, copy=False)
-        return SparseTwoWay(slope, n_threads=self.n_threads), (off if self.observed is None else None)
+        return CSRWithTranspose(slope, n_threads=self.n_threads), (off if self.observed is None else None)
 
     def _known_counts(self) -> np.ndarray:
         if self.observed is None:

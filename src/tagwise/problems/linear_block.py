@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.label_batch import LabelBatch
@@ -38,7 +38,7 @@ class Design:
 
     Attributes
     ----------
-    X : TwoWayMatrix (n, d)
+    X : FeatureMatrix (n, d)
     mean : array (d,), or None
         μ; None where there is no intercept.
     mean_square : array (d,)
@@ -46,7 +46,7 @@ class Design:
     n_threads : int
     """
 
-    X: TwoWayMatrix
+    X: FeatureMatrix
     mean: np.ndarray | None
     mean_square: np.ndarray
     n_threads: int
@@ -63,7 +63,9 @@ class Design:
             squares = np.bincount(X.indices, weights=values * values, minlength=X.shape[1])
         mean = total / n_rows if fit_intercept else None
         spread = squares / n_rows if mean is None else np.maximum(squares / n_rows - mean**2, 0)
-        return cls(two_way(X, n_threads=n_threads), None if mean is None else mean.astype(X.dtype), spread, n_threads)
+        return cls(
+            feature_matrix(X, n_threads=n_threads), None if mean is None else mean.astype(X.dtype), spread, n_threads
+        )
 
 
 class LinearBlock:
@@ -146,7 +148,7 @@ class LinearBlock:
     def _linear(self, V: np.ndarray) -> np.ndarray:
         """How far V moves the scores from the start, n×B."""
         Z = self.scale * V[: self.n_features]
-        scores = self.design.X.times(Z)
+        scores = self.design.X.matmul(Z)
         if self.design.mean is not None:
             scores += self.intercept_scale * V[-1] - self.design.mean @ Z
         return scores
@@ -155,7 +157,7 @@ class LinearBlock:
         """The transpose of :meth:`_linear` on an n×B array, plus the penalty's part at V."""
         out = np.empty_like(V)
         inner = out[: self.n_features]
-        inner[:] = self.design.X.transposed_times(slope)
+        inner[:] = self.design.X.rmatmul(slope)
         if self.design.mean is not None:
             sums = _column_sums(slope).astype(V.dtype)
             inner -= self.design.mean[:, None] * sums

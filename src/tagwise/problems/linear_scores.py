@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import DenseTwoWay, SparseTwoWay, sampled_sparse_product
+from tagwise.kernels import CSRWithTranspose, DenseFeatures, FeatureMatrix, sampled_sparse_product
 from tagwise.parallel import even_chunks
 
 __all__ = ["LinearScores"]
@@ -14,7 +14,7 @@ __all__ = ["LinearScores"]
 _BLOCK_SCORES = 1 << 20
 
 
-class LinearScores:
+class LinearScores(FeatureMatrix):
     """F = XS + offset (n×L) as products: X (n×d) CSR, S (d×L) CSR or dense, one offset for all pairs.
 
     A product with F costs O((nnz X + nnz S)k); single entries cost what :func:`sampled_sparse_product` says, or, for a
@@ -22,12 +22,14 @@ class LinearScores:
     """
 
     def __init__(
-        self, X: SparseTwoWay, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
+        self, X: CSRWithTranspose, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
     ) -> None:
         self.X, self.offset, self.n_threads = X, offset, n_threads
-        self.S: SparseTwoWay | DenseTwoWay
+        self.S: CSRWithTranspose | DenseFeatures
         self.S = (
-            DenseTwoWay(S, n_threads=n_threads) if isinstance(S, np.ndarray) else SparseTwoWay(S, n_threads=n_threads)
+            DenseFeatures(S, n_threads=n_threads)
+            if isinstance(S, np.ndarray)
+            else CSRWithTranspose(S, n_threads=n_threads)
         )
 
     @property
@@ -35,21 +37,25 @@ class LinearScores:
         """(n, L)."""
         return self.X.shape[0], self.S.shape[1]
 
-    def times(self, right: np.ndarray) -> np.ndarray:
+    def matmul(self, right: np.ndarray) -> np.ndarray:
         """F @ right: n×k."""
-        product = self.X.times(self.S.times(right))
+        return self.matmul_rows(right, 0, self.shape[0])
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of F @ right."""
+        product = self.X.matmul_rows(self.S.matmul(right), start, stop)
         product += (self.offset * right.sum(axis=0, dtype=np.float64)).astype(product.dtype)
         return product
 
-    def transposed_times(self, left: np.ndarray) -> np.ndarray:
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
         """Fᵀ @ left: L×k."""
-        product = self.S.transposed_times(self.X.transposed_times(left))
+        product = self.S.rmatmul(self.X.rmatmul(left))
         product += (self.offset * left.sum(axis=0, dtype=np.float64)).astype(product.dtype)
         return product
 
     def on(self, pairs: sp.csr_matrix) -> np.ndarray:
         """F_ij for every stored pair of ``pairs`` (n×L), in storage order."""
-        if isinstance(self.S, SparseTwoWay):
+        if isinstance(self.S, CSRWithTranspose):
             found = sampled_sparse_product(pairs, self.X.matrix, self.S.matrix, n_threads=self.n_threads)
         else:
             found = self._on_dense(pairs, self.S.matrix)
@@ -62,7 +68,7 @@ class LinearScores:
         by_label = np.argsort(pairs.indices, kind="stable")
         ends = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=pairs.shape[1]))])
         for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
-            scores = self.X.times(np.ascontiguousarray(S[:, start:stop]))
+            scores = self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
             here = by_label[ends[start] : ends[stop]]
             found[here] = scores[rows[here], pairs.indices[here] - start]
         return found

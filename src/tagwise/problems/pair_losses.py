@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, pair_curvature_product, sampled_product
+from tagwise.kernels import csr_matmul, pair_curvature_product, sampled_product
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.problems.labels import TrainingLabels
@@ -70,7 +70,7 @@ class KnownPairs:
             (values.astype(pattern.dtype, copy=False), pattern.indices, pattern.indptr), shape=pattern.shape
         )
         self._second = (pattern.data * self.loss.second(self.targets, self._scores)).astype(pattern.dtype, copy=False)
-        return csr_times_dense(matrix, self._right, n_threads=self.n_threads)
+        return csr_matmul(matrix, self._right, n_threads=self.n_threads)
 
     def curvature(self, direction: np.ndarray) -> np.ndarray:
         """Σ_j ω ℓ'' (direction_i · right_j) right_j per row."""

@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from tagwise.kernels import SparseTwoWay, TwoWayMatrix
-from tagwise.kernels.streamed import times_rows, transposed_sum
+from tagwise.kernels import CSRWithTranspose, FeatureMatrix
 from tagwise.parallel import even_chunks, single_threaded_blas
 
 __all__ = ["spectral_start"]
@@ -19,8 +18,8 @@ _LABELS = 256
 
 
 def spectral_start(
-    X: TwoWayMatrix,
-    slope: SparseTwoWay,
+    X: FeatureMatrix,
+    slope: CSRWithTranspose,
     row: np.ndarray | None,
     rank: int,
     rng: np.random.Generator,
@@ -34,7 +33,7 @@ def spectral_start(
     """
 
     def label_side(scores: np.ndarray) -> np.ndarray:  # Dᵀ: n×k → L×k
-        product = slope.transposed_times(scores)
+        product = slope.rmatmul(scores)
         if row is not None:
             total = scores.sum(axis=0, dtype=np.float64)
             for first, last in even_chunks(len(product), _LABELS):
@@ -42,7 +41,7 @@ def spectral_start(
         return product
 
     def row_side(H: np.ndarray, start: int, stop: int) -> np.ndarray:  # D: L×k → rows of n×k
-        product = times_rows(slope, H, start, stop)
+        product = slope.matmul_rows(H, start, stop)
         if row is not None:
             product += (row @ H).astype(product.dtype)
         return product
@@ -52,12 +51,12 @@ def spectral_start(
     def noise(start: int, stop: int) -> np.ndarray:
         return rng.standard_normal((stop - start, rank)).astype(dtype)
 
-    H = label_side(X.times(transposed_sum(X, noise)))
+    H = label_side(X.matmul(X.rmatmul_blocks(noise)))
     with single_threaded_blas():
         for _ in range(_POWER_ROUNDS):
             basis = _orthonormal(H, dtype)
             del H
-            H = label_side(X.times(transposed_sum(X, partial(row_side, basis))))
+            H = label_side(X.matmul(X.rmatmul_blocks(partial(row_side, basis))))
         return _orthonormal(H, dtype)
 
 

@@ -24,21 +24,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import (
-    SparseTwoWay,
-    TwoWayMatrix,
-    csr_times_dense,
+    CSRWithTranspose,
+    FeatureMatrix,
+    csr_matmul,
+    dense_matmul,
     gram,
     pair_curvature_product,
-    rows_times,
     sampled_product,
     solve_row_systems,
 )
-from tagwise.kernels.streamed import row_range, times_rows, transposed_sum
+from tagwise.kernels.products import row_range
+from tagwise.kernels.vectors import axpy, dot_all, dot_rows
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.labels import TrainingLabels, per_label
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.in_place import add_scaled
-from tagwise.solvers.inner import per_row, whole
 
 __all__ = ["FeatureBlock", "FixedScores", "LabelSolution", "SquaredTerms", "with_intercept"]
 
@@ -56,9 +55,9 @@ class SquaredTerms:
     ----------
     full : bool
         Whether ½‖S‖² is there.
-    targets : TwoWayMatrix (n, L)
+    targets : FeatureMatrix (n, L)
         T with its values t.
-    curvature : SparseTwoWay (n, L) or None
+    curvature : CSRWithTranspose (n, L) or None
         C with its values c.
     constant : float
         What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t.
@@ -66,8 +65,8 @@ class SquaredTerms:
     """
 
     full: bool
-    targets: TwoWayMatrix
-    curvature: SparseTwoWay | None
+    targets: FeatureMatrix
+    curvature: CSRWithTranspose | None
     constant: float
     n_threads: int
 
@@ -84,21 +83,21 @@ class SquaredTerms:
         targets = labels.weighted_positives
         return cls(
             full=labels.observed is None,
-            targets=SparseTwoWay(targets, n_threads=threads),
-            curvature=None if curvature is None else SparseTwoWay(curvature, n_threads=threads),
+            targets=CSRWithTranspose(targets, n_threads=threads),
+            curvature=None if curvature is None else CSRWithTranspose(curvature, n_threads=threads),
             constant=0.5 * float(targets.data.sum(dtype=np.float64)),
             n_threads=threads,
         )
 
     def around(self, fixed: FixedScores) -> SquaredTerms:
         """The terms of W, H and b beside fixed scores F; their values leave out what F alone adds."""
-        targets: TwoWayMatrix = self.targets
+        targets: FeatureMatrix = self.targets
         if self.curvature is not None:
             pairs = self.curvature.matrix
             pull = sp.csr_matrix((pairs.data * fixed.on(pairs), pairs.indices, pairs.indptr), shape=pairs.shape)
             # Where there is curvature, T is still as it was built.
-            matrix = sp.csr_matrix(cast(SparseTwoWay, targets).matrix - pull)
-            targets = SparseTwoWay(matrix, n_threads=self.n_threads)
+            matrix = sp.csr_matrix(cast(CSRWithTranspose, targets).matrix - pull)
+            targets = CSRWithTranspose(matrix, n_threads=self.n_threads)
         if self.full:
             targets = _Difference(targets, fixed)
         return replace(self, targets=targets)
@@ -106,7 +105,7 @@ class SquaredTerms:
     def value(self, A: np.ndarray, H: np.ndarray, b: np.ndarray) -> float:
         """Σ ½ω (Y − S)² at S = AHᵀ + 1bᵀ. Time O((nnz Y + |C|)k + (n + L)k²)."""
         extended_A, extended_H = with_intercept(A), np.column_stack([H, b]).astype(A.dtype)
-        total = self.constant - whole(extended_A, self.targets.times(extended_H)).item()
+        total = self.constant - dot_all(extended_A, self.targets.matmul(extended_H)).item()
         if self.full:
             total += 0.5 * float(np.sum(gram(extended_A) * gram(extended_H)))
         if self.curvature is not None:
@@ -122,7 +121,7 @@ class SquaredTerms:
         if self.curvature is None:
             return self._solve_together(A, reg, fit_intercept)
         extended = with_intercept(A) if fit_intercept else A
-        right = self.targets.transposed_times(extended).astype(np.float64)
+        right = self.targets.rmatmul(extended).astype(np.float64)
         base = self._base(extended, reg, fit_intercept)
         transpose = self.curvature.transpose
         solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
@@ -137,10 +136,10 @@ class SquaredTerms:
         """
         rank = A.shape[1]
         inverse = np.linalg.inv(self._shared_system(A, reg, fit_intercept))
-        H = self.targets.transposed_times(A)
+        H = self.targets.rmatmul(A)
         b = np.zeros((len(H), 1))
         if fit_intercept:
-            b[:] = self.targets.transposed_times(np.ones((len(A), 1), A.dtype))
+            b[:] = self.targets.rmatmul(np.ones((len(A), 1), A.dtype))
 
         def solve(start: int, stop: int) -> float:
             right = H[start:stop].astype(np.float64)
@@ -183,17 +182,17 @@ class SquaredTerms:
 
         def system(labels: np.ndarray) -> np.ndarray:
             product = pair_curvature_product(pairs, pairs.data, labels, extended, n_threads=self.n_threads)
-            product += rows_times(labels, base, n_threads=self.n_threads)
+            product += dense_matmul(labels, base, n_threads=self.n_threads)
             return product
 
-        right = self.targets.transposed_times(extended)
+        right = self.targets.rmatmul(extended)
         moved = system(start)
-        step = conjugate_gradient(system, right - moved, tol=1e-3, max_iter=max_iter, inner=per_row).solution
+        step = conjugate_gradient(system, right - moved, tol=1e-3, max_iter=max_iter, inner=dot_rows).solution
         solution = start + step
         # ½⟨x, Mx⟩ − ⟨right, x⟩ at x = start + step, from products that are at hand: M·step = right − moved − residual,
         # and the residual of conjugate gradients is orthogonal to the step.
-        gain = 0.5 * per_row(step, right - moved).sum()
-        at_start = 0.5 * per_row(start, moved).sum() - per_row(start, right).sum()
+        gain = 0.5 * dot_rows(step, right - moved).sum()
+        at_start = 0.5 * dot_rows(start, moved).sum() - dot_rows(start, right).sum()
         return _split(solution, A, self.constant + float(at_start - gain), fit_intercept)
 
     def _base(self, extended: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
@@ -204,21 +203,8 @@ class SquaredTerms:
         return base
 
 
-class FixedScores(Protocol):
+class FixedScores(FeatureMatrix, Protocol):
     """Scores F (n×L) that do not change while W, H and b are sought: products with them, and single entries."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, L)."""
-        ...
-
-    def times(self, right: np.ndarray) -> np.ndarray:
-        """F @ right: n×L by L×k."""
-        ...
-
-    def transposed_times(self, left: np.ndarray) -> np.ndarray:
-        """Fᵀ @ left: L×n by n×k."""
-        ...
 
     def on(self, pairs: sp.csr_matrix) -> np.ndarray:
         """F_ij for every stored pair, in storage order."""
@@ -226,21 +212,24 @@ class FixedScores(Protocol):
 
 
 @dataclass(frozen=True)
-class _Difference:
+class _Difference(FeatureMatrix):
     """first − second, never formed."""
 
-    first: TwoWayMatrix
-    second: TwoWayMatrix
+    first: FeatureMatrix
+    second: FeatureMatrix
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.first.shape
 
-    def times(self, right: np.ndarray) -> np.ndarray:
-        return self.first.times(right) - self.second.times(right)
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        return self.first.matmul(right) - self.second.matmul(right)
 
-    def transposed_times(self, left: np.ndarray) -> np.ndarray:
-        return self.first.transposed_times(left) - self.second.transposed_times(left)
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        return self.first.matmul_rows(right, start, stop) - self.second.matmul_rows(right, start, stop)
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        return self.first.rmatmul(left) - self.second.rmatmul(left)
 
 
 @dataclass(frozen=True)
@@ -259,23 +248,23 @@ class FeatureBlock:
     A product costs O((nnz X + nnz C)k + nk²) and O(nk) memory.
     """
 
-    def __init__(self, X: TwoWayMatrix, terms: SquaredTerms, H: np.ndarray, intercept: np.ndarray, reg: float) -> None:
+    def __init__(self, X: FeatureMatrix, terms: SquaredTerms, H: np.ndarray, intercept: np.ndarray, reg: float) -> None:
         self.X, self.terms, self.H, self.reg = X, terms, H, H.dtype.type(reg)
         self.intercept = intercept.astype(H.dtype)
         self.label_gram = gram(H, n_threads=terms.n_threads).astype(H.dtype) if terms.full else None
 
     def gradient(self, W: np.ndarray, A: np.ndarray) -> np.ndarray:
         """∇ at W, given A = XW."""
-        gradient = transposed_sum(self.X, lambda start, stop: self._slope(A[start:stop], start, stop))
-        add_scaled(gradient, self.reg, W, n_threads=self.terms.n_threads)
+        gradient = self.X.rmatmul_blocks(lambda start, stop: self._slope(A[start:stop], start, stop))
+        axpy(gradient, self.reg, W, n_threads=self.terms.n_threads)
         return gradient
 
     def _slope(self, A: np.ndarray, start: int, stop: int) -> np.ndarray:
         """Rows of M, given those of A."""
-        slope = times_rows(self.terms.targets, self.H, start, stop)
+        slope = self.terms.targets.matmul_rows(self.H, start, stop)
         np.negative(slope, out=slope)
         if self.label_gram is not None:
-            slope += rows_times(A, self.label_gram, n_threads=self.terms.n_threads)
+            slope += dense_matmul(A, self.label_gram, n_threads=self.terms.n_threads)
             slope += self.intercept @ self.H
         if self.terms.curvature is not None:
             pairs = row_range(self.terms.curvature.matrix, start, stop)
@@ -283,15 +272,15 @@ class FeatureBlock:
             scores += self.intercept[pairs.indices]
             scores *= pairs.data
             weighted = sp.csr_matrix((scores, pairs.indices, pairs.indptr), shape=pairs.shape)
-            slope += csr_times_dense(weighted, self.H, n_threads=self.terms.n_threads)
+            slope += csr_matmul(weighted, self.H, n_threads=self.terms.n_threads)
         return slope
 
     def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
         """∇²·direction, d×k."""
-        product = transposed_sum(
-            self.X, lambda start, stop: self._curved(times_rows(self.X, direction, start, stop), start, stop)
+        product = self.X.rmatmul_blocks(
+            lambda start, stop: self._curved(self.X.matmul_rows(direction, start, stop), start, stop)
         )
-        add_scaled(product, self.reg, direction, n_threads=self.terms.n_threads)
+        axpy(product, self.reg, direction, n_threads=self.terms.n_threads)
         return product
 
     def _curved(self, moved: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -302,7 +291,7 @@ class FeatureBlock:
             pairs = row_range(self.terms.curvature.matrix, start, stop)
             curved = pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=threads)
         if self.label_gram is not None:
-            moved = rows_times(moved, self.label_gram, n_threads=threads, out=moved)
+            moved = dense_matmul(moved, self.label_gram, n_threads=threads, out=moved)
             if curved is not None:
                 moved += curved
             return moved

@@ -28,11 +28,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.kernels import FeatureMatrix, feature_matrix
+from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
 from tagwise.solvers.admm_state import ADMMResult, Columns, balance, may_adapt_after, norms, relax
 from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, GramSystem, is_single
-from tagwise.solvers.inner import per_column
 from tagwise.validation import check_choice, check_integer, check_real, shape_text
 
 __all__ = ["CHUNK_NUMBERS", "ADMMResult", "SparseFitRidge", "columns_that_fit", "factorisation_bytes"]
@@ -67,7 +67,7 @@ class SparseFitRidge:
 
     Parameters
     ----------
-    X : TwoWayMatrix, CSR or array (n, d)
+    X : FeatureMatrix, CSR or array (n, d)
     reg : float
         λ1 > 0.
     sparsity : float
@@ -91,7 +91,7 @@ class SparseFitRidge:
     memory_limit : float
         Bytes for the factorisation.
     n_threads : int
-        For products and direct solves; used only when X is no TwoWayMatrix, which brings its own.
+        For products and direct solves; used only when X is no FeatureMatrix, which brings its own.
 
     Notes
     -----
@@ -102,7 +102,7 @@ class SparseFitRidge:
 
     def __init__(
         self,
-        X: TwoWayMatrix | sp.csr_matrix | np.ndarray,
+        X: FeatureMatrix | sp.csr_matrix | np.ndarray,
         reg: float,
         sparsity: float,
         *,
@@ -111,7 +111,7 @@ class SparseFitRidge:
         memory_limit: float = 2.0**30,
         n_threads: int = 1,
     ) -> None:
-        self.X = _as_two_way(X, n_threads)
+        self.X = _as_feature_matrix(X, n_threads)
         self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
         self.sparsity = check_real(sparsity, "sparsity", minimum=0)
         self.penalty = check_real(penalty, "penalty", minimum=0, open_minimum=True)
@@ -139,8 +139,8 @@ class SparseFitRidge:
 
     def objective(self, H: np.ndarray, cross: np.ndarray, squared_norm: np.ndarray) -> np.ndarray:
         """‖R − XH‖² + λ1‖H‖² + λ3‖XH‖₁ for each column; cross = XᵀR (d×B), squared_norm = ‖R‖² (B). float64."""
-        fitted = self.X.times(H)
-        squares = per_column(fitted, fitted) - 2 * per_column(cross, H) + self.reg * per_column(H, H)
+        fitted = self.X.matmul(H)
+        squares = dot_columns(fitted, fitted) - 2 * dot_columns(cross, H) + self.reg * dot_columns(H, H)
         np.abs(fitted, out=fitted)
         return squared_norm + squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
 
@@ -231,7 +231,7 @@ class SparseFitRidge:
         if started and self.method == "cg":
             # A rough first H would spoil the Z and μ that were given.
             work.H = self._exact_system(tol).solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
-            work.gram_H = self.X.transposed_times(self.X.times(work.H))
+            work.gram_H = self.X.rmatmul(self.X.matmul(work.H))
 
         n_rows, n_features = self.X.shape
         solution = np.empty_like(cross)
@@ -282,7 +282,7 @@ class SparseFitRidge:
         rho = work.rho.astype(dtype)
         solved = self._system.solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
         work.H = solved.astype(dtype, copy=False)
-        fitted = self.X.times(work.H)
+        fitted = self.X.matmul(work.H)
         self._split(work, fitted, relaxation)
         sizes = np.maximum(norms(fitted), norms(work.Z))
         fitted -= work.Z
@@ -290,7 +290,7 @@ class SparseFitRidge:
         del fitted
         # XᵀF = Xᵀ(μ − μ_before + Z), and F = αXH + (1−α)Z_before: XᵀXH comes without a product of its own.
         work.gram_H = (relaxation - 1) * work.back_Z - work.back_mu
-        work.back_Z, work.back_mu = self.X.transposed_times(work.Z), self.X.transposed_times(work.mu)
+        work.back_Z, work.back_mu = self.X.rmatmul(work.Z), self.X.rmatmul(work.mu)
         work.gram_H += work.back_Z
         work.gram_H += work.back_mu
         work.gram_H /= relaxation
@@ -317,8 +317,8 @@ class SparseFitRidge:
             .solve(cross, self._scale(work.rho), work.H, work.gram_H)
             .astype(cross.dtype, copy=False)
         )
-        fitted = self.X.times(H)
-        slope = norms(self.X.transposed_times(fitted) - cross + self.reg * H)
+        fitted = self.X.matmul(H)
+        slope = norms(self.X.rmatmul(fitted) - cross + self.reg * H)
         met = slope <= np.sqrt(len(H)) * abs_tol + tol * norms(cross)
         return ADMMResult(
             solution=H,
@@ -384,15 +384,15 @@ class SparseFitRidge:
         return given
 
 
-def _as_two_way(X: TwoWayMatrix | sp.csr_matrix | np.ndarray, n_threads: int) -> TwoWayMatrix:
+def _as_feature_matrix(X: FeatureMatrix | sp.csr_matrix | np.ndarray, n_threads: int) -> FeatureMatrix:
     if sp.issparse(X):
-        return two_way(sp.csr_matrix(X), n_threads=n_threads)
+        return feature_matrix(sp.csr_matrix(X), n_threads=n_threads)
     if isinstance(X, np.ndarray):
         if X.ndim != 2 or X.dtype not in (np.float32, np.float64):
             raise InvalidInputError(
                 f"X must have two dimensions and type float32 or float64; found {X.ndim} and {X.dtype}."
             )
-        return two_way(np.ascontiguousarray(X), n_threads=n_threads)
+        return feature_matrix(np.ascontiguousarray(X), n_threads=n_threads)
     return X
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tagwise.kernels import TwoWayMatrix
-from tagwise.solvers.inner import per_column
+from tagwise.kernels import FeatureMatrix
+from tagwise.kernels.vectors import dot_columns
 
 __all__ = ["ADMMResult", "Columns", "balance", "may_adapt_after", "norms", "relax"]
 
@@ -75,7 +75,7 @@ class Columns:
 
     @classmethod
     def begin(
-        cls, X: TwoWayMatrix, cross: np.ndarray, start: tuple[np.ndarray, np.ndarray | None] | None, rho: np.ndarray
+        cls, X: FeatureMatrix, cross: np.ndarray, start: tuple[np.ndarray, np.ndarray | None] | None, rho: np.ndarray
     ) -> Columns:
         """At Z and μ of an earlier result, or at 0."""
         shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
@@ -83,12 +83,12 @@ class Columns:
             Z, mu, back_Z, back_mu = np.zeros(shape, dtype), np.zeros(shape, dtype), *np.zeros((2, *cross.shape), dtype)
         else:
             Z, back_mu = start[0].astype(dtype), np.zeros_like(cross)
-            back_Z = X.transposed_times(Z)
+            back_Z = X.rmatmul(Z)
             if start[1] is None:
                 mu = np.zeros(shape, dtype)
             else:
                 mu = (start[1] / (2 * rho)).astype(dtype)
-                back_mu = X.transposed_times(mu)
+                back_mu = X.rmatmul(mu)
         H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
         return cls(np.arange(shape[1]), rho, cross, Z, mu, back_Z, back_mu, H, gram_H)
 
@@ -143,4 +143,4 @@ def may_adapt_after(step: int) -> bool:
 
 def norms(columns: np.ndarray) -> np.ndarray:
     """The length of each column."""
-    return np.sqrt(per_column(columns, columns)[0])
+    return np.sqrt(dot_columns(columns, columns)[0])

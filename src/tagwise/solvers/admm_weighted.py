@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
 from tagwise.solvers.admm import CHUNK_NUMBERS, SparseFitRidge
 from tagwise.solvers.admm_state import ADMMResult, Columns, relax
-from tagwise.solvers.inner import per_column
 from tagwise.validation import check_integer, check_real, shape_text
 
 __all__ = ["WeightedFitRidge"]
@@ -43,9 +43,9 @@ class WeightedFitRidge(SparseFitRidge):
 
     def weighted_objective(self, H: np.ndarray, residual: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Σ ω(R − XH)² + λ1‖H‖² + λ3 Σ_{ω>0} |XH| for each column, float64; R and ω are n×B."""
-        fitted = self.X.times(H)
+        fitted = self.X.matmul(H)
         left = residual - fitted
-        squares = per_column(weights * left, left) + self.reg * per_column(H, H)
+        squares = dot_columns(weights * left, left) + self.reg * dot_columns(H, H)
         np.abs(fitted, out=fitted)
         fitted *= weights > 0
         return squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
@@ -69,7 +69,7 @@ class WeightedFitRidge(SparseFitRidge):
         check_real(abs_tol, "abs_tol", minimum=0)
         check_integer(max_iter, "max_iter", minimum=1)
         self._check_start(start, residual.shape[1])
-        cross = self.X.transposed_times(weights * residual)
+        cross = self.X.rmatmul(weights * residual)
         base = Columns.begin(self.X, cross, start, np.full(residual.shape[1], self.penalty))
         work = _WeightedColumns(**vars(base), residual=residual, weights=weights)
         return self._iterate(

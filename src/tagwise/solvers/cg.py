@@ -9,9 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from tagwise.kernels.aligned import aligned_copy
-from tagwise.solvers.in_place import add_scaled, scale_then_add
-from tagwise.solvers.inner import Inner, whole
+from tagwise.kernels.vectors import Inner, aligned_copy, axpy, aypx, dot_all
 
 __all__ = ["CGResult", "conjugate_gradient"]
 
@@ -55,8 +53,8 @@ def conjugate_gradient(
     max_iter : int
         At most this many products.
     inner : callable
-        What counts as one problem (:mod:`tagwise.solvers.inner`), by default everything. Each has its own step lengths,
-        and stands still once it has converged.
+        What counts as one problem (:mod:`tagwise.kernels.vectors`), by default everything. Each has its own step
+        lengths, and stands still once it has converged.
     add_to : array shaped like ``right``, optional
         Add the solution to this array, in place, and use ``right`` up as workspace: two arrays less. The result's
         ``solution`` is then this array.
@@ -69,7 +67,7 @@ def conjugate_gradient(
     value has fallen. Keeps four arrays of the size of ``right``, with ``add_to`` two beside ``right`` itself; inner
     products are summed in float64.
     """
-    inner = partial(whole, n_threads=n_threads) if inner is None else inner
+    inner = partial(dot_all, n_threads=n_threads) if inner is None else inner
     dtype = right.dtype
     solution = np.zeros_like(right) if add_to is None else add_to
     residual = right.copy() if add_to is None else right
@@ -89,14 +87,14 @@ def conjugate_gradient(
         step = np.divide(squared, curvature, out=np.zeros_like(squared), where=active)
         # Along conjugate directions, ⟨right, direction⟩ is what is left of the squared residual.
         fall += 0.5 * step * squared
-        add_scaled(solution, step.astype(dtype), direction, n_threads=n_threads)
-        add_scaled(residual, -step.astype(dtype), product, n_threads=n_threads)
+        axpy(solution, step.astype(dtype), direction, n_threads=n_threads)
+        axpy(residual, -step.astype(dtype), product, n_threads=n_threads)
         del product  # the next one is made beside the direction, not beside this one as well
         previous = squared
         squared = np.where(active, inner(residual, residual), squared)
         active &= squared > tol * tol * start
         turn = np.divide(squared, previous, out=np.zeros_like(squared), where=active).astype(dtype)
-        scale_then_add(direction, turn, residual, n_threads=n_threads)
+        aypx(direction, turn, residual, n_threads=n_threads)
     status: Literal["converged", "max_iter", "not_positive"] = "converged"
     if failed.any():
         status = "not_positive"

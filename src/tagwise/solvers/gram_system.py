@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import DenseTwoWay, TwoWayMatrix
+from tagwise.kernels import DenseFeatures, FeatureMatrix
+from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.inner import per_column
 
 __all__ = ["CGSystem", "CholeskySystem", "EigenSystem", "GramSystem", "is_single"]
 
@@ -35,7 +35,7 @@ class GramSystem(Protocol):
 class _Direct(ABC):
     """The smaller of two systems, solved by a factorisation: d×d, or n×n with Woodbury's identity."""
 
-    def __init__(self, X: TwoWayMatrix, reg: float, n_threads: int) -> None:
+    def __init__(self, X: FeatureMatrix, reg: float, n_threads: int) -> None:
         self.twin = X.shape[0] < X.shape[1]
         self.X = _in_double(X) if self.twin else X
         self.reg, self.n_threads = reg, n_threads
@@ -49,9 +49,9 @@ class _Direct(ABC):
         if not self.twin:
             return self._in_column_chunks(right, scale)
         # (b − sXᵀ(sXXᵀ + λ1 I)⁻¹Xb) / λ1
-        weights = self._in_column_chunks(self.X.times(right.astype(np.float64)), scale)
+        weights = self._in_column_chunks(self.X.matmul(right.astype(np.float64)), scale)
         weights *= scale
-        out = self.X.transposed_times(weights)
+        out = self.X.rmatmul(weights)
         np.subtract(right, out, out=out)
         out /= self.reg
         return out
@@ -72,7 +72,7 @@ class CholeskySystem(_Direct):
 
     adaptive = False
 
-    def __init__(self, X: TwoWayMatrix, reg: float, scale: float, n_threads: int) -> None:
+    def __init__(self, X: FeatureMatrix, reg: float, scale: float, n_threads: int) -> None:
         super().__init__(X, reg, n_threads)
         system = _small_gram(self.X)
         system *= scale
@@ -95,7 +95,7 @@ class EigenSystem(_Direct):
 
     adaptive = True
 
-    def __init__(self, X: TwoWayMatrix, reg: float, n_threads: int) -> None:
+    def __init__(self, X: FeatureMatrix, reg: float, n_threads: int) -> None:
         super().__init__(X, reg, n_threads)
         with single_threaded_blas():
             values, self.vectors = scipy.linalg.eigh(_small_gram(self.X).T, overwrite_a=True, check_finite=False)
@@ -113,7 +113,7 @@ class CGSystem:
 
     adaptive = True
 
-    def __init__(self, X: TwoWayMatrix, reg: float, tol: float = _CG_TOL, max_iter: int = _CG_MAX_ITER) -> None:
+    def __init__(self, X: FeatureMatrix, reg: float, tol: float = _CG_TOL, max_iter: int = _CG_MAX_ITER) -> None:
         self.X, self.reg, self.tol, self.max_iter = X, reg, tol, max_iter
 
     def solve(self, right: np.ndarray, scale: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
@@ -121,17 +121,17 @@ class CGSystem:
         scale, reg = scale.astype(right.dtype), right.dtype.type(self.reg)
 
         def system(columns: np.ndarray) -> np.ndarray:
-            product = self.X.transposed_times(self.X.times(columns))
+            product = self.X.rmatmul(self.X.matmul(columns))
             product *= scale
             product += reg * columns
             return product
 
         missing = right - scale * gram_H
         missing -= reg * H
-        return H + conjugate_gradient(system, missing, tol=self.tol, max_iter=self.max_iter, inner=per_column).solution
+        return H + conjugate_gradient(system, missing, tol=self.tol, max_iter=self.max_iter, inner=dot_columns).solution
 
 
-def _small_gram(X: TwoWayMatrix) -> np.ndarray:
+def _small_gram(X: FeatureMatrix) -> np.ndarray:
     """XXᵀ where n < d, else XᵀX, in float64, a stripe of columns at a time."""
     size = min(X.shape)
     out = np.empty((size, size))
@@ -141,20 +141,20 @@ def _small_gram(X: TwoWayMatrix) -> np.ndarray:
         unit = np.zeros((size, stop - start))
         unit[np.arange(start, stop), np.arange(stop - start)] = 1
         if X.shape[0] < X.shape[1]:
-            out[:, start:stop] = X.times(X.transposed_times(unit))
+            out[:, start:stop] = X.matmul(X.rmatmul(unit))
         else:
             # Times unit vectors, even a product in float32 is exact.
-            out[:, start:stop] = X.transposed_times(X.times(unit).astype(np.float64, copy=False))
+            out[:, start:stop] = X.rmatmul(X.matmul(unit).astype(np.float64, copy=False))
     return out
 
 
-def is_single(X: TwoWayMatrix) -> bool:
+def is_single(X: FeatureMatrix) -> bool:
     """Whether products with X are in float32 whatever they are multiplied by."""
-    return isinstance(X, DenseTwoWay) and X.matrix.dtype != np.float64
+    return isinstance(X, DenseFeatures) and X.matrix.dtype != np.float64
 
 
-def _in_double(X: TwoWayMatrix) -> TwoWayMatrix:
+def _in_double(X: FeatureMatrix) -> FeatureMatrix:
     # A sparse product has the type of its dense side; a dense one has that of X.
-    if isinstance(X, DenseTwoWay) and is_single(X):
-        return DenseTwoWay(X.matrix.astype(np.float64), n_threads=X.n_threads)
+    if isinstance(X, DenseFeatures) and is_single(X):
+        return DenseFeatures(X.matrix.astype(np.float64), n_threads=X.n_threads)
     return X

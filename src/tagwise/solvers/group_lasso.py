@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import csr_times_dense, gram
+from tagwise.kernels import csr_matmul, gram
 from tagwise.kernels.group_lasso import solve_group_lasso
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.validation import check_features, check_integer, check_real
@@ -215,7 +215,7 @@ def _solve(
     squared = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
     if not np.isfinite(squared).all():
         raise InvalidInputError("X overflows: the squared length of a row is infinite; scale the rows down.")
-    correlations = csr_times_dense(rows, dictionary.by_feature)
+    correlations = csr_matmul(rows, dictionary.by_feature)
     solve_group_lasso(
         correlations, squared, dictionary.gram, dictionary.starts, dictionary.curvature, reg, tol, max_iter,
         coefficients, gap, passes, screened,

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import SparseTwoWay, TwoWayMatrix, two_way
+from tagwise.kernels import CSRWithTranspose, FeatureMatrix, feature_matrix
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import check_features, check_integer, check_real
@@ -104,14 +104,14 @@ def low_rank_plus_sparse(
     check_real(tol, "tol", minimum=0)
     rng = random_generator(random_state)
     total = _squared_norm(Y)
-    given = two_way(Y)
+    given = feature_matrix(Y)
     S = sp.csr_matrix(Y.shape, dtype=Y.dtype)
     V = np.zeros((Y.shape[1], 0), dtype=Y.dtype)
     history: list[float] = []
     status: Literal["converged", "max_iter"] = "max_iter"
     for round_number in range(max_iter):
         U, V = _leading_part(
-            given, SparseTwoWay(S), V, wanted, rng, _POWER_ROUNDS if round_number else _FIRST_POWER_ROUNDS
+            given, CSRWithTranspose(S), V, wanted, rng, _POWER_ROUNDS if round_number else _FIRST_POWER_ROUNDS
         )
         S, value = largest_residuals(Y, U, V, cardinality)
         history.append(value)
@@ -193,7 +193,7 @@ class _Largest:
 
 
 def _leading_part(
-    Y: TwoWayMatrix, S: SparseTwoWay, V: np.ndarray, rank: int, rng: np.random.Generator, power_rounds: int
+    Y: FeatureMatrix, S: CSRWithTranspose, V: np.ndarray, rank: int, rng: np.random.Generator, power_rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The leading ``rank`` singular triplets of Y − S by subspace iteration from V: U scaled, V orthonormal."""
     n_columns, dtype = Y.shape[1], V.dtype
@@ -203,9 +203,9 @@ def _leading_part(
         basis = _orthonormal(np.column_stack([V, noise]))
         for _ in range(power_rounds):
             # Orthonormal at both sides: small singular values would drown in rounding after two products.
-            left = _orthonormal(Y.times(basis) - S.times(basis))
-            basis = _orthonormal(Y.transposed_times(left) - S.transposed_times(left))
-        left, values, right = np.linalg.svd(Y.times(basis) - S.times(basis), full_matrices=False)
+            left = _orthonormal(Y.matmul(basis) - S.matmul(basis))
+            basis = _orthonormal(Y.rmatmul(left) - S.rmatmul(left))
+        left, values, right = np.linalg.svd(Y.matmul(basis) - S.matmul(basis), full_matrices=False)
         U = left[:, :rank] * values[:rank]
         return np.ascontiguousarray(U), np.ascontiguousarray(basis @ right[:rank].T)
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import TwoWayMatrix, two_way
+from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import check_features, check_integer, shape_text
@@ -79,11 +79,11 @@ def bilateral_random_projection(
     rank = check_integer(rank, "rank", minimum=1)
     width = min(rank + check_integer(oversampling, "oversampling", minimum=0), *matrix.shape)
     start = random_generator(random_state).standard_normal((matrix.shape[1], width)).astype(matrix.dtype)
-    left, right = project_bilaterally(two_way(matrix, n_threads=n_threads), start)
+    left, right = project_bilaterally(feature_matrix(matrix, n_threads=n_threads), start)
     return BilateralProjection(left, right)
 
 
-def project_bilaterally(X: TwoWayMatrix, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def project_bilaterally(X: FeatureMatrix, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One bilateral projection from a given A₁ (n×k): left (m×k) and orthonormal right (n×k), in the type of ``start``.
 
     The projection of X that it gives keeps at least what projecting onto the columns of ``start`` would keep: a step
@@ -95,10 +95,10 @@ def project_bilaterally(X: TwoWayMatrix, start: np.ndarray) -> tuple[np.ndarray,
         )
     with single_threaded_blas():
         # Scaling a column of Y1 scales the same column of Y2 and changes no subspace, but keeps X³ from overflowing.
-        left = unit_columns(X.times(start))
-        right = np.linalg.qr(unit_columns(X.transposed_times(left)).astype(np.float64))[0]
+        left = unit_columns(X.matmul(start))
+        right = np.linalg.qr(unit_columns(X.rmatmul(left)).astype(np.float64))[0]
     right = np.ascontiguousarray(right.astype(start.dtype))
-    return X.times(right), right
+    return X.matmul(right), right
 
 
 def unit_columns(columns: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.dense import as_dense
+from tagwise.kernels.products import as_dense
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.ridge import gram_of_rows
 

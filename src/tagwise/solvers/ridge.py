@@ -9,8 +9,8 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import csr_times_dense, rows_times
-from tagwise.kernels.dense import as_dense
+from tagwise.kernels import csr_matmul, dense_matmul
+from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
 
 __all__ = ["RidgeFactor", "RidgeSolution", "gram_of_rows"]
@@ -100,13 +100,13 @@ def gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
     """M Mᵀ in float64 for M (m×p)."""
     if isinstance(rows, np.ndarray):
         wide = np.ascontiguousarray(rows, dtype=np.float64)
-        return rows_times(wide, wide.T, n_threads=n_threads)
+        return dense_matmul(wide, wide.T, n_threads=n_threads)
     matrix = sp.csr_matrix(rows)
     size, length = matrix.shape
     out = np.empty((size, size))
     for start, stop in even_chunks(size, max(1, min(256, _STRIPE // length))):
         stripe = np.ascontiguousarray(matrix[start:stop].toarray().T, dtype=np.float64)
-        out[:, start:stop] = csr_times_dense(matrix, stripe, n_threads=n_threads)
+        out[:, start:stop] = csr_matmul(matrix, stripe, n_threads=n_threads)
     return out
 
 

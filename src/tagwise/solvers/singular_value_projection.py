@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, gram, rows_times, sampled_product
+from tagwise.kernels import csr_matmul, dense_matmul, gram, sampled_product
 from tagwise.parallel import single_threaded_blas
 
 __all__ = ["SVPResult", "singular_value_projection"]
@@ -103,15 +103,15 @@ def _projected_step(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A basis of the leading eigenvectors of A = ZZᵀ + ηS, and the new Z."""
 
-    def times(V: np.ndarray) -> np.ndarray:
-        product = csr_times_dense(residual, V, n_threads=n_threads)
+    def matmul(V: np.ndarray) -> np.ndarray:
+        product = csr_matmul(residual, V, n_threads=n_threads)
         product *= step
-        product += rows_times(factor, gram(factor, V, n_threads=n_threads), n_threads=n_threads)
+        product += dense_matmul(factor, gram(factor, V, n_threads=n_threads), n_threads=n_threads)
         return product
 
-    image = times(basis)
+    image = matmul(basis)
     fresh = _orthonormal_beside(basis, image, n_threads)
-    image_of_fresh = times(fresh)
+    image_of_fresh = matmul(fresh)
     old, mixed, new = (
         gram(left, right, n_threads=n_threads)
         for left, right in ((basis, image), (basis, image_of_fresh), (fresh, image_of_fresh))
@@ -119,8 +119,8 @@ def _projected_step(
     inner = np.block([[old, mixed], [mixed.T, new]])
     values, vectors = scipy.linalg.eigh(0.5 * (inner + inner.T))
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    turned = rows_times(basis, vectors[: basis.shape[1]], n_threads=n_threads)
-    turned += rows_times(fresh, vectors[basis.shape[1] :], n_threads=n_threads)
+    turned = dense_matmul(basis, vectors[: basis.shape[1]], n_threads=n_threads)
+    turned += dense_matmul(fresh, vectors[basis.shape[1] :], n_threads=n_threads)
     return turned, turned * np.sqrt(np.maximum(values, 0))
 
 
@@ -131,11 +131,11 @@ def _orthonormal_beside(basis: np.ndarray, V: np.ndarray, n_threads: int) -> np.
     """
     least = _NEGLIGIBLE * max(float(np.einsum("ij,ij->j", V, V).max()), np.finfo(np.float64).tiny)
     for _ in range(2):
-        V = V - rows_times(basis, gram(basis, V, n_threads=n_threads), n_threads=n_threads)
+        V = V - dense_matmul(basis, gram(basis, V, n_threads=n_threads), n_threads=n_threads)
         values, vectors = scipy.linalg.eigh(gram(V, n_threads=n_threads))
         # What is short beside all of V is rounding; so is, beside the rest, what is dependent on it.
         kept = values > max(least, 1e-14 * float(values[-1]))
-        V = rows_times(V, vectors[:, kept] / np.sqrt(values[kept]), n_threads=n_threads)
+        V = dense_matmul(V, vectors[:, kept] / np.sqrt(values[kept]), n_threads=n_threads)
         if V.shape[1] == 0:
             break
         least = 0.5

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import times_in_order
-from tagwise.kernels.dense import as_dense
+from tagwise.kernels import matmul_in_order
+from tagwise.kernels.products import as_dense
 
 __all__ = ["Clusters", "nearest_centre", "spherical_k_means"]
 
@@ -77,7 +77,7 @@ def nearest_centre(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The centre with the largest inner product of each row (the lower id on ties), and that product."""
     # In a fixed order of sums: of equal centres the first wins, for a row alone as in company.
-    cosines = times_in_order(rows, centres.T, n_threads=n_threads)
+    cosines = matmul_in_order(rows, centres.T, n_threads=n_threads)
     nearest = np.argmax(cosines, axis=1)
     return nearest, cosines[np.arange(len(nearest)), nearest]
 

@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import DenseTwoWay, csr_times_dense, gram, rows_times
+from tagwise.kernels import DenseFeatures, csr_matmul, dense_matmul, gram
 from tagwise.kernels.scaled_rows import add_scaled_rows
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import RandomState, random_generator
@@ -190,7 +190,7 @@ class _Parts:
             coefficients, subspace = _best_projection(N, rank, self.n_threads)
         else:
             start = self.V[group].T if self.seen[label] else rng.standard_normal((N.shape[1], rank)).astype(N.dtype)
-            coefficients, subspace = project_bilaterally(DenseTwoWay(N, n_threads=self.n_threads), start)
+            coefficients, subspace = project_bilaterally(DenseFeatures(N, n_threads=self.n_threads), start)
         self.seen[label] = True
         self.V[group] = subspace.T
         self.Z.data[entries] = coefficients
@@ -202,7 +202,7 @@ class _Parts:
 
     def _remainder(self, rows: np.ndarray) -> np.ndarray:
         """X − ZV − S on some rows, dense, less what the start still assigns to unvisited labels."""
-        N = csr_times_dense(self.Z[rows], self.V, n_threads=self.n_threads)
+        N = csr_matmul(self.Z[rows], self.V, n_threads=self.n_threads)
         np.negative(N, out=N)
         add_scaled_rows(N, self.X, rows, 1 - self.held_back[rows], n_threads=self.n_threads)
         if self.S.nnz:
@@ -223,4 +223,4 @@ def _best_projection(N: np.ndarray, rank: int, n_threads: int) -> tuple[np.ndarr
             _, right = scipy.linalg.eigh(gram(N, n_threads=n_threads), subset_by_index=(p - rank, p - 1))
             basis = right[:, ::-1]
     basis = np.ascontiguousarray(basis.astype(N.dtype))
-    return rows_times(N, basis, n_threads=n_threads), basis
+    return dense_matmul(N, basis, n_threads=n_threads), basis

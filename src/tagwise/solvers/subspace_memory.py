@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels.dense import _SUMMED_ROWS as GRAM_ROWS
+from tagwise.kernels.products import _SUMMED_ROWS as GRAM_ROWS
 from tagwise.solvers.low_rank_plus_sparse import _BLOCK_RESIDUALS as BLOCK_RESIDUALS
 
 __all__ = ["decomposition_memory", "dictionary_memory"]

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.products import csr_times_dense
-from tagwise.kernels.support import RowsBothWays, gram_of_last, walk_lengths
+from tagwise.kernels.products import csr_matmul
+from tagwise.kernels.supports import IndexedCSR, gram_of_last, walk_lengths
 from tagwise.validation import check_features, check_integer
 
 __all__ = ["SupportFeatures"]
@@ -31,7 +31,7 @@ class SupportFeatures:
     ----------
     order : int array (d,)
         Ids of the features from the rarest to the most frequent; all below is in this order.
-    rows : RowsBothWays
+    rows : IndexedCSR
         X.
     walks : int array (d,)
         w_f: stored entries at or after a feature in the rows that hold it.
@@ -42,7 +42,7 @@ class SupportFeatures:
     """
 
     order: np.ndarray
-    rows: RowsBothWays
+    rows: IndexedCSR
     walks: np.ndarray
     block: np.ndarray
     diagonal: np.ndarray
@@ -95,12 +95,12 @@ class SupportFeatures:
         out = np.empty_like(U)
         for first in range(0, U.shape[1], _FACTOR_COLUMNS):
             columns = slice(first, first + _FACTOR_COLUMNS)
-            embedded = csr_times_dense(X, U[:, columns], n_threads=n_threads)
-            out[:, columns] = csr_times_dense(transpose, embedded, n_threads=n_threads)
+            embedded = csr_matmul(X, U[:, columns], n_threads=n_threads)
+            out[:, columns] = csr_matmul(transpose, embedded, n_threads=n_threads)
         return out
 
 
-def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
+def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, IndexedCSR]:
     """The ids of the features from the rarest to the most frequent, and X with its features in that order."""
     if X.nnz and not X.data.all():
         X = X.copy()
@@ -113,7 +113,7 @@ def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, RowsBothWays]:
     # Transposing the storage positions in place of the values tells where in its row each occurrence stands.
     positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
     by_feature = sp.csr_matrix(positions.T)
-    return order, RowsBothWays(
+    return order, IndexedCSR(
         rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data
     )
 

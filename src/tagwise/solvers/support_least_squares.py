@@ -10,10 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.products import csr_times_dense
+from tagwise.kernels.products import csr_matmul
 from tagwise.kernels.sampled import sampled_product
-from tagwise.kernels.support import RowsBothWays, Supports, solve_supports
-from tagwise.kernels.support_known import solve_known_supports
+from tagwise.kernels.supports import IndexedCSR, Supports, solve_known_supports, solve_supports
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 from tagwise.solvers.support_features import SupportFeatures
 from tagwise.validation import (
@@ -244,7 +243,7 @@ class _KnownRows:
         self, U: np.ndarray, V: np.ndarray, shift: np.ndarray, reg: float, support: int, given: Supports
     ) -> _Solver:
         rows = self.X.rows
-        embedded = csr_times_dense(self.X.matrix(), U, n_threads=self.n_threads)
+        embedded = csr_matmul(self.X.matrix(), U, n_threads=self.n_threads)
         residuals = self.targets - sampled_product(self.weights, V, embedded, n_threads=self.n_threads)
         residuals -= np.repeat(shift, np.diff(self.weights.indptr)).astype(residuals.dtype)
 
@@ -326,7 +325,7 @@ def _check_per_label(values: Any, name: str, n_labels: int, *, default: float) -
     return np.ascontiguousarray(array)
 
 
-def _stored_entries(rows: RowsBothWays, rows_of_labels: sp.csr_matrix) -> np.ndarray:
+def _stored_entries(rows: IndexedCSR, rows_of_labels: sp.csr_matrix) -> np.ndarray:
     """For each label the stored entries of its rows in all (L,); ``rows_of_labels`` is L×n."""
     stored = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[rows_of_labels.indices], dtype=np.int64)])
     return np.diff(stored[rows_of_labels.indptr])

@@ -3,7 +3,7 @@
 The solver sees a value, a gradient and Hessian·vector products, nothing else. Each Newton step minimises the quadratic
 model within a ball by truncated conjugate gradients (Steihaug); the ratio of the actual to the predicted fall decides
 whether the step is taken and how the ball changes. Independent problems share every product, but each has its own ball,
-steps and convergence (see :mod:`tagwise.solvers.inner`).
+steps and convergence (see :mod:`tagwise.kernels.vectors`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from tagwise.solvers.inner import Inner, whole
+from tagwise.kernels.vectors import Inner, dot_all
 
 __all__ = ["SmoothProblem", "TRONResult", "tron"]
 
@@ -65,7 +65,7 @@ def tron(
     max_iter: int,
     cg_tol: float = 0.1,
     cg_max_iter: int = 30,
-    inner: Inner = whole,
+    inner: Inner = dot_all,
 ) -> TRONResult:
     """Minimise from ``start``.
 

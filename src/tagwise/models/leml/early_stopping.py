@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import TwoWayMatrix, sampled_product, top_k_of_factors, two_way
+from tagwise.kernels import FeatureMatrix, feature_matrix, sampled_product, top_k_of_factors
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.leml.steps import Factors
 
@@ -26,7 +26,7 @@ class ValidationRows:
     """
 
     def __init__(
-        self, X: TwoWayMatrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, *, patience: int, n_threads: int
+        self, X: FeatureMatrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, *, patience: int, n_threads: int
     ) -> None:
         self.X, self.observed, self.patience, self.n_threads = X, observed, patience, n_threads
         self.Y = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
@@ -41,7 +41,7 @@ class ValidationRows:
 
     def score(self, factors: Factors) -> float:
         """Evaluate a round, and remember it if it is the best."""
-        A, b = self.X.times(factors.W), factors.b.astype(factors.H.dtype)
+        A, b = self.X.matmul(factors.W), factors.b.astype(factors.H.dtype)
         if self.observed is None:
             ranking, _ = top_k_of_factors(A, factors.H, _PLACES, intercept=b, n_threads=self.n_threads)
         else:
@@ -84,6 +84,6 @@ def hold_out(
     if held_mask is not None and held_mask.nnz == 0:
         raise InvalidInputError("none of the held-out rows has a known label; switch early_stopping off.")
     rows = ValidationRows(
-        two_way(X[held], n_threads=n_threads), Y[held], held_mask, patience=patience, n_threads=n_threads
+        feature_matrix(X[held], n_threads=n_threads), Y[held], held_mask, patience=patience, n_threads=n_threads
     )
     return X[train], Y[train], None if observed is None else observed[train], rows

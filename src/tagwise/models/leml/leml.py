@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.kernels import TwoWayMatrix
-from tagwise.kernels.aligned import aligned_zeros
+from tagwise.kernels import FeatureMatrix
+from tagwise.kernels.vectors import aligned_zeros
 from tagwise.losses import Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
 from tagwise.models.leml.early_stopping import ValidationRows, hold_out
@@ -347,7 +347,7 @@ class LEML(FactorModel):
         factors.b[unknown] = LOWEST_SCORE
         return factors
 
-    def _start(self, loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, rank: int, dtype: np.dtype) -> Factors:
+    def _start(self, loss: Loss, X: FeatureMatrix, labels: TrainingLabels, rank: int, dtype: np.dtype) -> Factors:
         """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
         n_rows, n_features = X.shape
         b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
@@ -367,12 +367,12 @@ class LEML(FactorModel):
     def _goes_on_from(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in self._saved_arrays} if self._goes_on() else {}
 
-    def _warm(self, loss: Loss, X: TwoWayMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
+    def _warm(self, loss: Loss, X: FeatureMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
         known = self.intercept_ > LOWEST_SCORE / 2
         W = self.feature_factors_.astype(dtype)
         return Factors(
             W=W,
-            A=X.times(W),
+            A=X.matmul(W),
             H=self.label_factors_.astype(dtype),
             b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
         )

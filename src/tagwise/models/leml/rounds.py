@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagwise.kernels import TwoWayMatrix
+from tagwise.kernels import FeatureMatrix
+from tagwise.kernels.vectors import dot_all
 from tagwise.models.leml.early_stopping import ValidationRows
 from tagwise.models.leml.steps import Alternation, Factors
-from tagwise.solvers.inner import whole
 
 if TYPE_CHECKING:
     from tagwise.persistence.checkpoints import SavedState
@@ -60,7 +60,7 @@ class Rounds:
         while not self.ended and self.done < max_iter:
             self.fall = alternation.step_features(factors)
             value = alternation.step_labels(factors)
-            objective = value + 0.5 * reg * whole(factors.W, factors.W).item()
+            objective = value + 0.5 * reg * dot_all(factors.W, factors.W).item()
             more = {} if held is None else {"validation": held.score(factors)}
             self.first = self.first or self.fall
             self.done += 1
@@ -92,7 +92,7 @@ class Rounds:
     def restored(
         cls,
         saved: SavedState,
-        X: TwoWayMatrix,
+        X: FeatureMatrix,
         held: ValidationRows | None,
         *,
         n_labels: int,
@@ -105,7 +105,7 @@ class Rounds:
         def factors(prefix: str = "") -> Factors:
             W = saved.dense(f"{prefix}W", (X.shape[1], rank), dtype)
             H = saved.dense(f"{prefix}H", (n_labels, rank), dtype)
-            return Factors(W=W, A=X.times(W), H=H, b=saved.dense(f"{prefix}b", (n_labels,), np.float64))
+            return Factors(W=W, A=X.matmul(W), H=H, b=saved.dense(f"{prefix}b", (n_labels,), np.float64))
 
         done = saved.count("done", 1, max_iter)
         if held is not None:

@@ -10,14 +10,14 @@ import numpy as np
 
 from tagwise.base import OVERFLOW
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import TwoWayMatrix
+from tagwise.kernels import FeatureMatrix
+from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
 from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.pair_losses import label_side, row_side
 from tagwise.problems.squared import FeatureBlock, SquaredTerms, with_intercept
 from tagwise.solvers.cg import conjugate_gradient
-from tagwise.solvers.inner import per_row, whole
 from tagwise.solvers.tron import tron
 
 __all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", "alternation_for"]
@@ -62,7 +62,7 @@ class SquaredAlternation:
     """W by a few conjugate-gradient steps on the normal equations, H and b exactly."""
 
     def __init__(
-        self, X: TwoWayMatrix, terms: SquaredTerms, reg: float, *, fit_intercept: bool, inner_iter: int
+        self, X: FeatureMatrix, terms: SquaredTerms, reg: float, *, fit_intercept: bool, inner_iter: int
     ) -> None:
         self.X, self.terms, self.reg = X, terms, reg
         self.fit_intercept, self.inner_iter = fit_intercept, inner_iter
@@ -72,7 +72,7 @@ class SquaredAlternation:
         threads = self.terms.n_threads
         block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
         downhill = block.gradient(factors.W, factors.A)
-        _require_finite(whole(downhill, downhill, n_threads=threads))
+        _require_finite(dot_all(downhill, downhill, n_threads=threads))
         np.negative(downhill, out=downhill)
         factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
         step = conjugate_gradient(
@@ -84,7 +84,7 @@ class SquaredAlternation:
             n_threads=threads,
         )
         del downhill
-        factors.A = self.X.times(factors.W)
+        factors.A = self.X.matmul(factors.W)
         return step.fall.item()
 
     def step_labels(self, factors: Factors) -> float:
@@ -105,7 +105,7 @@ class NewtonAlternation:
 
     def __init__(
         self,
-        X: TwoWayMatrix,
+        X: FeatureMatrix,
         labels: TrainingLabels,
         loss: Loss,
         reg: float,
@@ -115,7 +115,7 @@ class NewtonAlternation:
     ) -> None:
         self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
         self.rows, self.labels = row_side(labels, loss), label_side(labels, loss)
-        self.inner = partial(whole, n_threads=labels.n_threads)
+        self.inner = partial(dot_all, n_threads=labels.n_threads)
 
     def step_features(self, factors: Factors) -> float:
         """A few Newton steps."""
@@ -128,7 +128,7 @@ class NewtonAlternation:
         )
         _require_finite(result.value)
         factors.W = result.solution
-        factors.A = self.X.times(factors.W)
+        factors.A = self.X.matmul(factors.W)
         return float((result.start_value - result.value).item())
 
     def step_labels(self, factors: Factors) -> float:
@@ -140,7 +140,7 @@ class NewtonAlternation:
             start = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
         problem = LabelProblem(self.labels, extended, rank, self.reg)
         result = tron(
-            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=self.inner_iter, inner=per_row
+            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=self.inner_iter, inner=dot_rows
         )
         factors.H = np.ascontiguousarray(result.solution[:, :rank])
         if self.fit_intercept:
@@ -154,7 +154,7 @@ def _require_finite(number: np.ndarray) -> None:
 
 
 def alternation_for(
-    loss: Loss, X: TwoWayMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
+    loss: Loss, X: FeatureMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
 ) -> Alternation:
     """The alternation that suits the loss."""
     if loss.name == "squared":

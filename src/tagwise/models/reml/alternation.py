@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import SparseTwoWay
+from tagwise.kernels import CSRWithTranspose
+from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
 from tagwise.models.leml.steps import Factors, SquaredAlternation
 from tagwise.models.reml.rounds import REMLRounds
@@ -21,7 +22,6 @@ from tagwise.problems.squared import SquaredTerms
 from tagwise.randomness import random_generator
 from tagwise.solvers.admm import SparseFitRidge
 from tagwise.solvers.admm_weighted import WeightedFitRidge
-from tagwise.solvers.inner import whole
 from tagwise.solvers.support_features import SupportFeatures
 
 __all__ = [
@@ -83,7 +83,7 @@ class LowRankAndSparse:
 
 
 def alternate(
-    X: SparseTwoWay,
+    X: CSRWithTranspose,
     prepared: Prepared,
     labels: TrainingLabels,
     settings: Settings,
@@ -119,10 +119,10 @@ def alternate(
 
 def low_rank_penalty(factors: Factors, reg: float) -> float:
     """½λ(‖W‖² + ‖H‖²)."""
-    return 0.5 * reg * (whole(factors.W, factors.W).item() + whole(factors.H, factors.H).item())
+    return 0.5 * reg * (dot_all(factors.W, factors.W).item() + dot_all(factors.H, factors.H).item())
 
 
-def prepare(X: SparseTwoWay, labels: TrainingLabels, settings: Settings) -> Prepared:
+def prepare(X: CSRWithTranspose, labels: TrainingLabels, settings: Settings) -> Prepared:
     """What the sparse part needs of X, for all labels, rounds and parts: sorted features and XᵀX, or a factorisation.
 
     Of the labels it matters only whether there is a mask or a weight.
@@ -142,7 +142,7 @@ def prepare(X: SparseTwoWay, labels: TrainingLabels, settings: Settings) -> Prep
 
 
 def sparse_part(
-    X: SparseTwoWay, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms, settings: Settings
+    X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms, settings: Settings
 ) -> SparsePart:
     """The step of the sparse part for these labels."""
     if isinstance(prepared, SupportFeatures):
@@ -150,7 +150,7 @@ def sparse_part(
     return ADMMPart(X, prepared, labels, settings.memory_limit)
 
 
-def _start(X: SparseTwoWay, labels: TrainingLabels, settings: Settings, rng: np.random.Generator) -> Factors:
+def _start(X: CSRWithTranspose, labels: TrainingLabels, settings: Settings, rng: np.random.Generator) -> Factors:
     """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept)."""
     loss, dtype = get_loss("squared"), X.matrix.dtype
     n_rows, n_features = X.shape
@@ -163,5 +163,5 @@ def _start(X: SparseTwoWay, labels: TrainingLabels, settings: Settings, rng: np.
     return Factors(W=zeros[0], A=zeros[1], H=H, b=b)
 
 
-def _nothing(X: SparseTwoWay, labels: TrainingLabels) -> sp.csr_matrix:
+def _nothing(X: CSRWithTranspose, labels: TrainingLabels) -> sp.csr_matrix:
     return sp.csr_matrix((X.shape[1], labels.shape[1]), dtype=X.matrix.dtype)

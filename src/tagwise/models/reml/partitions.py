@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from joblib.externals.loky import get_reusable_executor
 
-from tagwise.kernels import SparseTwoWay, gram, rows_times
+from tagwise.kernels import CSRWithTranspose, dense_matmul, gram
 from tagwise.models.leml.steps import Factors
 from tagwise.models.reml.alternation import LowRankAndSparse, Prepared, Settings, alternate
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas
@@ -61,7 +61,7 @@ class LearntParts:
         return {"parts": ended}
 
     @classmethod
-    def restored(cls, saved: SavedState, X: SparseTwoWay, ids: list[np.ndarray], rank: int) -> LearntParts:
+    def restored(cls, saved: SavedState, X: CSRWithTranspose, ids: list[np.ndarray], rank: int) -> LearntParts:
         """The parts as they were saved, of labels that are dealt into ``ids``; ``rank`` is that of a part."""
         d, dtype, ended = X.shape[1], X.matrix.dtype, saved.values()["parts"]
         if not 1 <= len(ended) <= len(ids):
@@ -84,7 +84,7 @@ def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) 
 
 
 def learn_parts(
-    X: SparseTwoWay,
+    X: CSRWithTranspose,
     prepared: Prepared,
     labels: TrainingLabels,
     parts: list[np.ndarray],
@@ -126,7 +126,7 @@ def learn_parts(
 
 
 def _learn(
-    X: SparseTwoWay, prepared: Prepared, labels: TrainingLabels, ids: np.ndarray, settings: Settings, seed: int
+    X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, ids: np.ndarray, settings: Settings, seed: int
 ) -> Part:
     objectives: list[float] = []
 
@@ -144,7 +144,7 @@ def _learn(
     return Part(ids, replace(learnt, factors=factors, sparse=_nothing(X, ids)), objectives[-1])
 
 
-def _nothing(X: SparseTwoWay, ids: np.ndarray) -> sp.csr_matrix:
+def _nothing(X: CSRWithTranspose, ids: np.ndarray) -> sp.csr_matrix:
     return sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
 
 
@@ -157,7 +157,7 @@ def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:
     )
 
 
-def project_onto_first(X: SparseTwoWay, parts: list[Part], intercept: np.ndarray) -> Factors:
+def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.ndarray) -> Factors:
     """The scores XW_iH_iᵀ of all parts, projected onto the column space of XW_1: factors of one rank for all labels.
 
     With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels that are in
@@ -165,7 +165,7 @@ def project_onto_first(X: SparseTwoWay, parts: list[Part], intercept: np.ndarray
     """
     first = parts[0].learnt.factors
     threads = X.n_threads
-    A = X.times(first.W)
+    A = X.matmul(first.W)
     with single_threaded_blas():
         inverse = np.linalg.pinv(gram(A, n_threads=threads), hermitian=True)
     b = intercept.astype(np.float64)
@@ -176,6 +176,6 @@ def project_onto_first(X: SparseTwoWay, parts: list[Part], intercept: np.ndarray
         if place == 0:
             H[part.labels] = factors.H
             continue
-        onto = inverse @ gram(A, X.times(factors.W), n_threads=threads)
-        H[part.labels] = rows_times(factors.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
+        onto = inverse @ gram(A, X.matmul(factors.W), n_threads=threads)
+        H[part.labels] = dense_matmul(factors.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
     return Factors(W=first.W, A=A, H=H, b=b)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import SparseTwoWay
+from tagwise.kernels import CSRWithTranspose
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.sparse_factor_model import SparseFactorModel
@@ -204,7 +204,7 @@ class REML(SparseFactorModel):
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
-        features = SparseTwoWay(rows, n_threads=threads)
+        features = CSRWithTranspose(rows, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
         known = np.setdiff1d(np.arange(n_labels), labels.unknown_labels())
         partitions = self._usable_partitions(len(known))
@@ -247,7 +247,7 @@ class REML(SparseFactorModel):
 
     def _divide_and_conquer(
         self,
-        X: SparseTwoWay,
+        X: CSRWithTranspose,
         prepared: Prepared,
         labels: TrainingLabels,
         ids: list[np.ndarray],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import SparseTwoWay
+from tagwise.kernels import CSRWithTranspose
 from tagwise.models.leml.steps import Factors
 from tagwise.models.reml.sparse_part import SparseStep
 from tagwise.problems.labels import TrainingLabels
@@ -77,7 +77,7 @@ class REMLRounds:
     def restored(
         cls,
         saved: SavedState,
-        X: SparseTwoWay,
+        X: CSRWithTranspose,
         labels: TrainingLabels,
         *,
         rank: int,
@@ -89,7 +89,7 @@ class REMLRounds:
         dtype = X.matrix.dtype
         W = saved.dense("W", (n_features, rank), dtype)
         H = saved.dense("H", (n_labels, rank), dtype)
-        factors = Factors(W=W, A=X.times(W), H=H, b=saved.dense("b", (n_labels,), np.float64))
+        factors = Factors(W=W, A=X.matmul(W), H=H, b=saved.dense("b", (n_labels,), np.float64))
         sparse: sp.csr_matrix | np.ndarray
         if support is None:
             sparse = saved.dense("S", (n_features, n_labels), dtype)
@@ -108,7 +108,7 @@ class REMLRounds:
         )
 
 
-def _require_possible_supports(S: sp.csr_matrix, X: SparseTwoWay, labels: TrainingLabels, support: int) -> None:
+def _require_possible_supports(S: sp.csr_matrix, X: CSRWithTranspose, labels: TrainingLabels, support: int) -> None:
     """Raise ValueError for a label with more features than it can have chosen: its next system has no room for them."""
     entries = np.asarray((X.matrix != 0).sum(axis=1)).ravel()
     in_positives = (labels.positives.T != 0) @ entries

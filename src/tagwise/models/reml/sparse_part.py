@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import SparseTwoWay, gram
+from tagwise.kernels import CSRWithTranspose, gram
 from tagwise.losses import get_loss
 from tagwise.models.leml.steps import Factors
 from tagwise.parallel import even_chunks
@@ -85,7 +85,7 @@ class ADMMPart:
     dense d×L array while the fit runs.
     """
 
-    def __init__(self, X: SparseTwoWay, ridge: SparseFitRidge, labels: TrainingLabels, memory_limit: float) -> None:
+    def __init__(self, X: CSRWithTranspose, ridge: SparseFitRidge, labels: TrainingLabels, memory_limit: float) -> None:
         self.X, self.ridge, self.labels = X, ridge, labels
         self.columns = LabelColumns(labels, get_loss("squared"))
         self.weighted = isinstance(ridge, WeightedFitRidge)
@@ -103,7 +103,7 @@ class ADMMPart:
         for start, stop in self.blocks:
             objective_of, solve = block(factors, np.arange(start, stop))
             before = objective_of(S[:, start:stop])
-            split = None if last is None else self.X.times(np.ascontiguousarray(S[:, start:stop]))
+            split = None if last is None else self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
             found = solve(None if split is None else (split, None))
             better = found.objective < before
             unsolved += int((~found.converged).sum())
@@ -113,14 +113,14 @@ class ADMMPart:
 
     def _plain_block(self, factors: Factors) -> _Block:
         extended_A = with_intercept(factors.A)
-        seen = self.X.transposed_times(extended_A)
+        seen = self.X.rmatmul(extended_A)
         inner = gram(extended_A, n_threads=self.labels.n_threads)
         H = np.column_stack([factors.H, factors.b]).astype(factors.A.dtype)
         ridge = self.ridge
 
         def block(factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
             Y = self.columns.batch(ids, with_start=False).targets
-            cross = self.X.transposed_times(Y) - seen @ H[ids].T
+            cross = self.X.rmatmul(Y) - seen @ H[ids].T
             # ‖y − s‖² = Σ y − 2⟨y, s⟩ + ‖s‖² for 0/1 labels.
             squared_norm = Y.sum(axis=0, dtype=np.float64) - 2 * np.einsum("bk,kb->b", H[ids], extended_A.T @ Y)
             squared_norm += np.einsum("bk,kl,bl->b", H[ids], inner, H[ids], optimize=True)

@@ -17,7 +17,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import SCAN_WIDTH, check_exclude, nothing_found, row_blocks
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["FEW_ROWS", "LabelsByLength", "factor_lengths", "top_k_longest_first"]
+__all__ = ["FEW_ROWS", "NormSorted", "norm_bounds", "norm_pruned_topk"]
 
 FEW_ROWS = 8
 """Up to here rows are answered one at a time and without BLAS, which reads label factors once for many rows."""
@@ -25,7 +25,7 @@ FEW_ROWS = 8
 _TILE_WIDTH = 512
 
 
-def factor_lengths(factors: np.ndarray) -> np.ndarray:
+def norm_bounds(factors: np.ndarray) -> np.ndarray:
     """Euclidean lengths of rows (L×r), in their type, and above what rounding can make of a product with them.
 
     A product of r terms in floating numbers is off by at most about r·eps times the lengths of both, and lengths
@@ -37,7 +37,7 @@ def factor_lengths(factors: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelsByLength:
+class NormSorted:
     """The labels of a low-rank model in the order in which they are looked at.
 
     ``factors`` H (L×r) and ``intercept`` (L) are the model's own; ``order`` int32 (L,) the labels by falling length of
@@ -58,22 +58,22 @@ class LabelsByLength:
         return bool(2 * self.lengths[len(self.lengths) // 4] <= self.lengths[0])
 
     @staticmethod
-    def of(factors: np.ndarray, intercept: np.ndarray) -> LabelsByLength:
+    def of(factors: np.ndarray, intercept: np.ndarray) -> NormSorted:
         """Time O(L·r + L·log L), memory 16 bytes a label."""
         if factors.ndim != 2 or intercept.shape != (len(factors),):
             raise InvalidInputError(
                 f"factors and intercept must be L×r and L; found shapes {factors.shape} and {intercept.shape}."
             )
-        lengths = factor_lengths(factors)
+        lengths = norm_bounds(factors)
         order = np.argsort(-lengths, kind="stable").astype(np.int32)
         shift = intercept[order].astype(factors.dtype, copy=False)
         highest = np.maximum.accumulate(shift[::-1])[::-1].copy()
-        return LabelsByLength(factors, intercept, order, lengths[order], shift, highest)
+        return NormSorted(factors, intercept, order, lengths[order], shift, highest)
 
 
-def top_k_longest_first(
+def norm_pruned_topk(
     left: np.ndarray,
-    labels_by_length: LabelsByLength,
+    labels_by_length: NormSorted,
     k: int,
     *,
     exclude: sp.csr_matrix | None = None,
@@ -85,7 +85,7 @@ def top_k_longest_first(
     ----------
     left : array (n, r)
         In the type of H.
-    labels_by_length : LabelsByLength
+    labels_by_length : NormSorted
         H and the intercept.
     k : int
         How many per row; may exceed L.

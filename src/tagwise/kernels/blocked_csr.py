@@ -1,22 +1,20 @@
-"""A CSR matrix that is multiplied from both sides without a stored transpose: rows are turned a group at a time."""
+"""A CSR matrix that is multiplied from both sides without a stored transpose: rows are transposed a group at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.aligned import aligned_zeros
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.gathered_rows import sum_rows
-from tagwise.kernels.products import csr_times_dense
-from tagwise.kernels.two_way import SparseTwoWay, TwoWayMatrix
+from tagwise.kernels.gather_sum import sum_rows
+from tagwise.kernels.products import FeatureMatrix, RowsOf, csr_matmul, row_range
+from tagwise.kernels.vectors import aligned_zeros
 from tagwise.parallel import Bounds, even_chunks, run_chunks, work_chunks
 
-__all__ = ["STRETCHES", "StreamedTwoWay", "row_factors", "row_range", "times_rows", "transposed_sum"]
+__all__ = ["N_BLOCKS", "BlockedCSR", "row_factors"]
 
 # Features gather from so many columns of a group's rows at a time as a processor's last cache holds, at least from one
 # stripe. From a quarter of this up to all of it makes little difference on shapes from 15,539 × 5,000 to 101,842 ×
@@ -25,24 +23,22 @@ _CACHED_BYTES = 1 << 24
 _STRIPE = 64
 # Rows within a group are numbered by 16 bits.
 _MOST_GROUP_ROWS = 1 << 16
-# The dense factor of a transposed product is asked for in so many stretches of rows, unless told otherwise.
-STRETCHES = 4
+# The dense factor of a transposed product is asked for in so many blocks of rows, unless told otherwise.
+N_BLOCKS = 4
 # A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead. A sum
 # that goes on over all groups has no more terms either.
 _PARTIAL_TERMS = 256
 # Rows scaled by a thread at a time.
 _SCALED_ROWS = 2048
 
-RowsOf = Callable[[int, int], np.ndarray]
 
-
-class StreamedTwoWay:
+class BlockedCSR(FeatureMatrix):
     """diag(``row_scale``) · CSR, for products from both sides with dense factors of about ``width`` columns.
 
-    The transposed product goes over stretches of rows and, within them, over groups: the entries of a group are turned
+    The transposed product goes over blocks of rows and, within them, over groups: the entries of a group are transposed
     (sorted by feature), and features then gather from its rows, in stripes of columns that fit the cache. Groups are
-    turned for every product or, as far as ``keep_bytes`` allow, once. With all of them kept, products run at two thirds
-    of the rate of a stored transpose's where n×k fits the cache, and at up to 1.5 times where its gathers miss it.
+    transposed for every product or, as far as ``keep_bytes`` allow, once. With all of them kept, products run at two
+    thirds of the rate of a stored transpose where n×k fits the cache, and at up to 1.5 times where its gathers miss it.
 
     Sums over rows run in the order of the rows whatever the number of threads.
 
@@ -54,8 +50,8 @@ class StreamedTwoWay:
     row_scale : array (n,), optional
         Factors of the rows, so that scaled rows need no copy of the values.
     keep_bytes : float
-        Memory for turned groups.
-    stretches : int
+        Memory for transposed groups.
+    n_blocks : int
         More of them need less memory at a time, for the dense factor and for groups that are not kept.
     n_threads : int
     """
@@ -67,33 +63,33 @@ class StreamedTwoWay:
         width: int,
         row_scale: np.ndarray | None = None,
         keep_bytes: float = 0,
-        stretches: int = STRETCHES,
+        n_blocks: int = N_BLOCKS,
         n_threads: int = 1,
     ) -> None:
         if matrix.shape[0] == 0:
             raise InvalidInputError("matrix must have rows: without any there is no transposed product.")
         self.matrix, self.row_scale, self.n_threads = matrix, row_scale, n_threads
-        self._stretches = even_chunks(matrix.shape[0], -(-matrix.shape[0] // stretches))
-        self._group_rows = _rows_per_group(matrix, self._stretches, width, keep_bytes)
-        self._groups = _groups(self._stretches, self._group_rows)
-        self._turned: _Turned | None = None
+        self._blocks = even_chunks(matrix.shape[0], -(-matrix.shape[0] // n_blocks))
+        self._group_rows = _rows_per_group(matrix, self._blocks, width, keep_bytes)
+        self._groups = _groups(self._blocks, self._group_rows)
+        self._transposed: _Transposed | None = None
         self._kept = _KeptGroups(matrix, self._groups, keep_bytes)
-        turner = _Turner(matrix, row_scale, n_threads)
+        transposer = _Transposer(matrix, row_scale, n_threads)
         for place, (start, stop) in enumerate(self._kept.borders):
-            turner.turn(start, stop, self._kept.group(place))
+            transposer.transpose(start, stop, self._kept.group(place))
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def times(self, right: np.ndarray) -> np.ndarray:
+    def matmul(self, right: np.ndarray) -> np.ndarray:
         """X @ right."""
-        return self.times_rows(right, 0, self.shape[0])
+        return self.matmul_rows(right, 0, self.shape[0])
 
-    def times_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of X @ right."""
-        product = csr_times_dense(row_range(self.matrix, start, stop), right, n_threads=self.n_threads)
+        product = csr_matmul(row_range(self.matrix, start, stop), right, n_threads=self.n_threads)
         if self.row_scale is not None:
             scale = self.row_scale[start:stop, None]
 
@@ -103,21 +99,21 @@ class StreamedTwoWay:
             run_chunks(scaled, even_chunks(len(product), _SCALED_ROWS), self.n_threads)
         return product
 
-    def transposed_times(self, left: np.ndarray) -> np.ndarray:
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
         """Xᵀ @ left."""
         if left.ndim != 2 or len(left) != self.shape[0]:
             raise InvalidInputError(
                 f"left must have {self.shape[0]} rows to be multiplied by the transpose of a matrix of shape "
                 f"{self.shape}; found shape {left.shape}."
             )
-        return self.transposed_times_of(lambda start, stop: left[start:stop])
+        return self.rmatmul_blocks(lambda start, stop: left[start:stop])
 
-    def transposed_times_of(self, rows_of: RowsOf) -> np.ndarray:
+    def rmatmul_blocks(self, rows_of: RowsOf) -> np.ndarray:
         """Xᵀ @ left for the left (n×k) of which ``rows_of(start, stop)`` gives rows; asked for once each, in order."""
-        turner = _Turner(self.matrix, self.row_scale, self.n_threads)
+        transposer = _Transposer(self.matrix, self.row_scale, self.n_threads)
         out = np.empty((0, 0))
         place = 0
-        for start, stop in self._stretches:
+        for start, stop in self._blocks:
             left = np.ascontiguousarray(rows_of(start, stop))
             if start == 0:
                 out = aligned_zeros((self.shape[1], left.shape[1]), left.dtype)
@@ -128,42 +124,40 @@ class StreamedTwoWay:
                 )
             for first, last in even_chunks(stop - start, self._group_rows):
                 if place < len(self._kept.borders):
-                    turned = self._kept.group(place)
+                    transposed = self._kept.group(place)
                 else:
-                    turned = turner.turn(start + first, start + last, self._room())
-                _add_turned(turned, left[first:last], out, _PARTIAL_TERMS // len(self._groups), self.n_threads)
+                    transposed = transposer.transpose(start + first, start + last, self._room())
+                _add_transposed(transposed, left[first:last], out, _PARTIAL_TERMS // len(self._groups), self.n_threads)
                 place += 1
-            del left  # or the next stretch would be made beside it
+            del left  # or the next block would be made beside it
         return out
 
-    def _room(self) -> _Turned:
+    def _room(self) -> _Transposed:
         """For the groups that are not kept, one after the other."""
-        if self._turned is None:
+        if self._transposed is None:
             entries = self.matrix.indptr[np.array(self._groups)].astype(np.int64)
-            self._turned = _empty_group(self.matrix, int((entries[:, 1] - entries[:, 0]).max()))
-        return self._turned
+            self._transposed = _empty_group(self.matrix, int((entries[:, 1] - entries[:, 0]).max()))
+        return self._transposed
 
 
-def _groups(stretches: Bounds, group_rows: int) -> Bounds:
+def _groups(blocks: Bounds, group_rows: int) -> Bounds:
     return [
-        (start + first, start + last)
-        for start, stop in stretches
-        for first, last in even_chunks(stop - start, group_rows)
+        (start + first, start + last) for start, stop in blocks for first, last in even_chunks(stop - start, group_rows)
     ]
 
 
-def _rows_per_group(matrix: sp.csr_matrix, stretches: Bounds, width: int, keep_bytes: float) -> int:
-    """A stretch if all turned groups can be kept, else about what takes half as much, turned, as a stretch of n×k.
+def _rows_per_group(matrix: sp.csr_matrix, blocks: Bounds, width: int, keep_bytes: float) -> int:
+    """A block if all transposed groups can be kept, else about what takes half as much, transposed, as a block of n×k.
 
     Every group reads and writes a row of the product for each of its features, so few large groups are best.
     """
-    stretch = stretches[0][1]
-    rows = _equal_parts(stretch, _MOST_GROUP_ROWS)
-    if _turned_bytes(matrix, _groups(stretches, rows))[-1] <= keep_bytes:
+    block = blocks[0][1]
+    rows = _equal_parts(block, _MOST_GROUP_ROWS)
+    if _transposed_bytes(matrix, _groups(blocks, rows))[-1] <= keep_bytes:
         return rows
     row_bytes = max(1.0, matrix.nnz / matrix.shape[0]) * _entry_bytes(matrix)
-    most = stretch * max(1, width) * matrix.data.itemsize / 2 / row_bytes
-    return min(rows, _equal_parts(stretch, max(1, int(most))))
+    most = block * max(1, width) * matrix.data.itemsize / 2 / row_bytes
+    return min(rows, _equal_parts(block, max(1, int(most))))
 
 
 def _equal_parts(rows: int, most: int) -> int:
@@ -171,8 +165,8 @@ def _equal_parts(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def _turned_bytes(matrix: sp.csr_matrix, groups: Bounds) -> np.ndarray:
-    """Memory of the first group, of the first two, and so on, when turned."""
+def _transposed_bytes(matrix: sp.csr_matrix, groups: Bounds) -> np.ndarray:
+    """Memory of the first group, of the first two, and so on, when transposed."""
     ends = matrix.indptr[[stop for _, stop in groups]].astype(np.int64)
     indptr_bytes = (matrix.shape[1] + 1) * matrix.indptr.itemsize
     return ends * _entry_bytes(matrix) + indptr_bytes * np.arange(1, len(groups) + 1)
@@ -184,7 +178,7 @@ def _entry_bytes(matrix: sp.csr_matrix) -> int:
 
 
 @dataclass(frozen=True)
-class _Turned:
+class _Transposed:
     """Some rows of the matrix as CSR over features: a feature's entries lie together, in the order of the rows."""
 
     indptr: np.ndarray
@@ -199,36 +193,36 @@ class _KeptGroups:
     """
 
     def __init__(self, matrix: sp.csr_matrix, groups: Bounds, memory: float) -> None:
-        self.borders = groups[: int(np.searchsorted(_turned_bytes(matrix, groups), memory, side="right"))]
+        self.borders = groups[: int(np.searchsorted(_transposed_bytes(matrix, groups), memory, side="right"))]
         entries = int(matrix.indptr[self.borders[-1][1]]) if self.borders else 0
         self._starts = matrix.indptr
         self._indptr = np.empty((len(self.borders), matrix.shape[1] + 1), dtype=matrix.indptr.dtype)
         self._rows = np.empty(entries, dtype=np.uint16)
         self._values = np.empty(entries, dtype=matrix.data.dtype)
 
-    def group(self, place: int) -> _Turned:
+    def group(self, place: int) -> _Transposed:
         start, stop = self.borders[place]
         entries = slice(int(self._starts[start]), int(self._starts[stop]))
-        return _Turned(self._indptr[place], self._rows[entries], self._values[entries])
+        return _Transposed(self._indptr[place], self._rows[entries], self._values[entries])
 
 
-def _empty_group(matrix: sp.csr_matrix, entries: int) -> _Turned:
-    return _Turned(
+def _empty_group(matrix: sp.csr_matrix, entries: int) -> _Transposed:
+    return _Transposed(
         np.empty(matrix.shape[1] + 1, dtype=matrix.indptr.dtype),
         np.empty(entries, dtype=np.uint16),
         np.empty(entries, dtype=matrix.data.dtype),
     )
 
 
-class _Turner:
-    """Turns groups of rows, by a counting sort."""
+class _Transposer:
+    """Transposes groups of rows, by a counting sort."""
 
     def __init__(self, matrix: sp.csr_matrix, row_scale: np.ndarray | None, n_threads: int) -> None:
         self.matrix, self.n_threads = matrix, n_threads
         self.scale = np.ones(1, dtype=matrix.data.dtype) if row_scale is None else row_scale
         self._positions: np.ndarray | None = None
 
-    def turn(self, start: int, stop: int, room: _Turned) -> _Turned:
+    def transpose(self, start: int, stop: int, room: _Transposed) -> _Transposed:
         indptr, indices, data = self.matrix.indptr, self.matrix.indices, self.matrix.data
         if self._positions is None:
             # How many pieces share the counting does not show in the result, so there may be one a thread.
@@ -251,14 +245,16 @@ class _Turner:
         return room
 
 
-def _add_turned(turned: _Turned, left: np.ndarray, out: np.ndarray, added_terms: int, n_threads: int) -> None:
-    """``out`` += turned @ left, in stripes of columns; sums of up to ``added_terms`` go on from those in ``out``."""
-    chunks = work_chunks(turned.indptr)
+def _add_transposed(
+    transposed: _Transposed, left: np.ndarray, out: np.ndarray, added_terms: int, n_threads: int
+) -> None:
+    """``out`` += transposed @ left, in stripes of columns; sums of up to ``added_terms`` continue those in ``out``."""
+    chunks = work_chunks(transposed.indptr)
     stripe = max(1, int(_CACHED_BYTES // (len(left) * left.itemsize * _STRIPE))) * _STRIPE
     for start, stop in even_chunks(left.shape[1], stripe):
 
         def features(first: int, last: int, start: int = start, stop: int = stop) -> None:
-            arrays = turned.indptr, turned.rows, turned.values, left, out
+            arrays = transposed.indptr, transposed.rows, transposed.values, left, out
             _add_products(*arrays, added_terms, start, stop, first, last)
 
         run_chunks(features, chunks, n_threads)
@@ -273,7 +269,7 @@ def _count(indptr, indices, start, stop, counts):
 
 @compiled()
 def _counts_to_positions(counts, indptr):
-    """Counts of each piece (p×d) to where its first entry of each feature goes; ``indptr`` of the turned rows."""
+    """Counts of each piece (p×d) to where its first entry of each feature goes; ``indptr`` of the transposed rows."""
     total = 0
     for feature in range(counts.shape[1]):
         indptr[feature] = total
@@ -348,36 +344,3 @@ def _row_factors(indptr, data, out, start, stop):
         for position in range(indptr[row], indptr[row + 1]):
             squared += (np.float64(data[position]) / largest) ** 2
         out[row] = 1 / np.sqrt(squared) / largest
-
-
-def row_range(matrix: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
-    """The rows ``start`` to ``stop``, sharing values and indices."""
-    if start == 0 and stop == matrix.shape[0]:
-        return matrix
-    indptr = matrix.indptr[start : stop + 1]
-    entries = slice(int(indptr[0]), int(indptr[-1]))
-    part = sp.csr_matrix((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-    # Set one by one: the constructor copies arrays that are a small part of another.
-    part.data, part.indices, part.indptr = matrix.data[entries], matrix.indices[entries], indptr - indptr[0]
-    return part
-
-
-def times_rows(matrix: TwoWayMatrix, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """The rows ``start`` to ``stop`` of ``matrix`` @ right; some rows only of a sparse matrix."""
-    if start == 0 and stop == matrix.shape[0]:
-        return matrix.times(right)
-    if isinstance(matrix, StreamedTwoWay):
-        return matrix.times_rows(right, start, stop)
-    if isinstance(matrix, SparseTwoWay):
-        return csr_times_dense(row_range(matrix.matrix, start, stop), right, n_threads=matrix.n_threads)
-    raise TypeError(f"{type(matrix).__name__} is only multiplied as a whole")
-
-
-def transposed_sum(matrix: TwoWayMatrix, rows_of: RowsOf) -> np.ndarray:
-    """``matrix``ᵀ @ left, rows of left given by ``rows_of(start, stop)``: in stretches where the matrix is streamed.
-
-    Each row is asked for once, and in order; any other matrix asks for all of them together.
-    """
-    if isinstance(matrix, StreamedTwoWay):
-        return matrix.transposed_times_of(rows_of)
-    return matrix.transposed_times(rows_of(0, matrix.shape[0]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_times_dense, products
+from tagwise.kernels import csr_matmul, products
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_every_width_agrees_with_the_definition(matrix, width, dtype) -> None:
     dense = np.random.default_rng(width).standard_normal((90, width)).astype(dtype)
     expected = by_definition(matrix, dense)
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(csr_times_dense(matrix, dense), expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(csr_matmul(matrix, dense), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("index_type", [np.int32, np.int64])
@@ -47,27 +47,27 @@ def test_every_type_of_indices_and_values(matrix, index_type, value_type) -> Non
         matrix.indices.astype(index_type),
         matrix.indptr.astype(index_type),
     )
-    np.testing.assert_allclose(csr_times_dense(other, dense), by_definition(other, dense), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(csr_matmul(other, dense), by_definition(other, dense), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("width", [5, 11, 64, 77])
 def test_a_column_has_the_same_bits_wherever_it_stands(matrix, width, dtype) -> None:
     column = np.random.default_rng(1).standard_normal((90, 1)).astype(dtype)
-    product = csr_times_dense(matrix, np.repeat(column, width, axis=1))
-    np.testing.assert_array_equal(product, np.repeat(csr_times_dense(matrix, column), width, axis=1))
+    product = csr_matmul(matrix, np.repeat(column, width, axis=1))
+    np.testing.assert_array_equal(product, np.repeat(csr_matmul(matrix, column), width, axis=1))
 
 
 @pytest.mark.parametrize("width", [64, 150])
 def test_stripes_change_no_bit(matrix, width, monkeypatch) -> None:
     dense = np.random.default_rng(2).standard_normal((90, width)).astype(np.float32)
-    whole = csr_times_dense(matrix, dense)
+    whole = csr_matmul(matrix, dense)
     monkeypatch.setattr(products, "_CACHED_BYTES", 0)
     monkeypatch.setattr(products, "_OFTEN", 1)
     calls = []
-    times_columns = products._times_columns
-    monkeypatch.setattr(products, "_times_columns", lambda *a: (calls.append(a[3]), times_columns(*a)))
-    np.testing.assert_array_equal(csr_times_dense(matrix, dense, n_threads=2), whole)
+    times_columns = products._matmul_columns
+    monkeypatch.setattr(products, "_matmul_columns", lambda *a: (calls.append(a[3]), times_columns(*a)))
+    np.testing.assert_array_equal(csr_matmul(matrix, dense, n_threads=2), whole)
     assert calls == list(range(0, width, 64))
 
 
@@ -75,7 +75,7 @@ def test_neighbouring_rows_are_not_touched(matrix) -> None:
     """The last vector overlaps the one before it, never the row below."""
     dense = np.ones((90, 9), dtype=np.float32)
     out = np.full((12, 20), 7, dtype=np.float32)
-    products._times_columns(matrix, dense, out, 3, 1)
+    products._matmul_columns(matrix, dense, out, 3, 1)
     assert (out[:, :3] == 7).all()
     assert (out[:, 12:] == 7).all()
     np.testing.assert_allclose(out[:, 3:12], by_definition(matrix, dense), atol=1e-4)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import longest_first, reference
-from tagwise.kernels.longest_first import LabelsByLength, factor_lengths, top_k_longest_first
+from tagwise.kernels import norm_pruned, reference
+from tagwise.kernels.norm_pruned import NormSorted, norm_bounds, norm_pruned_topk
 
 FLOATS = [np.float32, np.float64]
 
@@ -32,9 +32,9 @@ def problems(draw):
 def test_the_same_as_the_twin_one_by_one_and_by_blas(problem, k, n_threads, few):
     left, right, intercept, exclude = problem
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(longest_first, "FEW_ROWS", few)
-        patch.setattr(longest_first, "_TILE_WIDTH", 70)
-        found = top_k_longest_first(left, LabelsByLength.of(right, intercept), k, exclude=exclude, n_threads=n_threads)
+        patch.setattr(norm_pruned, "FEW_ROWS", few)
+        patch.setattr(norm_pruned, "_TILE_WIDTH", 70)
+        found = norm_pruned_topk(left, NormSorted.of(right, intercept), k, exclude=exclude, n_threads=n_threads)
     expected = reference.top_k_of_factors(left, right, k, intercept.astype(left.dtype), exclude)
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
@@ -56,20 +56,20 @@ def test_many_tiles_and_row_blocks(dtype, equal_lengths):
     if equal_lengths:
         right /= np.linalg.norm(right, axis=1, keepdims=True)
     expected, scores = reference.top_k_of_factors(left, right, 6, intercept)
-    known = LabelsByLength.of(right, intercept)
+    known = NormSorted.of(right, intercept)
     assert known.rule_out_others != equal_lengths
     for rows in (slice(None), slice(3, 5)):
-        labels, found = top_k_longest_first(left[rows], known, 6, n_threads=2)
+        labels, found = norm_pruned_topk(left[rows], known, 6, n_threads=2)
         np.testing.assert_array_equal(labels, expected[rows])
         np.testing.assert_allclose(found, scores[rows], rtol=1e-4, atol=1e-4)
 
 
 def test_bit_identical_for_one_two_and_three_threads():
     left, right, intercept = skewed()
-    known = LabelsByLength.of(right, intercept)
-    one = top_k_longest_first(left, known, 5)
+    known = NormSorted.of(right, intercept)
+    one = norm_pruned_topk(left, known, 5)
     for n_threads in (2, 3):
-        for ours, theirs in zip(top_k_longest_first(left, known, 5, n_threads=n_threads), one):
+        for ours, theirs in zip(norm_pruned_topk(left, known, 5, n_threads=n_threads), one):
             assert ours.tobytes() == theirs.tobytes()
 
 
@@ -77,17 +77,17 @@ def test_most_labels_are_never_looked_at():
     """What makes it fast: the product of a label that is ruled out would be NaN."""
     left, right, intercept = skewed()
     expected = reference.top_k_of_factors(left, right, 5, intercept)[0]
-    known = LabelsByLength.of(right, intercept)
+    known = NormSorted.of(right, intercept)
     spoilt = right.copy()
     spoilt[known.order[2500:]] = np.nan
-    beyond = LabelsByLength(spoilt, intercept, known.order, known.lengths, known.shift, known.highest)
-    np.testing.assert_array_equal(top_k_longest_first(left, beyond, 5)[0], expected)
-    np.testing.assert_array_equal(top_k_longest_first(left[:2], beyond, 5)[0], expected[:2])
+    beyond = NormSorted(spoilt, intercept, known.order, known.lengths, known.shift, known.highest)
+    np.testing.assert_array_equal(norm_pruned_topk(left, beyond, 5)[0], expected)
+    np.testing.assert_array_equal(norm_pruned_topk(left[:2], beyond, 5)[0], expected[:2])
 
 
 def test_equal_scores_come_in_the_order_of_their_labels():
     right = np.repeat([[1.0, 0.0], [2.0, -1.0], [0.0, 0.0]], 20, axis=0)
-    labels, _ = top_k_longest_first(np.array([[1.0, 1.0]] * 30), LabelsByLength.of(right, np.zeros(60)), 45)
+    labels, _ = norm_pruned_topk(np.array([[1.0, 1.0]] * 30), NormSorted.of(right, np.zeros(60)), 45)
     np.testing.assert_array_equal(labels[0], np.arange(45))
     np.testing.assert_array_equal(labels[29], np.arange(45))
 
@@ -96,33 +96,33 @@ def test_equal_scores_come_in_the_order_of_their_labels():
 def test_lengths_are_never_below_what_products_can_reach(dtype):
     rng = np.random.default_rng(0)
     right = (rng.standard_normal((500, 300)) * 10.0 ** rng.integers(-6, 6, 500)[:, None]).astype(dtype)
-    lengths = factor_lengths(right)
+    lengths = norm_bounds(right)
     assert lengths.dtype == dtype
     assert (lengths >= np.linalg.norm(right.astype(np.float64), axis=1)).all()
     # The largest product with a row is that with a row of its own direction.
     with np.errstate(over="ignore"):
-        own = np.array([longest_first.product(row, right, at) for at, row in enumerate(right)])
-    assert (own <= lengths * np.array([longest_first.length_of(row) for row in right])).all()
-    assert (factor_lengths(np.zeros((3, 2), dtype=dtype)) == 0).all()
+        own = np.array([norm_pruned.product(row, right, at) for at, row in enumerate(right)])
+    assert (own <= lengths * np.array([norm_pruned.length_of(row) for row in right])).all()
+    assert (norm_bounds(np.zeros((3, 2), dtype=dtype)) == 0).all()
 
 
 def test_lengths_and_intercepts_are_in_falling_order():
     _, right, intercept = skewed()
-    known = LabelsByLength.of(right, intercept)
+    known = NormSorted.of(right, intercept)
     assert (np.diff(known.lengths) <= 0).all()
     np.testing.assert_array_equal(known.shift, intercept[known.order])
     np.testing.assert_array_equal(known.highest, [intercept[known.order[at:]].max() for at in range(len(intercept))])
 
 
 def test_what_does_not_fit_is_named():
-    known = LabelsByLength.of(np.ones((5, 3)), np.zeros(5))
+    known = NormSorted.of(np.ones((5, 3)), np.zeros(5))
     with pytest.raises(InvalidInputError, match="left must be n×3 of type float64; found shape"):
-        top_k_longest_first(np.ones((2, 4)), known, 1)
+        norm_pruned_topk(np.ones((2, 4)), known, 1)
     with pytest.raises(InvalidInputError, match=r"left must be n×3 of type float64; found .* type float32"):
-        top_k_longest_first(np.ones((2, 3), dtype=np.float32), known, 1)
+        norm_pruned_topk(np.ones((2, 3), dtype=np.float32), known, 1)
     with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        top_k_longest_first(np.ones((2, 3)), known, 0)
+        norm_pruned_topk(np.ones((2, 3)), known, 0)
     with pytest.raises(InvalidInputError, match="exclude has shape"):
-        top_k_longest_first(np.ones((2, 3)), known, 1, exclude=sp.csr_matrix((5, 2)))
+        norm_pruned_topk(np.ones((2, 3)), known, 1, exclude=sp.csr_matrix((5, 2)))
     with pytest.raises(InvalidInputError, match="factors and intercept must be L×r and L"):
-        LabelsByLength.of(np.ones((5, 3)), np.zeros(4))
+        NormSorted.of(np.ones((5, 3)), np.zeros(4))
