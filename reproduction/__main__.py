@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 
 from reproduction.configuration import Cell, Figure, Study, Table, cells_of, needed_by, papers_in, read_studies
 from reproduction.experiments import check_datasets
 from reproduction.pages import make_pages
 from reproduction.results import Results
-from reproduction.runner import Outcome, plan, run_cells
+from reproduction.runner import Outcome, Progress, plan, run_cells
 from tagwise.cli.main import main
 from tagwise.cli.output import show, show_json
 from tagwise.exceptions import InvalidInputError
@@ -58,7 +54,7 @@ def reproduce(asked: Request) -> None:
     outcome = Outcome(ran=0, finished_before=0, failed=())
     if not asked.pages_only:
         check_datasets(cells)
-        with _Bar() if sys.stderr.isatty() else _Lines() as progress:
+        with Progress() as progress:
             outcome = run_cells(cells, results, progress, threads=thread_count(asked.threads))
     pages = [str(page) for page in make_pages(asked.folder, target, papers_in(asked.folder))]
     if asked.as_json:
@@ -120,77 +116,6 @@ def _list(studies: list[Study], wanted: list[Cell], results: Results, as_json: b
         show(f"{entry['name']}: {entry['title']}: {entry['done']} of {entry['cells']} cells done")
         for item in entry["shown"]:
             show(f"  {item['number']}: {item['title']}")
-
-
-class _Lines:
-    """One line per cell, for logs."""
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def begin(self, total: int, finished: int) -> None:
-        self.total, self.count, self.ran, self.start = total, finished, 0, time.perf_counter()
-        click.echo(f"{finished} of {total} cells are done already", err=True)
-
-    def started(self, cell: Cell) -> None:
-        pass
-
-    def finished(self, cell: Cell, seconds: float, result: dict[str, Any]) -> None:
-        self.count += 1
-        self.ran += 1
-        left = (time.perf_counter() - self.start) / self.ran * (self.total - self.count)
-        took = f"{seconds:.1f} s; about {_clock(left)} left"
-        click.echo(f"[{self.count}/{self.total}] {cell.title}: {_headline(result)} ({took})", err=True)
-
-
-class _Bar:
-    """A bar with the cells done and the time left, for terminals."""
-
-    def __enter__(self) -> _Bar:
-        self.bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True, highlight=False),
-            # Cells take seconds to many minutes: the speed of the whole run counts, not that of the last half minute.
-            speed_estimate_period=1e9,
-        )
-        self.bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.bar.stop()
-
-    def begin(self, total: int, finished: int) -> None:
-        self.task = self.bar.add_task("", total=total, completed=finished)
-
-    def started(self, cell: Cell) -> None:
-        self.bar.update(self.task, description=cell.title)
-
-    def finished(self, cell: Cell, seconds: float, result: dict[str, Any]) -> None:
-        if "error" in result:
-            self.bar.console.print(f"failed: {cell.title}: {result['error']}", markup=False)
-        self.bar.advance(self.task)
-
-
-def _headline(result: dict[str, Any]) -> str:
-    if "error" in result:
-        return str(result["error"])
-    if "chosen" in result:
-        return ", ".join(f"{name} = {value}" for name, value in result["chosen"].items())
-    return "  ".join(f"{name} {value:.4g}" for name, value in result["values"].items())
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else (f"{minutes} min {rest:02d} s" if minutes else f"{rest} s")
 
 
 if __name__ == "__main__":

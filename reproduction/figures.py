@@ -21,12 +21,12 @@ Line = tuple[list[Any], list[float]]
 
 # Above the highest point of an axis that starts at 0.
 _HEADROOM = 1.1
-# Beyond this ratio of the highest to the lowest value a line would hide the others: the axis becomes logarithmic.
+# Beyond this ratio of the highest to the lowest value, the axis becomes logarithmic.
 _WIDE_RANGE = 10
 
 
 def panels_of(figure: Figure, results: StudyResults) -> list[tuple[str, str]]:
-    """Data set and metric of each panel, of data sets that have a result."""
+    """Data set and metric of each panel, for data sets that have a result."""
     cells = [cell for cell in results.cells if needed_by(figure, cell)]
     datasets = figure.datasets or in_order(cell.dataset for cell in cells)
     there = {cell.dataset for cell, _ in results.done if needed_by(figure, cell)}
@@ -83,13 +83,13 @@ def fitted_slope(line: Line, limit: float | None = None) -> float | None:
 
 
 def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues, stem: Path) -> None:
-    """Write ``stem.svg`` and ``stem.png``; nothing where no result is there yet."""
+    """Write ``stem.svg`` and ``stem.png``; nothing without results."""
     panels = panels_of(figure, results)
     if not panels:
         return
     special: dict[str, Callable[..., None]] = {"method": _bars, "curve": _curve}
     pyplot = _pyplot()
-    width = _panels_a_row(figure, len(panels))
+    width = _panels_per_row(figure, len(panels))
     height = math.ceil(len(panels) / width)
     with pyplot.rc_context({"svg.hashsalt": "tagwise", "svg.fonttype": "none", "font.size": 9}):
         drawing, axes = pyplot.subplots(height, width, figsize=(4.6 * width, 3.4 * height), squeeze=False)
@@ -104,8 +104,8 @@ def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues
         pyplot.close(drawing)
 
 
-def _panels_a_row(figure: Figure, panels: int) -> int:
-    """A data set a row where that fits, at most three side by side, and four as two by two."""
+def _panels_per_row(figure: Figure, panels: int) -> int:
+    """One data set per row where that fits, at most three side by side, and four as two by two."""
     if len(figure.metrics) in (2, 3):
         return len(figure.metrics)
     return 2 if panels == 4 else min(3, panels)
@@ -124,7 +124,7 @@ def _pyplot() -> Any:
 
 def _save(drawing: Any, stem: Path) -> None:
     stem.parent.mkdir(parents=True, exist_ok=True)
-    # Without dates and versions in them, the same results make the same bytes.
+    # Without dates and versions, the same results give the same bytes.
     for ending, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         with atomic_stream(stem.parent / f"{stem.name}.{ending}") as stream:
             drawing.savefig(stream, format=ending, dpi=100, metadata=metadata)
@@ -167,13 +167,13 @@ def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
     if lines:
         axis.set_xticks(list(at.values()), [str(x) for x in at])
         axis.set_xticks([], minor=True)
-        # A speed-up rises from the left: what is below the line is free.
+        # A speed-up rises from the left, which leaves room below the line.
         axis.legend(fontsize=7, loc="best" if figure.relative_to is None else "lower right")
     _title(axis, dataset, metric, figure)
 
 
 def _slope_text(figure: Figure, line: Line) -> str:
-    """The fitted slope for the legend; first that of the part that the figure is about, where it is about a part."""
+    """The fitted slope for the legend; if the figure is about a part of x, that part's slope first."""
     if not figure.slopes:
         return ""
     whole, part = fitted_slope(line), fitted_slope(line, figure.slope_limit)
@@ -213,7 +213,7 @@ def _curve(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
     axis.set_xscale("log")
     axis.set_yscale("symlog")
     axis.set_ylim(0, 2 * max((max(curve["y"]) for curve in found), default=1))
-    axis.set_xlabel("place of the label")
+    axis.set_xlabel("rank of the label")
     axis.set_title(dataset)
-    axis.set_ylabel("rows with it")
+    axis.set_ylabel("rows per label")
     axis.grid(alpha=0.3)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,16 +25,7 @@ from tagwise.metrics import (
     ranking_report,
 )
 
-__all__ = [
-    "SHOWN",
-    "ShownMetric",
-    "fitted",
-    "label_accuracy",
-    "label_precision",
-    "label_recall",
-    "metric_values",
-    "metrics_on_known",
-]
+__all__ = ["SHOWN", "ShownMetric", "fitted", "metric_values", "metrics_on_known"]
 
 _KS = (1, 3, 5)
 # Scores computed at once where every label's score is needed.
@@ -138,59 +131,31 @@ def metrics_on_known(model: Any, metric: str, X: Any, Y: sp.csr_matrix, observed
     return float(ranking_report(truth, known, ks=_KS)[metric])
 
 
-# MSE's equations 21-24 average over rows, but its printed values of ML-kNN and MDDM only fit together as averages over
-# labels (see mse/way-of-averaging.toml); there they are compared with the following three.
+def _label_average(Y_true: Any, Y_pred: Any, kind: str) -> float:
+    r"""Precision, recall or accuracy per label over the rows, averaged over the labels for which it is defined.
 
+    .. math:: \frac{1}{|D|} \sum_{l \in D} \frac{|y^l \cap \hat y^l|}{m_l}, \quad D = \{l : m_l > 0\}
 
-def label_precision(Y_true: Any, Y_pred: Any) -> float:
-    r"""Share of a label's predicted rows that have it, averaged over the labels that are predicted anywhere.
-
-    .. math:: \frac{1}{|P|} \sum_{l \in P} \frac{|y^l \cap \hat y^l|}{|\hat y^l|}, \quad P = \{l : |\hat y^l| > 0\}
+    with :math:`m_l = |\hat y^l|` for precision, :math:`|y^l|` for recall and :math:`|y^l \cup \hat y^l|` for accuracy.
+    MSE's equations 21-24 average over rows, but its printed values of ML-kNN and MDDM only fit together as averages
+    over labels, with which mse/way-of-averaging.toml compares them.
     """
-    _, predicted, both = _sizes(Y_true, Y_pred)
-    return _mean(both, predicted)
-
-
-def label_recall(Y_true: Any, Y_pred: Any) -> float:
-    r"""Share of a label's rows that it is predicted for, averaged over the labels that have a row.
-
-    .. math:: \frac{1}{|T|} \sum_{l \in T} \frac{|y^l \cap \hat y^l|}{|y^l|}, \quad T = \{l : |y^l| > 0\}
-    """
-    true, _, both = _sizes(Y_true, Y_pred)
-    return _mean(both, true)
-
-
-def label_accuracy(Y_true: Any, Y_pred: Any) -> float:
-    r"""Overlap of a label's true and predicted rows, averaged over the labels that have either.
-
-    .. math:: \frac{1}{|U|} \sum_{l \in U} \frac{|y^l \cap \hat y^l|}{|y^l \cup \hat y^l|}
-    """
-    true, predicted, both = _sizes(Y_true, Y_pred)
-    return _mean(both, true + predicted - both)
-
-
-def _sizes(Y_true: Any, Y_pred: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Number of rows per label: true, predicted, both."""
     truth, predicted = sp.csr_matrix(Y_true), sp.csr_matrix(Y_pred)
-    return tuple(  # type: ignore[return-value]
+    n_true, n_predicted, n_both = (
         np.asarray((matrix != 0).sum(axis=0)).ravel() for matrix in (truth, predicted, truth.multiply(predicted))
     )
-
-
-def _mean(parts: np.ndarray, wholes: np.ndarray) -> float:
-    there = wholes > 0
-    return float((parts[there] / wholes[there]).mean()) if there.any() else 0.0
+    whole = {"precision": n_predicted, "recall": n_true, "accuracy": n_true + n_predicted - n_both}[kind]
+    defined = whole > 0
+    return float((n_both[defined] / whole[defined]).mean()) if defined.any() else 0.0
 
 
 # Metrics of predicted label sets.
-_SETS = {
+_SETS: dict[str, Callable[[Any, Any], float]] = {
     "precision": example_precision,
     "recall": example_recall,
     "F1": example_f1,
     "accuracy": example_accuracy,
     "hamming": hamming_loss,
-    "label precision": label_precision,
-    "label recall": label_recall,
-    "label accuracy": label_accuracy,
+    **{f"label {kind}": partial(_label_average, kind=kind) for kind in ("precision", "recall", "accuracy")},
     "micro F1": micro_f1,
 }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any
+
+import click
 
 from reproduction.configuration import Cell, choice_of
 from reproduction.experiments import run_experiment
 from reproduction.results import Results
 from tagwise import __version__
+from tagwise.cli.output import ProgressBar
 from tagwise.exceptions import TagwiseError
 
 __all__ = ["Outcome", "Progress", "plan", "run_cells"]
@@ -20,20 +24,50 @@ __all__ = ["Outcome", "Progress", "plan", "run_cells"]
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
-class Progress(Protocol):
-    """What the runner reports."""
+class Progress:
+    """The state of a run on standard error: a bar on a terminal, a line per cell elsewhere."""
+
+    def __enter__(self) -> Progress:
+        self._bar = ProgressBar("cells", None).__enter__()
+        self._lines = sys.stderr is None or not sys.stderr.isatty()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.__exit__(*exception)
 
     def begin(self, total: int, finished: int) -> None:
         """Number of cells, and how many of them earlier runs finished."""
-        ...
+        self._total, self._count, self._ran, self._start = total, finished, 0, time.perf_counter()
+        if self._lines:
+            click.echo(f"{finished} of {total} cells are done already", err=True)
 
     def started(self, cell: Cell) -> None:
         """The next cell."""
-        ...
+        left = f", about {self._time_left()} left" if self._ran else ""
+        self._bar.at(self._count, f"{self._count}/{self._total} {cell.title}{left}", total=self._total)
 
     def finished(self, cell: Cell, seconds: float, result: dict[str, Any]) -> None:
         """Its result is stored."""
-        ...
+        self._count += 1
+        self._ran += 1
+        if self._lines:
+            took = f"{seconds:.1f} s; about {self._time_left()} left"
+            click.echo(f"[{self._count}/{self._total}] {cell.title}: {_headline(result)} ({took})", err=True)
+
+    def _time_left(self) -> str:
+        left = round((time.perf_counter() - self._start) / self._ran * (self._total - self._count))
+        hours, minutes, seconds = left // 3600, left // 60 % 60, left % 60
+        if hours:
+            return f"{hours} h {minutes:02d} min"
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def _headline(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return str(result["error"])
+    if "chosen" in result:
+        return ", ".join(f"{name} = {value}" for name, value in result["chosen"].items())
+    return "  ".join(f"{name} {value:.4g}" for name, value in result["values"].items())
 
 
 @dataclass(frozen=True)

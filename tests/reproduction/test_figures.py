@@ -45,8 +45,8 @@ def test_values_far_apart_are_shown_on_a_logarithmic_axis(drawn, high, scale):
 def test_panels_of_a_data_set_stand_side_by_side(drawn):
     values = {"2%": 0.1, "4%": 0.2}
     assert len({axis.get_position().y0 for axis in drawn(values, metrics=("P@1", "hamming"))}) == 1
-    assert figures._panels_a_row(Figure(number="", title="", metrics=("P@1",), x="curve"), 4) == 2
-    assert figures._panels_a_row(Figure(number="", title="", metrics=("P@1",) * 6, x="method"), 12) == 3
+    assert figures._panels_per_row(Figure(number="", title="", metrics=("P@1",), x="curve"), 4) == 2
+    assert figures._panels_per_row(Figure(number="", title="", metrics=("P@1",) * 6, x="method"), 12) == 3
 
 
 def test_the_legend_gives_the_slope_of_the_part_first():

@@ -1,14 +1,11 @@
 """Hyper-parameters come from training rows by the stated rule."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.metrics import f1_score, jaccard_score
 
 from reproduction.configuration import Cell, Method, Selection, Study
-from reproduction.metrics import label_precision, metric_values, metrics_on_known
+from reproduction.metrics import metrics_on_known
 from reproduction.selection import choose
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
@@ -95,30 +92,3 @@ def test_mse_chooses_as_its_own_selection_does(sample):
     best = select_parameters(MSE, X, Y, grid, n_folds=2, random_state=0, fixed={})[0]
     assert found["chosen"] == {name: best[name] for name in ("subspace_rank", "reg", "threshold")}
     assert max(entry["value"] for entry in found["tried"]) == pytest.approx(best["f1"])
-
-
-def test_averages_over_labels_are_those_of_scikit_learn(sample):
-    rng = np.random.default_rng(0)
-    truth, predicted = ((rng.random((60, 9)) < share).astype(np.float32) for share in (0.3, 0.2))
-    truth[:, 0] = predicted[:, 1] = 0
-    values = metric_values(
-        SimpleNamespace(predict=lambda X: sp.csr_matrix(predicted)),
-        ("label precision", "label recall", "label accuracy", "micro F1"),
-        None,
-        None,
-        sp.csr_matrix(truth),
-    )[0]
-    hits, on, true = (matrix.sum(axis=0) for matrix in (truth * predicted, predicted, truth))
-    assert values["label precision"] == pytest.approx(np.mean(hits[on > 0] / on[on > 0]))
-    assert values["label recall"] == pytest.approx(np.mean(hits[true > 0] / true[true > 0]))
-    assert values["label accuracy"] == pytest.approx(jaccard_score(truth, predicted, average="macro"))
-    assert values["micro F1"] == pytest.approx(f1_score(truth, predicted, average="micro"))
-    assert label_precision(truth, np.zeros_like(truth)) == 0
-
-
-def test_only_asked_metrics_are_taken(sample):
-    X, Y = sample
-    model = BinaryRelevance().fit(X, Y)
-    values, seconds = metric_values(model, ("F1", "PSP@3"), Y, X, Y)
-    assert set(values) == {"F1", "PSP@3"}
-    assert set(seconds) == {"predict", "predict CPU"}
