@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -16,8 +15,8 @@ from reproduction.configuration import Cell, choice_of
 from reproduction.experiments import run_experiment
 from reproduction.results import Results
 from tagwise import __version__
-from tagwise.cli.output import ProgressBar
 from tagwise.exceptions import TagwiseError
+from tagwise.progress import ProgressBar
 
 __all__ = ["Outcome", "Progress", "plan", "run_cells"]
 
@@ -28,8 +27,7 @@ class Progress:
     """The state of a run on standard error: a bar on a terminal, a line per cell elsewhere."""
 
     def __enter__(self) -> Progress:
-        self._bar = ProgressBar("cells", None).__enter__()
-        self._lines = sys.stderr is None or not sys.stderr.isatty()
+        self._bar = ProgressBar("cells", None, steps=True).__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -38,19 +36,21 @@ class Progress:
     def begin(self, total: int, finished: int) -> None:
         """Number of cells, and how many of them earlier runs finished."""
         self._total, self._count, self._ran, self._start = total, finished, 0, time.perf_counter()
-        if self._lines:
+        self._bar.at(finished, total=total)
+        if not self._bar.shown:
             click.echo(f"{finished} of {total} cells are done already", err=True)
 
     def started(self, cell: Cell) -> None:
         """The next cell."""
         left = f", about {self._time_left()} left" if self._ran else ""
-        self._bar.at(self._count, f"{self._count}/{self._total} {cell.title}{left}", total=self._total)
+        self._bar.at(note=cell.title + left)
 
     def finished(self, cell: Cell, seconds: float, result: dict[str, Any]) -> None:
         """Its result is stored."""
         self._count += 1
         self._ran += 1
-        if self._lines:
+        self._bar.at(self._count)
+        if not self._bar.shown:
             took = f"{seconds:.1f} s; about {self._time_left()} left"
             click.echo(f"[{self._count}/{self._total}] {cell.title}: {_headline(result)} ({took})", err=True)
 
