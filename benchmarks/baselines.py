@@ -46,15 +46,15 @@ SIZES = {
     "MLCSSP": lambda model: {"rank": model.feature_factors_.shape[1]},
     "CompressedSensing": lambda model: {
         "n_measurements": model.feature_factors_.shape[1],
-        "sparsity": model.sparsity_,
+        "n_nonzero": model.n_nonzero_,
     },
     "BayesianCS": lambda model: {"n_measurements": model.feature_factors_.shape[1]},
     "MDDM": lambda model: {"n_components": model.projection_.shape[1]},
     "SLEEC": lambda model: {
         "rank": model.embedding_.shape[1],
-        "n_clusters": len(model.centres_) * model.labels_.shape[0] // len(model.members_),
+        "n_clusters": len(model.centers_) * model.labels_.shape[0] // len(model.members_),
     },
-    "LPSR": lambda model: {"n_partitions": len(model.centres_)},
+    "LPSR": lambda model: {"n_partitions": len(model.centers_)},
     "REML": lambda model: {"sparse_part": model.sparse_part_},
 }
 

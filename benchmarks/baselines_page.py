@@ -48,7 +48,7 @@ NOTES = {
     ("delicious", "FastXML"): "The official test rows are harder than those of a random split of the same sizes, on "
     "which it reaches the published figure (delicious-random); the extreme classification repository, from which that "
     "figure seems to be, has splits of its own. Tried on held-out training rows, none worth more than half a point: "
-    "costs from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels a leaf, ranks for labels that "
+    "C from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels a leaf, ranks for labels that "
     "nobody on a side has.",
 }
 # Parameters that decide a method's accuracy, shown beside it. Sizes that follow from the data come from the fit.
@@ -56,7 +56,7 @@ DECIDING = {
     "BinaryRelevance": ("loss", "reg"),
     "PLST": ("rank", "reg"),
     "CPLST": ("rank", "reg"),
-    "CompressedSensing": ("n_measurements", "recovery", "sparsity", "reg"),
+    "CompressedSensing": ("n_measurements", "recovery", "n_nonzero", "reg"),
     "BayesianCS": ("n_measurements", "reg"),
     "WSABIE": ("rank", "learning_rate", "max_iter"),
     "MLCSSP": ("rank", "reg"),
@@ -64,7 +64,7 @@ DECIDING = {
     "MLKNN": ("n_neighbors", "smoothing"),
     "MDDM": ("n_components", "n_neighbors", "correlation"),
     "SLEEC": ("n_learners", "n_clusters", "rank", "label_neighbors", "n_neighbors", "reg"),
-    "FastXML": ("n_trees", "max_leaf", "cost"),
+    "FastXML": ("n_trees", "max_leaf", "C"),
     "LPSR": ("base", "n_partitions", "labels_per_partition", "n_visited"),
     "LEML": ("rank", "reg", "max_iter"),
     "REML": ("rank", "reg_low_rank", "reg_sparse", "sparse_part"),

@@ -146,7 +146,7 @@ MODELS: tuple[ModelInfo, ...] = (
         "FastXML",
         "tagwise.baselines.fastxml",
         search_space={
-            "cost": LogRange(0.5, 30.0),
+            "C": LogRange(0.5, 30.0),
             "max_leaf": Choice((5, 10, 20, 50)),
             "n_trees": Choice((25, 50, 100)),
         },

@@ -8,7 +8,7 @@ Nothing is changed in place, and nothing is copied that already has the right fo
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
 __all__ = [
+    "Features",
     "canonical_csr",
     "check_choice",
     "check_features",
@@ -26,6 +27,9 @@ __all__ = [
     "check_real",
     "shape_text",
 ]
+
+Features: TypeAlias = sp.csr_matrix | np.ndarray
+"""Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d."""
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -68,7 +68,7 @@ def test_a_stop_keeps_the_trees_so_far(topics):
 def test_parameters_shape_the_trees(topics):
     plain = FastXML(n_trees=3).fit(*topics)
     assert len(FastXML(n_trees=3, max_leaf=100).fit(*topics).children_) < len(plain.children_)
-    assert len(FastXML(n_trees=3, cost=1e-3).fit(*topics).children_) == 0
+    assert len(FastXML(n_trees=3, C=1e-3).fit(*topics).children_) == 0
     assert np.diff(FastXML(n_trees=3, leaf_labels=1).fit(*topics).leaves_.indptr).max() == 1
 
 
@@ -103,7 +103,7 @@ def test_unsorted_separators_are_refused(topics, tmp_path):
     part = slice(weights.indptr[longest], weights.indptr[longest + 1])
     weights.indices[part] = weights.indices[part][::-1].copy()
     weights.has_sorted_indices = False
-    with pytest.raises(InvalidInputError, match="must rise"):
+    with pytest.raises(InvalidInputError, match="must be sorted"):
         model.save(tmp_path / "model")
 
 
@@ -112,7 +112,7 @@ def test_unsorted_separators_are_refused(topics, tmp_path):
     [
         ({"n_trees": 0}, "n_trees must be at least 1"),
         ({"max_leaf": 0}, "max_leaf must be at least 1"),
-        ({"cost": 0}, "cost must be finite above 0"),
+        ({"C": 0}, "C must be finite above 0"),
         ({"leaf_labels": 0}, "leaf_labels must be at least 1"),
         ({"random_state": -1}, "random_state"),
     ],

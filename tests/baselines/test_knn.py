@@ -7,7 +7,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from tagwise import load
 from tagwise.baselines import KNN
-from tagwise.baselines.knn import vote_weights
+from tagwise.baselines.neighbor_votes import vote_weights
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.metrics import precision_at_k
@@ -49,7 +49,7 @@ def test_weights_without_a_positive_cosine_are_equal():
     np.testing.assert_allclose(vote_weights(np.array([[0.5, 0.25, 0.0, -1]]), 0), np.full((1, 4), 0.25))
 
 
-def test_labels_that_no_neighbour_has_score_minus_a_half_and_rank_by_id(problem):
+def test_labels_that_no_neighbor_has_score_minus_a_half_and_rank_by_id(problem):
     X, _, _ = problem
     Y = np.zeros((120, 6))
     Y[:, 4] = 1
@@ -64,7 +64,7 @@ def test_ties_go_to_the_lower_row_id():
     np.testing.assert_array_equal(model.predict(X[:1]), [[1, 1, 0, 0, 0]])
 
 
-def test_more_neighbours_than_rows_are_all_rows(problem):
+def test_more_neighbors_than_rows_are_all_rows(problem):
     X, Y, queries = problem
     all_rows, more = (KNN(n_neighbors=k, similarity_power=0).fit(X, Y) for k in (120, 500))
     np.testing.assert_array_equal(more.decision_function(queries), all_rows.decision_function(queries))
@@ -131,7 +131,7 @@ def test_published_precision(data_folder, name, published):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_half_of_the_votes_is_on_for_every_even_number_of_neighbours(dtype):
+def test_half_of_the_votes_is_on_for_every_even_number_of_neighbors(dtype):
     """Sums of 1/k miss ½ by rounding for some k, 14 and 22 among them."""
     for k in range(2, 202, 2):
         Y = np.zeros((k, 3))

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from tagwise import BinaryRelevance, load
 from tagwise.baselines import LPSR, WSABIE, lpsr
 from tagwise.baselines.label_pairs import listed_pairs
-from tagwise.baselines.partition_labels import choose_labels, relaxed_precision
+from tagwise.baselines.lpsr import choose_labels, relaxed_precision
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import ranking_report
@@ -95,11 +95,11 @@ def test_chosen_labels_beat_the_most_frequent_ones():
     """Label 0 is true in a few rows and ranked wrongly above label 1 or 2 in many: it does more harm than good."""
     ranked = np.array([[0, 1, 2]] * 12 + [[0, 2, 1]] * 6 + [[0, 1, 2]] * 7)
     relevant = np.array([[False, True, False]] * 18 + [[True, False, False]] * 7)
-    chosen, value = choose_labels(ranked, relevant, 3, most=2, places=1)
+    chosen, value = choose_labels(ranked, relevant, 3, 2, k=1)
     most_frequent = relaxed_precision(np.array([1.0, 1.0, 0.0]), ranked, relevant, 1)[0]
     assert chosen.tolist() == [1, 2]
     assert value > most_frequent
-    nothing, none = choose_labels(ranked, np.zeros_like(relevant), 3, most=2, places=1)
+    nothing, none = choose_labels(ranked, np.zeros_like(relevant), 3, 2, k=1)
     assert len(nothing) == 0
     assert none == 0
 
@@ -178,7 +178,7 @@ def test_a_stop_after_the_base_scorer_leaves_one_part_of_the_most_frequent_label
     assert [info["stage"] for info in whole.history_] == ["base", "partitions"]
 
 
-def test_rows_that_the_base_scorer_ranks_well_pull_the_centres(topics, monkeypatch):
+def test_rows_that_the_base_scorer_ranks_well_pull_the_centers(topics, monkeypatch):
     X, Y = topics
     given = {}
 

@@ -72,7 +72,7 @@ def test_the_objective_is_the_mean_log_loss_of_the_training_labels():
 
 
 def test_labels_without_votes_keep_their_own_base_score():
-    """No neighbour has either of the last two labels: their order is that of their log odds without a vote."""
+    """No neighbor has either of the last two labels: their order is that of their log odds without a vote."""
     X = np.repeat(np.eye(3), 20, axis=0)
     Y = np.zeros((60, 3))
     Y[:20, 0], Y[20:22, 1], Y[40:60, 2] = 1, 1, 1

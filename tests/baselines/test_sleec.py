@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise import load
-from tagwise.baselines import SLEEC, local_embedding
-from tagwise.baselines.knn import vote_weights
-from tagwise.baselines.local_embedding import near_label_products
+from tagwise.baselines import SLEEC, sleec
+from tagwise.baselines.neighbor_votes import vote_weights
+from tagwise.baselines.sleec import near_label_products
 from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.metrics import precision_at_k
@@ -71,7 +71,7 @@ def test_regressors_minimise_the_published_objective(problem, monkeypatch, spars
         factors.append(singular_value_projection(*args, **options))
         return factors[-1]
 
-    monkeypatch.setattr(local_embedding, "singular_value_projection", watched)
+    monkeypatch.setattr(sleec, "singular_value_projection", watched)
     settings = {**SMALL, "n_clusters": 1, "n_learners": 1, "normalize": False, "reg": 0.5, "sparsity": sparsity}
     model = SLEEC(**settings).fit(X, Y)
     Z, dense = factors[0].factor, X.toarray()[:, model.features_]
@@ -99,7 +99,7 @@ def test_scores_are_votes_in_the_embedding_of_the_nearest_cluster(problem):
     expected = np.zeros((150, 7))
     for row, x in enumerate(dense):
         for learner in range(2):
-            cluster = 3 * learner + int(np.argmax(model.centres_[3 * learner : 3 * learner + 3] @ x))
+            cluster = 3 * learner + int(np.argmax(model.centers_[3 * learner : 3 * learner + 3] @ x))
             features = slice(*model.feature_pointer_[cluster : cluster + 2])
             members = slice(*model.member_pointer_[cluster : cluster + 2])
             z = unit((x[model.features_[features]] @ model.regressors_[features])[None])
@@ -121,17 +121,17 @@ def test_every_learner_holds_every_row_once_and_clusters_their_own_features(prob
         np.testing.assert_array_equal(features, np.unique(X[members].indices))
 
 
-def test_clusters_of_fewer_rows_than_neighbours_and_rank(problem):
+def test_clusters_of_fewer_rows_than_neighbors_and_rank(problem):
     X, Y = problem
     model = SLEEC(rank=30, n_neighbors=80, n_clusters=40, n_learners=1).fit(X, Y)
     assert np.diff(model.member_pointer_).min() < 30
     scores = model.decision_function(X)
     assert np.isfinite(scores).all()
     assert (np.abs(scores) <= 0.5 + 1e-12).all()
-    assert len(SLEEC(n_clusters=200, n_learners=1, rank=2).fit(X, Y).centres_) == 150
+    assert len(SLEEC(n_clusters=200, n_learners=1, rank=2).fit(X, Y).centers_) == 150
 
 
-def test_more_neighbours_and_rank_than_rows_take_no_memory(problem):
+def test_more_neighbors_and_rank_than_rows_take_no_memory(problem):
     X, Y = problem
     settings = {"n_clusters": 3, "n_learners": 2}
     largest = int(np.diff(SLEEC(**settings).fit(X, Y).member_pointer_).max())
@@ -183,7 +183,7 @@ def test_a_stopped_fit_keeps_the_learners_so_far(problem):
 def test_fits_that_do_not_converge_warn(problem, monkeypatch):
     with pytest.warns(ConvergenceWarning, match="6 of 6 clusters singular value projection stopped after max_iter=1"):
         SLEEC(**SMALL, max_iter=1).fit(*problem)
-    monkeypatch.setattr(local_embedding, "_REGRESSION_STEPS", 1)
+    monkeypatch.setattr(sleec, "_REGRESSION_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="the regression onto the embedding did not converge"):
         SLEEC(**SMALL, sparsity=0.1).fit(*problem)
 
@@ -234,8 +234,8 @@ def forgeries(model):
         "other type": {"regressors_": model.regressors_.astype(np.float32)},
         "NaN": {"embedding_": np.full_like(model.embedding_, np.nan)},
         "flat": {"embedding_": model.embedding_[:, 0]},
-        "centres of other features": {"centres_": model.centres_[:, :-1]},
-        "five centres for two learners": {"centres_": model.centres_[:-1]},
+        "centers of other features": {"centers_": model.centers_[:, :-1]},
+        "five centers for two learners": {"centers_": model.centers_[:-1]},
         "other labels": {"labels_": model.labels_[:, :-1]},
         "labels of other rows": {"labels_": model.labels_[:-1]},
     }

@@ -71,10 +71,10 @@ MODELS = {
     "CPLST": short(CPLST, rank=3, reg=0.1),
     "CPLST-subspace": short(CPLST, rank=3, reg=0.1, solver="subspace", max_iter=4),
     "MLCSSP": short(MLCSSP, rank=4, reg=0.1),
-    "CompressedSensing": short(CompressedSensing, n_measurements=20, sparsity=4, reg=0.1),
-    "CompressedSensing-cosamp": short(CompressedSensing, n_measurements=20, sparsity=4, recovery="cosamp", reg=0.1),
+    "CompressedSensing": short(CompressedSensing, n_measurements=20, n_nonzero=4, reg=0.1),
+    "CompressedSensing-cosamp": short(CompressedSensing, n_measurements=20, n_nonzero=4, recovery="cosamp", reg=0.1),
     "BayesianCS": short(BayesianCS, n_measurements=20, reg=0.1, max_iter=4),
-    "FastXML": short(FastXML, n_trees=12, cost=10.0),
+    "FastXML": short(FastXML, n_trees=12, C=10.0),
     "LPSR": short(LPSR, n_partitions=4, labels_per_partition=5),
     "LPSR-wsabie": short(LPSR, base="wsabie", rank=50, n_partitions=3),
 }

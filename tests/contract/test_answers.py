@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.baselines.listed_score_model import ListedScoreModel
+from tagwise.baselines.sparse_score_model import SparseScoreModel
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
@@ -81,7 +81,7 @@ def test_repeated_float32_rows_are_scored_the_same_alone_and_in_company(make, fo
     together = model.decision_function(X)
     some = range(0, 800, 8)
     alone = np.concatenate([model.decision_function(X[row : row + 1]) for row in some])
-    if isinstance(model, ListedScoreModel):
+    if isinstance(model, SparseScoreModel):
         np.testing.assert_array_equal(alone, together[some])
         first = np.unique(order, return_index=True)[1]
         np.testing.assert_array_equal(together, together[first][order])

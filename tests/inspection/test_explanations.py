@@ -121,7 +121,7 @@ def test_heaviest_features(problem):
         (MSE(subspace_rank=2), "MSE has no exact explanations"),
         (KNN(n_neighbors=3), "KNN has no exact"),
         (FastXML(n_trees=2), "FastXML has no exact"),
-        (CompressedSensing(n_measurements=9, sparsity=2), "CompressedSensing has no exact"),
+        (CompressedSensing(n_measurements=9, n_nonzero=2), "CompressedSensing has no exact"),
         (BayesianCS(n_measurements=9), "BayesianCS has no exact"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",

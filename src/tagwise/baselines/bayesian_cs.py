@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.compressed_model import CompressedModel
-from tagwise.baselines.label_codes import LabelCodes, default_measurements
-from tagwise.baselines.label_inference import SparseLabelModel
+from tagwise.baselines.compressed_sensing import CompressedModel
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
 from tagwise.exceptions import ConvergenceWarning, warn
+from tagwise.kernels.compiled import compiled
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.parallel import thread_count
+from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.problems.labels import TrainingLabels, per_label
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real
 
-__all__ = ["BayesianCS"]
+__all__ = ["BayesianCS", "SparseLabelModel"]
 
 # Rounds move W by far more than this relative residual of the regression.
 _REGRESSION_TOL = 1e-4
+# E[y²] of an unknown label before its first update, and for how many sweeps precisions stay there: updated from the
+# first sweep on, the labels that happen to be visited first would explain away all others.
+_START_SQUARE = 0.05
+_FIXED_SWEEPS = 3
+_ROWS = 64
 
 
 class BayesianCS(CompressedModel):
     r"""A joint model of labels and compressed labels, learnt by variational inference, with missing labels.
 
-    With random codes Φ (m×L) and, for every row x, compressed labels z (m) and labels y (L), the joint density is
+    With random codes Φ (m×L) and, per row x, compressed labels z (m) and labels y (L), the joint density is
 
     .. math:: p(W)\prod_i e^{-\|z_i - W^\top x_i - c\|^2 / 2\sigma^2}\; e^{-\|\Phi y_i - z_i\|^2 / 2\chi^2}
               \prod_j N(y_{ij}; 0, 1/\alpha_{ij})\,\mathrm{Gamma}(\alpha_{ij}; a, b), \qquad W_{fr} \sim N(0, 1/\tau).
 
-    Regression errors and errors of compression are thus weighed against each other, and a y that is unknown is inferred
-    like everything else: the prior with a precision of its own for every entry makes y sparse.
+    Regression and compression errors are weighed against each other, and an unknown y is inferred like everything else:
+    the prior with one precision per entry makes y sparse.
 
-    Steps: the posterior is approximated by q(W)∏q(z_i)q(y_ij)q(α_ij) over the unknown pairs. A round updates the last
-    three for every row (:mod:`tagwise.baselines.label_inference`) and then W and c, a ridge regression of E z with
-    λ = σ²τ. A new row is scored by E y, with nothing known. If every label is known, eliminating z leaves one ridge
-    regression of ΦY with λ = (σ² + χ²)τ, which is where the rounds would converge to; it is solved at once.
+    The posterior is approximated by q(W)∏q(z_i)q(y_ij)q(α_ij) over the unknown pairs. A round updates the last three
+    per row (:class:`SparseLabelModel`) and then W and c, a ridge regression of E z with λ = σ²τ. A new row is scored by
+    E y, with nothing known. If every label is known, eliminating z leaves one ridge regression of ΦY with
+    λ = (σ² + χ²)τ, the limit of the rounds; it is solved at once.
 
     Parameters
     ----------
     n_measurements : int or None
         m. None is half the number of labels, at most 400.
     reg : float
-        (σ² + χ²)τ > 0: the λ of the ridge regression that is left when every label is known. τ follows from it.
+        (σ² + χ²)τ > 0: the λ of the ridge regression when every label is known. τ follows from it.
     feature_noise : float
         σ² > 0, between the measurements that the features predict and the compressed labels.
     code_noise : float
@@ -54,12 +59,12 @@ class BayesianCS(CompressedModel):
     prior_shape, prior_rate : float
         a, b > 0. Small values leave the precisions open.
     n_sweeps : int
-        Updates of a row's labels, at fit in every round and at prediction. Precisions α move from the fourth on: with
-        at most 3 the prior is one Gaussian for all labels, and nothing makes y sparse.
+        Updates of a row's labels, in each round of the fit and at prediction. Precisions α move from the fourth on:
+        with at most 3 the prior is one Gaussian for all labels, and nothing makes y sparse.
     max_iter : int
-        Rounds at the most.
+        At most this many rounds.
     tol : float
-        The fit has converged when a round changes W by at most ``tol`` times its norm.
+        Converged when a round changes W by at most ``tol`` times its norm.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -79,24 +84,22 @@ class BayesianCS(CompressedModel):
         Φᵀ; zeros for labels whose known entries are all on, all off, or none.
     base_score_ : array (L,)
         −½; ½ for labels that are on in all known rows; −10³⁰, below all others, for labels of which nothing is known.
-        With E y added these are the scores.
+        Added to E y these are the scores.
     objective_, history_, n_iter_
-        The negative lower bound on the log-likelihood, but for constants, of the W that a round begins with; the same
+        The negative lower bound on the log-likelihood, up to constants, for the W that a round begins with; the same
         with seconds and the relative change of W; number of rounds.
 
     Notes
     -----
-    All labels known: one ridge regression with m targets (:mod:`tagwise.baselines.linear_map`). With a mask: a round
-    costs a regression and O(m) for every unknown pair and sweep, that is O(n·L·m·n_sweeps). Prediction costs that, too.
-    Memory O(nnz X + nnz Y + |Ω| + (n + d + L)m): inferred labels are never stored. For that reason a round infers them
-    from the start, given W, and the objective need not fall in every round.
+    All labels known: one ridge regression with m targets. With a mask, a round costs a regression and O(m) per unknown
+    pair and sweep, that is O(n·L·m·n_sweeps); so does prediction. Memory O(nnz X + nnz Y + |Ω| + (n + d + L)m):
+    inferred labels are never stored, so a round infers them from the start, and the objective need not fall in every
+    round.
 
-    Deviations: q(y_i) is factored over its labels, where the publication keeps the L×L covariance of every row, which
-    would cost O(m²L) a row and sweep; c is unpenalised; labels that are constant take no part; Φ is Gaussian; every
-    inference starts from y = 0 with E y² = 0.05 in the precisions, which stay there for three sweeps, as otherwise the
-    labels that are visited first would explain away all others. The publication's active learning is left out. Defaults
-    were chosen on validation rows of bibtex, where 20 sweeps rank no better than 8. The prior's mean of 0 takes a label
-    that is unknown for off unless the features say otherwise: with few labels known, LEML ranks clearly better.
+    Deviations: q(y_i) is factored over its labels, where the publication keeps the L×L covariance of every row, at
+    O(m²L) per row and sweep; c is unpenalized; constant labels take no part; Φ is Gaussian; inference starts from y = 0
+    with E y² = 0.05 in the precisions, which stay there for three sweeps; no active learning. The prior's mean of 0
+    takes an unknown label for off unless the features say otherwise: with few labels known, LEML ranks clearly better.
 
     Examples
     --------
@@ -149,36 +152,25 @@ class BayesianCS(CompressedModel):
         check_real(self.tol, "tol", minimum=0)
         check_random_state(self.random_state)
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         labels = TrainingLabels.build(Y, observed, None, n_threads=threads)
-        size = default_measurements(Y.shape[1]) if self.n_measurements is None else self.n_measurements
-        drawn = LabelCodes.draw(labels.rates(), size, random_generator(self.random_state), X.dtype)
-        codes = drawn.codes.astype(np.float64)
+        codes = self._draw_codes(labels.rates(), random_generator(self.random_state), X.dtype)
         rows = self._prepared(X)
         mapped = LinearMap(rows, self.reg, n_threads=threads).fit(_start(labels, codes))
         if observed is None:
             progress.total = 1
             progress.step(mapped.value / (self.feature_noise + self.code_noise), change=0.0)
         else:
-            mapped = self._alternate(rows, labels, codes, mapped, progress, threads)
-        drawn.base[labels.unknown_labels()] = LOWEST_SCORE
-        self.feature_factors_ = mapped.coefficients.astype(X.dtype)
-        self.measurement_intercept_ = mapped.intercept.astype(X.dtype)
-        self.label_codes_, self.base_score_ = drawn.codes, drawn.base.astype(X.dtype)
+            mapped = self._alternate(rows, labels, codes, mapped, progress)
+        self.base_score_[labels.unknown_labels()] = LOWEST_SCORE
+        self._keep(mapped, X.dtype)
 
     def _alternate(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        labels: TrainingLabels,
-        codes: np.ndarray,
-        mapped: MappedTargets,
-        progress: FitProgress,
-        threads: int,
+        self, X: Features, labels: TrainingLabels, codes: np.ndarray, mapped: MappedTargets, progress: FitProgress
     ) -> MappedTargets:
         tau = self.reg / (self.feature_noise + self.code_noise)
+        threads = thread_count(self.n_jobs)
         linear_map = LinearMap(X, self.feature_noise * tau, n_threads=threads, tol=_REGRESSION_TOL)
         model = self._label_model(codes)
         converged, change = False, 0.0
@@ -196,7 +188,7 @@ class BayesianCS(CompressedModel):
                 break
         if not converged and not progress.stopped:
             warn(
-                f"BayesianCS stopped after max_iter={self.max_iter} rounds, of which the last one still changed W by "
+                f"BayesianCS stopped after max_iter={self.max_iter} rounds; the last one still changed W by "
                 f"{change:.2g} of its norm, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
             )
@@ -209,7 +201,7 @@ class BayesianCS(CompressedModel):
             code_noise=float(self.code_noise),
             prior_shape=float(self.prior_shape),
             prior_rate=float(self.prior_rate),
-            sweeps=int(self.n_sweeps),
+            n_sweeps=int(self.n_sweeps),
             n_threads=thread_count(self.n_jobs),
         )
 
@@ -218,8 +210,168 @@ class BayesianCS(CompressedModel):
 
 
 def _start(labels: TrainingLabels, codes: np.ndarray) -> np.ndarray:
-    """ΦY (n×m), with the share of known rows that have it in the place of a label that is unknown."""
+    """ΦY (n×m), an unknown label replaced by the share of its known rows that are on."""
     if labels.observed is None:
         return np.asarray(labels.positives @ codes)
     rates = labels.rates()
     return np.asarray((labels.positives - per_label(labels.observed, rates)) @ codes) + rates @ codes
+
+
+@dataclass(frozen=True)
+class SparseLabelModel:
+    r"""The model of one row's compressed labels z (m) and labels y (L), given predicted measurements p (m).
+
+    .. math:: z \sim N(p, \sigma^2 I), \quad z \mid y \sim N(\Phi y, \chi^2 I), \quad
+              y_j \sim N(0, 1/\alpha_j), \quad \alpha_j \sim \mathrm{Gamma}(a, b)
+
+    The two densities of z are multiplied as potentials, and known y_j are fixed. The posterior is approximated by
+    q(z)∏_j q(y_j)q(α_j) over the unknown j, whose factors are updated in turn, to the following optima:
+
+    .. math:: q(y_j) = N(\mu_j, s_j), \quad s_j = (E\alpha_j + \|\phi_j\|^2/\chi^2)^{-1}, \quad
+              \mu_j = s_j\,\phi_j^\top(E z - \Phi_{-j}\mu_{-j})/\chi^2
+
+    .. math:: E\alpha_j = (a + \tfrac12) / (b + \tfrac12(\mu_j^2 + s_j)), \quad
+              E z = (p/\sigma^2 + \Phi\mu/\chi^2) / (1/\sigma^2 + 1/\chi^2).
+
+    Attributes
+    ----------
+    codes : float64 array (L, m)
+        Φᵀ. Labels with a code of zeros take no part: their μ is 0.
+    feature_noise, code_noise : float
+        σ², χ².
+    prior_shape, prior_rate : float
+        a, b.
+    n_sweeps : int
+        How often all factors are updated.
+    n_threads : int
+
+    Notes
+    -----
+    Time O(m) per label and sweep; memory O(m + L) per thread and the result.
+    """
+
+    codes: np.ndarray
+    feature_noise: float
+    code_noise: float
+    prior_shape: float
+    prior_rate: float
+    n_sweeps: int
+    n_threads: int = 1
+
+    def labels(self, predicted: np.ndarray) -> np.ndarray:
+        """μ (n×L) of rows of which nothing is known, from p (n×m)."""
+        nothing = sp.csr_matrix((len(predicted), len(self.codes)))
+        out = np.empty((len(predicted), len(self.codes)))
+        self._run(predicted, nothing, np.zeros(0), out, np.empty((0, 0)))
+        return out
+
+    def measurements(self, predicted: np.ndarray, known: sp.csr_matrix, values: np.ndarray) -> tuple[np.ndarray, float]:
+        """E z (n×m), and the sum over all rows of the negative lower bound, up to constants.
+
+        Parameters
+        ----------
+        predicted : array (n, m)
+            p.
+        known : CSR (n, L)
+            The known pairs.
+        values : array (nnz,)
+            Their labels, in storage order.
+        """
+        out = np.empty_like(predicted)
+        bound = self._run(predicted, known, values, np.empty((0, 0)), out)
+        return out, bound
+
+    def _run(
+        self, predicted: np.ndarray, known: sp.csr_matrix, values: np.ndarray, labels: np.ndarray, means: np.ndarray
+    ) -> float:
+        predicted = np.ascontiguousarray(predicted, dtype=np.float64)
+        norms = np.einsum("ij,ij->i", self.codes, self.codes)
+        prior = _Prior(self.feature_noise, self.code_noise, self.prior_shape, self.prior_rate, self.n_sweeps)
+        pairs = (known.indptr, known.indices, np.asarray(values, dtype=np.float64))
+
+        def rows(start: int, stop: int) -> float:
+            part = slice(start, stop)
+            return float(_infer(predicted[part], self.codes, norms, pairs, prior, labels, means, start))
+
+        return sum(run_chunks(rows, even_chunks(len(predicted), _ROWS), self.n_threads))
+
+
+class _Prior(NamedTuple):
+    """σ², χ², a, b and the number of sweeps, for the compiled loop."""
+
+    feature_noise: float
+    code_noise: float
+    shape: float
+    rate: float
+    n_sweeps: int
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def _infer(
+    predicted: np.ndarray,
+    codes: np.ndarray,
+    norms: np.ndarray,
+    pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    prior: _Prior,
+    labels: np.ndarray,
+    means: np.ndarray,
+    first: int,
+) -> float:
+    """Infer rows ``first``, ``first`` + 1, …; write their labels or their E z where these arrays are not empty."""
+    indptr, indices, values = pairs
+    feature_noise, code_noise, shape, rate, n_sweeps = prior
+    n_labels, size = codes.shape
+    mu, precision, alpha = np.zeros(n_labels), np.ones(n_labels), np.empty(n_labels)
+    free = np.empty(n_labels, dtype=np.bool_)
+    z, left, explained = np.empty(size), np.empty(size), np.empty(size)  # E z, E z − Φμ and Φμ
+    weight = code_noise / (feature_noise + code_noise)  # of p in E z
+    bound = 0.0
+    for row in range(first, first + len(predicted)):
+        p = predicted[row - first]
+        explained[:] = 0
+        for j in range(n_labels):
+            free[j] = norms[j] > 0
+            mu[j] = 0
+            alpha[j] = (shape + 0.5) / (rate + 0.5 * _START_SQUARE)
+        for position in range(indptr[row], indptr[row + 1]):
+            j = indices[position]
+            free[j] = False
+            mu[j] = values[position]
+            if mu[j] != 0:
+                for c in range(size):
+                    explained[c] += mu[j] * codes[j, c]
+        for c in range(size):
+            z[c] = weight * p[c] + (1 - weight) * explained[c]
+            left[c] = z[c] - explained[c]
+        for sweep in range(n_sweeps):
+            for j in range(n_labels):
+                if not free[j]:
+                    continue
+                code = codes[j]
+                along = 0.0
+                for c in range(size):
+                    along += code[c] * left[c]
+                precision[j] = alpha[j] + norms[j] / code_noise
+                step = (along + norms[j] * mu[j]) / (code_noise * precision[j]) - mu[j]
+                mu[j] += step
+                for c in range(size):
+                    left[c] -= step * code[c]
+                if sweep >= _FIXED_SWEEPS:
+                    alpha[j] = (shape + 0.5) / (rate + 0.5 * (mu[j] ** 2 + 1 / precision[j]))
+            for c in range(size):
+                explained[c] = z[c] - left[c]
+                z[c] = weight * p[c] + (1 - weight) * explained[c]
+                left[c] = z[c] - explained[c]
+        for c in range(size):
+            bound += 0.5 * left[c] ** 2 / code_noise + 0.5 * (z[c] - p[c]) ** 2 / feature_noise
+            if means.size:
+                means[row, c] = z[c]
+        for j in range(n_labels):
+            if free[j]:
+                variance = 1 / precision[j]
+                bound += 0.5 * variance * norms[j] / code_noise - 0.5 * np.log(variance)
+                # With q(α) at its optimum, all of its terms come to this.
+                bound += (shape + 0.5) * np.log(rate + 0.5 * (mu[j] ** 2 + variance))
+            if labels.size:
+                labels[row, j] = mu[j]
+    return bound

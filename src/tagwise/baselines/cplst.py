@@ -8,30 +8,31 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.baselines.label_directions import (
+from tagwise.baselines.label_space import (
+    LabelSpaceModel,
+    centered_matmul,
+    centered_rmatmul,
     label_rates,
     principal_label_directions,
-    times_centred,
-    transposed_times_centred,
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.models.factor_model import FactorModel, unit_rows, usable_rank
+from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.reduced_rank import closed_form_memory, reduced_rank_ridge
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["CPLST"]
 
-# Directions carried along beyond the rank; they make the last wanted ones converge.
+# Directions beyond the rank, which make the last wanted ones converge.
 _SPARE = 10
 # Regressing all labels once costs less than the rounds of a subspace up to about this many times its width.
 _ALL_LABELS = 6
 
 
-class CPLST(FactorModel):
+class CPLST(LabelSpaceModel):
     r"""Ridge regression onto the label directions that the features predict best.
 
     Minimises over W (d×k), orthonormal H (L×k) and b (L)
@@ -39,7 +40,7 @@ class CPLST(FactorModel):
     .. math:: \tfrac12\|Y - X W H^\top - 1 b^\top\|_F^2 + \tfrac\lambda2\|W\|_F^2 .
 
     Where PLST takes the directions along which the labels vary most, H here holds the leading eigenvectors of
-    Y_cᵀ P Y_c, with the centred labels Y_c and the hat matrix P = X_c(X_cᵀX_c + λI)⁻¹X_cᵀ: directions count by what is
+    Y_cᵀ P Y_c, with the centered labels Y_c and the hat matrix P = X_c(X_cᵀX_c + λI)⁻¹X_cᵀ: directions count by what is
     left of them after the regression. W = (X_cᵀX_c + λI)⁻¹X_cᵀY_cH is the regression onto them.
 
     Parameters
@@ -57,13 +58,12 @@ class CPLST(FactorModel):
         regression of all labels, which is exact. ``"auto"``: the closed form where λ = 0, or where min(n, d) ≤ 4,000,
         L ≤ 4,000 and its matrices fit into ``memory_limit``; else subspace.
     max_iter : int
-        Rounds of subspace iteration at the most.
+        At most this many rounds of subspace iteration.
     tol : float
-        The subspace has converged when a round lowers the objective by at most ``tol`` times what the model explains of
-        the labels' variance so far.
+        Converged when a round lowers the objective by at most ``tol`` times the label variance explained so far.
     memory_limit : float
-        Bytes that the dense matrices of the closed form may take. ``"auto"`` falls back to the subspace; where λ = 0
-        or the closed form is asked for, a problem that needs more is refused.
+        Bytes for the dense matrices of the closed form. Above it, ``"auto"`` falls back to the subspace; where λ = 0 or
+        the closed form is asked for, the problem is refused.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -78,20 +78,19 @@ class CPLST(FactorModel):
     label_factors_ : array (L, k)
         H.
     intercept_ : array (L,)
-        b − ½: scores are centred, so that 0 is the border between off and on.
+        b − ½: a score of 0 is the border between off and on.
     objective_, history_, n_iter_
         The objective after each round (the closed form has one); the same with seconds; number of rounds.
 
     Notes
     -----
     Closed form: time O(m³ + mL·min(m, L)), memory O(m² + mL), m = min(n, d). Subspace: a round costs a ridge regression
-    with K = k + 10 targets (:mod:`tagwise.baselines.linear_map`) and O(nnz(Y)K + (n + L)K²); memory some arrays of (n +
-    d + L)·K numbers, and 16·min(n, d)² bytes where that side is at most 4,000. With at most 6K labels all are regressed
-    at once, so that K is L there.
+    with K = k + 10 targets (K = L where all labels are regressed at once) and O(nnz(Y)K + (n + L)K²); memory a few
+    arrays of (n + d + L)·K numbers, and 16·min(n, d)² bytes where that side is at most 4,000.
 
-    Deviations: the publication derives the method for λ = 0 (the pseudo-inverse of X) and then puts a ridge regression
-    into it as here; the subspace iteration is not in it. Labels are 0/1 where it has ±1, which changes nothing but the
-    scale. Unknown labels have no meaning in it, so ``observed`` is refused.
+    Deviations: the publication derives the method for λ = 0 and then puts a ridge regression into it as here; the
+    subspace iteration is not in it. Labels are 0/1 instead of ±1, which only changes the scale. The method has no
+    notion of unknown labels: ``observed`` is refused.
 
     Examples
     --------
@@ -116,16 +115,11 @@ class CPLST(FactorModel):
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
-        self.reg = reg
-        self.normalize = normalize
+        super().__init__(rank, reg, normalize, n_jobs, random_state, verbose)
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _check_parameters(self) -> None:
         check_integer(self.rank, "rank", minimum=1)
@@ -136,9 +130,7 @@ class CPLST(FactorModel):
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
@@ -168,7 +160,7 @@ class CPLST(FactorModel):
         return self.solver != "subspace"
 
     def _subspace(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int
+        self, X: Features, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """W, H, b. With an orthonormal basis Q, the best H within its span is Q·(eigenvectors of QᵀY_cᵀPY_cQ)."""
         n_rows, n_labels = Y.shape
@@ -182,8 +174,8 @@ class CPLST(FactorModel):
         explained, converged = 0.0, False
         for _ in range(self.max_iter):
             basis = np.linalg.qr(span)[0]
-            mapped = linear_map.fit(times_centred(Y, rates, basis))
-            span = transposed_times_centred(Y, rates, linear_map.predict(mapped))
+            mapped = linear_map.fit(centered_matmul(Y, rates, basis))
+            span = centered_rmatmul(Y, rates, linear_map.predict(mapped))
             within = basis.T @ span
             values, turn = scipy.linalg.eigh((within + within.T) / 2)
             values, turn = values[::-1][:rank], turn[:, ::-1][:, :rank]
@@ -193,7 +185,7 @@ class CPLST(FactorModel):
                 break
         if not converged and not progress.stopped:
             warn(
-                f"CPLST stopped after max_iter={self.max_iter} rounds, of which the last one still explained "
+                f"CPLST stopped after max_iter={self.max_iter} rounds; the last one still explained "
                 f"{(explained - previous) / explained:.2g} more of the labels than the one before, above "
                 f"tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,

@@ -2,53 +2,130 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.forest_arrays import Forest, GrownTrees
-from tagwise.baselines.listed_score_model import ListedScoreModel
+from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import canonical_csr, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_integer, check_real
+
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["FastXML"]
 
 # Trees between two reports of progress, grown side by side.
 _TREES_PER_ROUND = 10
 _ROWS_PER_CHUNK = 64
-# The score of a share of 0. A label is on with more than half of the votes: the smallest step of float32 beyond ½ keeps
-# a tie, which few trees often have, from the score 0 that would be on.
+# The score of a share of 0. A label is on with more than half of the votes; the smallest step of float32 beyond ½ keeps
+# ties, which few trees often have, below 0.
 _OFF = -0.5 - 2.0**-24
-# A separator only has to send rows to the right side: its optimum to a hundredth of the first violation is plenty.
+# A separator only has to send rows to the right side: a hundredth of the first violation is accurate enough.
 _SEPARATOR_TOL = 0.01
 _SEPARATOR_STEPS = 20
 
 
-class FastXML(ListedScoreModel):
+@dataclass(frozen=True, eq=False)
+class _Forest:
+    """Trees with nodes and leaves numbered through, as in the attributes of :class:`FastXML`."""
+
+    roots: np.ndarray
+    children: np.ndarray
+    separators: sp.csr_matrix
+    biases: np.ndarray
+    leaves: sp.csr_matrix
+
+    @classmethod
+    def of_tree(cls, tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> _Forest:
+        """The arrays that :func:`tagwise.kernels.ndcg_tree.build_tree` returns, in the types of a model folder."""
+        children, weight_indptr, features, weights, biases, leaf_indptr, names, shares = tree
+        return cls(
+            np.array([0 if len(children) else -1], dtype=np.int64),
+            children,
+            sp.csr_matrix((weights.astype(dtype), features, weight_indptr), shape=(len(children), n_features)),
+            biases.astype(dtype),
+            sp.csr_matrix((shares.astype(dtype), names, leaf_indptr), shape=(len(leaf_indptr) - 1, n_labels)),
+        )
+
+    @classmethod
+    def joined(cls, forests: list[_Forest]) -> _Forest:
+        """All trees of these forests, in order."""
+        nodes = np.cumsum([0] + [len(forest.children) for forest in forests])
+        leaves = np.cumsum([0] + [forest.leaves.shape[0] for forest in forests])
+
+        def moved(places: np.ndarray, node: int, leaf: int) -> np.ndarray:
+            return np.where(places >= 0, places + node, places - leaf)
+
+        shifts = list(zip(forests, nodes, leaves))
+        return cls(
+            np.concatenate([moved(forest.roots, node, leaf) for forest, node, leaf in shifts]),
+            np.concatenate([moved(forest.children, node, leaf) for forest, node, leaf in shifts]),
+            sp.vstack([forest.separators for forest in forests], format="csr"),
+            np.concatenate([forest.biases for forest in forests]),
+            sp.vstack([forest.leaves for forest in forests], format="csr"),
+        )
+
+
+@dataclass
+class _GrownTrees:
+    """The trees grown so far, in how many rounds, and their total loss: a state to resume from."""
+
+    forests: list[_Forest]
+    rounds: int = 0
+    lost: float = 0.0
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays of one forest."""
+        return dict(vars(_Forest.joined(self.forests)))
+
+    def values(self) -> dict[str, Any]:
+        """Rounds and loss."""
+        return {"rounds": self.rounds, "lost": self.lost}
+
+    @classmethod
+    def restored(
+        cls, saved: SavedState, bounds: list[tuple[int, int]], n_features: int, n_labels: int, dtype: np.dtype
+    ) -> _GrownTrees:
+        """Trees as saved, of rounds with these ``bounds``; the finished model checks whether they are trees at all."""
+        rounds = saved.count("rounds", 1, len(bounds))
+        roots = saved.dense("roots", (bounds[rounds - 1][1],), np.int64)
+        separators = saved.sparse("separators", (None, n_features), dtype)
+        n_nodes = separators.shape[0]
+        children = saved.dense("children", (n_nodes, 2), np.int64)
+        biases = saved.dense("biases", (n_nodes,), dtype)
+        leaves = saved.arrays()["leaves"]
+        if not sp.issparse(leaves) or leaves.shape[1] != n_labels or leaves.dtype != dtype:
+            raise ValueError("leaves do not hold the labels of the model")
+        return cls([_Forest(roots, children, separators, biases, leaves.copy())], rounds, saved.real("lost"))
+
+
+class FastXML(SparseScoreModel):
     r"""A forest of sparse linear splits, learnt for the ranking of labels.
 
-    Every node minimises over the sides δ (±1 a row), the rankings r⁺ and r⁻ of the labels and a separator w
+    Every node minimizes over the sides δ (±1 per row), the rankings r⁺ and r⁻ of the labels and a separator w
 
     .. math:: \|w\|_1 + \sum_i C_i \log\bigl(1 + e^{-\delta_i w^\top x_i}\bigr)
               - C_r \sum_{i:\,\delta_i = 1} \mathrm{nDCG}(r^+, y_i)
               - C_r \sum_{i:\,\delta_i = -1} \mathrm{nDCG}(r^-, y_i)
 
     and sends its rows where w sends them. A leaf keeps the share of its rows that have each label; the score of a label
-    is the mean of these shares over the leaves that a row ends in, less ½; it is on if the mean is above ½.
+    is the mean of these shares over the leaves that a row ends in, minus ½; it is on if the mean is above ½.
 
     Parameters
     ----------
     n_trees : int
     max_leaf : int
-        Nodes of at most so many rows are leaves, as are nodes whose rows w cannot tell apart.
-    cost : float
-        C of a row on the larger side; rows on the smaller side weigh as much together.
+        Nodes with at most this many rows are leaves, as are nodes whose rows w cannot tell apart.
+    C : float
+        C_i of a row on the larger side, > 0; rows on the smaller side weigh as much together.
     leaf_labels : int
         Labels that a leaf keeps, the most frequent.
     normalize : bool
@@ -70,32 +147,19 @@ class FastXML(ListedScoreModel):
         w; ``biases_`` (nodes,) holds the weight of a constant feature.
     leaves_ : CSR (leaves, L)
     objective_ : array (rounds,)
-        The mean 1 − nDCG of the training rows under the rankings of their leaves, over the trees so far. A round is 10
-        trees.
+        The mean 1 − nDCG of the training rows under the rankings of their leaves, over the trees so far; 10 per round.
 
     Notes
     -----
-    A node starts from random sides. In turn the sides rank their labels by Σ_i y_ij / (ideal DCG of row i), which is
+    A node starts from random sides. In turn, both sides rank their labels by Σ_i y_ij / (ideal DCG of row i), which is
     the best ranking, and each row moves to the side whose ranking suits it better, until none moves. Then w is learnt
-    by proximal Newton steps (:mod:`tagwise.kernels.l1_logistic`). So w is optimised once and C_r does not matter, as
-    in the publication's practice. A level of a tree costs O((nnz(X) + nnz(Y))·steps); memory is that of one copy of the
-    data a thread and the trees.
+    by proximal Newton steps (:mod:`tagwise.kernels.l1_logistic`): w is optimized once and C_r does not matter, as in
+    the publication's practice. A level of a tree costs O((nnz(X) + nnz(Y))·steps); memory is one copy of the data per
+    thread and the trees.
 
-    What differs from the publication: separators weigh both sides equally; labels that score the same on a side rank by
-    their ids; a label that nobody on a side has gains nothing there, where a full ranking would put it last; a row
-    whose labels neither side prefers stays where it is; there are 100 trees, not 50, which is worth about a point of
-    P@1 on bibtex. ``cost`` is a compromise of what was best on a fifth of the training rows, held out, of bibtex (5 to
-    15) and delicious (2 to 3).
-
-    On the official test rows of delicious the P@1 of 67.6 is 2.0 points below the published 69.6. Those rows are harder
-    than others: on a random split of all rows into as many for training and test, 50 trees reach P@1, P@3 and P@5 of
-    69.8, 64.2 and 59.6, and 71.4, 64.3 and 59.9 with ``cost=2``; the published figure seems to be from the extreme
-    classification repository, which made splits of its own and calls results on others not comparable. Tried on
-    held-out training rows of delicious, none worth more than half a point of P@1: costs from 1 to 10; leaves of 5 and
-    20 rows; rows not scaled; 1,000 labels a leaf; and full rankings in the three forms that labels without a row can
-    have in them (ranks by id, the first rank that is free for all, the last for all), which raise P@3 and P@5 by up to
-    0.6 and 0.9 at ``cost=5``, lower P@1 by 0.2 to 0.4, and change nothing at ``cost=2``. On bibtex neither equal costs
-    for all rows nor rounds that move rows by ranking and margin and learn w again helped.
+    Deviations: separators weigh both sides equally; labels that score the same on a side rank by their ids; a label
+    that nobody on a side has gains nothing there, where a full ranking would put it last; a row whose labels neither
+    side prefers stays where it is; 100 trees, not 50. docs/notes/baselines.md says what was tried.
 
     References
     ----------
@@ -123,7 +187,7 @@ class FastXML(ListedScoreModel):
         self,
         n_trees: int = 100,
         max_leaf: int = 10,
-        cost: float = 5.0,
+        C: float = 5.0,
         leaf_labels: int = 100,
         normalize: bool = True,
         n_jobs: int | None = None,
@@ -132,7 +196,7 @@ class FastXML(ListedScoreModel):
     ) -> None:
         self.n_trees = n_trees
         self.max_leaf = max_leaf
-        self.cost = cost
+        self.C = C
         self.leaf_labels = leaf_labels
         self.normalize = normalize
         self.n_jobs = n_jobs
@@ -142,7 +206,7 @@ class FastXML(ListedScoreModel):
     def _check_parameters(self) -> None:
         check_integer(self.n_trees, "n_trees", minimum=1)
         check_integer(self.max_leaf, "max_leaf", minimum=1)
-        check_real(self.cost, "cost", minimum=0, open_minimum=True)
+        check_real(self.C, "C", minimum=0, open_minimum=True)
         check_integer(self.leaf_labels, "leaf_labels", minimum=1)
         check_random_state(self.random_state)
 
@@ -151,13 +215,11 @@ class FastXML(ListedScoreModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         rows = canonical_csr(self._prepared(X))
         if (rows.data == 0).any():
-            # Columns of a node are numbered as they come up: a stored zero would change the order of sums.
+            # A node numbers its columns as they come up: a stored zero would change the order of sums.
             rows = rows.copy()
             rows.eliminate_zeros()
         gains = ideal_gains(Y.indptr)
@@ -170,7 +232,7 @@ class FastXML(ListedScoreModel):
                 gains,
                 X.shape[1],
                 Y.shape[1],
-                float(self.cost),
+                float(self.C),
                 self.max_leaf,
                 self.leaf_labels,
                 _SEPARATOR_TOL,
@@ -180,22 +242,22 @@ class FastXML(ListedScoreModel):
             )
 
         shape, rounds = (X.shape[1], Y.shape[1]), even_chunks(self.n_trees, _TREES_PER_ROUND)
-        grown = progress.resume(lambda saved: GrownTrees.restored(saved, rounds, *shape, X.dtype)) or GrownTrees([])
+        grown = progress.resume(lambda saved: _GrownTrees.restored(saved, rounds, *shape, X.dtype)) or _GrownTrees([])
         for first, last in rounds[grown.rounds :]:
             for *tree, missed in run_chunks(grow, [(number, number + 1) for number in range(first, last)], threads):
-                # In the types of the folder, before trees pile up.
-                grown.forests.append(Forest.of_tree(tree, *shape, X.dtype))
+                # Converted to the types of the folder at once: trees pile up.
+                grown.forests.append(_Forest.of_tree(tree, *shape, X.dtype))
                 grown.lost += missed
             grown.rounds += 1
             if progress.step(grown.lost / (last * X.shape[0]), state=grown, trees=last):
                 break
-        forest = Forest.joined(grown.forests)
+        forest = _Forest.joined(grown.forests)
         for name in self._saved_arrays:
             setattr(self, name, getattr(forest, name.removesuffix("_")))
 
     # ------------------------------------------------------------------ predict
 
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows, nodes, leaves = canonical_csr(self._prepared(X)), self.separators_, self.leaves_
         found = np.empty((X.shape[0], len(self.roots_)), dtype=np.int64)
 
@@ -237,9 +299,9 @@ class FastXML(ListedScoreModel):
         for places in (roots, children):
             if places.size and (places.min() < -n_leaves or places.max() >= n_nodes):
                 raise ValueError("a node or leaf outside the trees")
-        # A child behind its parent: every way down ends.
+        # Children come after their parents, so every path down ends.
         if ((children >= 0) & (children <= np.arange(n_nodes)[:, None])).any():
             raise ValueError("a node is its own ancestor")
         require_finite_floats(separators_=self.separators_, biases_=self.biases_, leaves_=self.leaves_)
         if not self.separators_.has_sorted_indices:
-            raise ValueError("the features of a separator must rise")
+            raise ValueError("the features of a separator must be sorted")

@@ -1,4 +1,4 @@
-"""Ridge regression from the features to any number of dense targets: what every label-space compression learns."""
+"""Ridge regression from the features to any number of dense targets: what every label compression learns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
 from tagwise.solvers.cg import conjugate_gradient
 from tagwise.solvers.ridge import RidgeFactor
+from tagwise.validation import Features
 
 __all__ = ["LARGEST_DIRECT", "LinearMap", "MappedTargets"]
 
-# Up to here the m³/3 of a factorisation, m = min(n, d), is a matter of seconds; conjugate gradients win beyond.
+# Up to here a factorization, m³/3 with m = min(n, d), takes seconds; beyond, conjugate gradients are faster.
 LARGEST_DIRECT = 4000
 # Targets solved together: products with X gain nothing beyond, and an n×B array stays small.
 _BATCH = 128
@@ -38,7 +39,7 @@ class LinearMap:
     Parameters
     ----------
     X : CSR or array (n, d)
-        Rows as the model sees them (scaled to unit length already, where they are to be).
+        Rows as the model sees them, already scaled to unit length where asked for.
     reg : float
         λ > 0.
     n_threads : int
@@ -49,10 +50,10 @@ class LinearMap:
     -----
     Everything in float64. With m = min(n, d) ≤ 4,000 exactly, by :class:`tagwise.solvers.ridge.RidgeFactor`: O(nnz(X)·m
     + m³/3) once and O(m²·k). Otherwise by conjugate gradients in the variables D⁻¹W, D = diag(X_cᵀX_c + λI)^{-1/2},
-    with X_c the centred rows (never formed): O(nnz(X)·k) a step, memory a few arrays of n×B and d×B, B ≤ 128.
+    with X_c the centered rows (never formed): O(nnz(X)·k) per step, memory a few arrays of n×B and d×B, B ≤ 128.
     """
 
-    def __init__(self, X: sp.csr_matrix | np.ndarray, reg: float, *, n_threads: int = 1, tol: float = 1e-6) -> None:
+    def __init__(self, X: Features, reg: float, *, n_threads: int = 1, tol: float = 1e-6) -> None:
         self.n_rows, self.n_features = X.shape
         self.reg, self.tol = reg, tol
         self._rows, self._threads = X, n_threads
@@ -69,8 +70,8 @@ class LinearMap:
             squares = np.bincount(X.indices, weights=values * values, minlength=self.n_features)
         self._X = feature_matrix(X, n_threads=n_threads)
         self._mean = total / self.n_rows
-        centred_squares = np.maximum(squares - self.n_rows * self._mean**2, 0)
-        self._scale = (1 / np.sqrt(centred_squares + reg))[:, None]
+        centered_squares = np.maximum(squares - self.n_rows * self._mean**2, 0)
+        self._scale = (1 / np.sqrt(centered_squares + reg))[:, None]
 
     def fit(self, targets: np.ndarray) -> MappedTargets:
         """For the targets T (n×k)."""
@@ -96,9 +97,9 @@ class LinearMap:
 
     def _iterative(self, targets: np.ndarray) -> MappedTargets:
         means = targets.mean(axis=0)
-        centred = targets - means
-        # Centring T makes centring X needless here, and below X_cᵀ(X_c B) = Xᵀ(X_c B): the columns of X_c B sum to 0.
-        right = self._scale * self._X.rmatmul(centred)
+        centered = targets - means
+        # With T centered, X need not be; and below X_cᵀ(X_c B) = Xᵀ(X_c B), as the columns of X_c B sum to 0.
+        right = self._scale * self._X.rmatmul(centered)
 
         def system(V: np.ndarray) -> np.ndarray:
             W = self._scale * V
@@ -115,5 +116,5 @@ class LinearMap:
             )
         W = self._scale * result.solution
         # Of every iterate s of conjugate gradients from 0: ⟨s, As⟩ = ⟨right, s⟩, so the objective needs no residual.
-        value = 0.5 * float(np.sum(centred**2)) - 0.5 * float(np.sum(right * result.solution))
+        value = 0.5 * float(np.sum(centered**2)) - 0.5 * float(np.sum(right * result.solution))
         return MappedTargets(W, means - self._mean @ W, value)

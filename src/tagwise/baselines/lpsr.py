@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import expit
 
 from tagwise.baselines.label_pairs import listed_pairs
-from tagwise.baselines.listed_score_model import ListedScoreModel
-from tagwise.baselines.partition_labels import choose_labels
+from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_matmul, sampled_product
 from tagwise.kernels.shortlist import shortlist_scores
@@ -20,28 +20,29 @@ from tagwise.persistence.array_checks import require_dense, require_finite_float
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means
-from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_choice, check_integer, check_real
 
-__all__ = ["LPSR"]
+__all__ = ["LPSR", "choose_labels", "relaxed_precision"]
 
 _BASES = ("squared", "squared_hinge", "hinge", "logistic", "wsabie")
-# How far down the base scorer's ranking of a training row labels are looked at, and how many places count.
+# How many labels of the base scorer's ranking of a training row are considered, and the k of precision at k.
 _RANKED = 100
-_PLACES = 5
+_K = 5
 # Rows ranked at a time: some megabytes of labels and scores.
 _ROWS_RANKED = 2048
 _KMEANS_ROUNDS = 30
-# Rows that the base scorer gets wrong hardly shape the parts, yet belong to one.
+# Rows that the base scorer gets wrong hardly shape the partitions, yet belong to one.
 _LEAST_WEIGHT = 0.1
+_ASSIGNMENT_ROUNDS = 20
+_BLOCK_ROWS = 512
 
 
-class LPSR(ListedScoreModel):
-    r"""Label partitioning for sublinear ranking: a base scorer that is asked for a few labels of each row only.
+class LPSR(SparseScoreModel):
+    r"""Label partitioning for sublinear ranking: a base scorer that scores only a few labels per row.
 
-    The feature space is cut into P parts around centres c_p. Each part has a set of at most C labels; a row is scored
-    by the base scorer on the labels of the parts that it is nearest to, and all other labels rank last. The labels of a
-    part maximise a relaxed precision in the first places of its training rows
-    (:func:`tagwise.baselines.partition_labels.relaxed_precision`).
+    The feature space is split into P partitions around centers c_p. Each has a set of at most C labels; a row is scored
+    by the base scorer on the labels of its nearest partitions, and all other labels rank last. The labels of a
+    partition maximize a relaxed precision at 5 of its training rows (:func:`relaxed_precision`).
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class LPSR(ListedScoreModel):
     labels_per_partition : int
         C.
     n_visited : int
-        The nearest parts whose labels a row is scored on.
+        How many of its nearest partitions a row is scored on.
     reg : float
         λ of the base scorer (all but "wsabie").
     rank : int
@@ -63,36 +64,35 @@ class LPSR(ListedScoreModel):
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
-        Seeds the centres and "wsabie".
+        Seeds the centers and "wsabie".
     verbose : int
         1 shows progress on standard error.
 
     Attributes
     ----------
-    centres_ : array (P, d)
+    centers_ : array (P, d)
     partition_labels_ : CSR (P, L) of ones
     intercept_ : array (L,)
         Of the base scorer; with it either ``coef_`` (d, L), or ``feature_factors_`` (d, k) and ``label_factors_``
         (L, k).
     objective_, history_ : array (2,), list of dict
         After the base scorer its own last objective; after the partitions the mean relaxed precision that the chosen
-        labels miss, over the training rows. ``stage`` in the history says which: "base" or "partitions".
+        labels miss on the training rows. ``stage`` in the history is "base" or "partitions".
 
     Notes
     -----
-    A callback that stops the fit after the base scorer leaves a model of one part, with the most frequent C labels.
+    Steps: fit the base scorer; rank the labels of the training rows with it; cluster the rows by weighted spherical
+    k-means, each weighted by its precision under the base scorer; choose the labels of each partition. A label in no
+    visited partition scores −10³⁰. A callback that stops the fit after the base scorer leaves one partition with the C
+    most frequent labels.
 
-    Steps: fit the base scorer; rank the labels of the training rows by it; cluster the rows by weighted spherical
-    k-means, each row with its precision under the base scorer as weight; choose the labels of each part. A label that
-    is in no visited part has the score −10³⁰. Beside the base scorer, training costs O(nnz(X)·P) a round of k-means
-    and O(n·T), T = 100; a prediction costs O(nnz(x)·(P + C)) for a row, whatever the number of labels. Memory is that
-    of the base scorer (d·L numbers unless "wsabie"; BinaryRelevance refuses what exceeds 4 GiB) and P·d numbers.
+    Beside the base scorer, training costs O(nnz(X)·P) per round of k-means and O(n·T), T = 100; prediction costs
+    O(nnz(x)·(P + C)) per row, whatever the number of labels. Memory is that of the base scorer (d·L numbers unless
+    "wsabie"; BinaryRelevance refuses what exceeds 4 GiB) and P·d numbers.
 
-    What differs from the publication: parts are flat clusters by direction, not a hierarchy; rankings are cut after T
-    labels; the assignment problem is solved by rounding linearised steps from the most frequent labels on, not by
-    stochastic gradients; every true label of a row weighs the same. The defaults were checked on a fifth of the
-    training rows of bibtex. They are too small for tens of thousands of labels: on a problem of 27,754 labels "wsabie"
-    falls from 26.5 to 19.2 in P@1, and to 25.7 with 500 parts of 1,000 labels.
+    Deviations: flat clusters by direction, not a hierarchy; rankings are cut after T labels; the assignment is solved
+    by rounding linearized steps from the most frequent labels on, not by stochastic gradients; every true label of a
+    row weighs the same. The defaults are too small for tens of thousands of labels (docs/notes/baselines.md).
 
     References
     ----------
@@ -108,9 +108,9 @@ class LPSR(ListedScoreModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("centres_", "partition_labels_", "intercept_")
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("centers_", "partition_labels_", "intercept_")
 
-    centres_: np.ndarray
+    centers_: np.ndarray
     partition_labels_: sp.csr_matrix
     intercept_: np.ndarray
 
@@ -149,14 +149,12 @@ class LPSR(ListedScoreModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rng = random_generator(self.random_state)
         scorer = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
         self._keep_base(scorer)
         if progress.step(float(scorer.objective_[-1]), stage="base"):
-            self._keep_one_part(X, Y)
+            self._keep_one_partition(X, Y)
             return
         ranked, relevant = self._rank(scorer, X, Y)
         rows = self._prepared(X)
@@ -168,10 +166,10 @@ class LPSR(ListedScoreModel):
     def _iterations(self) -> int:
         return 2
 
-    def _keep_one_part(self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix) -> None:
+    def _keep_one_partition(self, X: Features, Y: sp.csr_matrix) -> None:
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
         names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
-        self.centres_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
+        self.centers_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
         ones = np.ones(len(names), dtype=X.dtype)
         self.partition_labels_ = sp.csr_matrix((ones, np.sort(names), [0, len(names)]), shape=(1, Y.shape[1]))
 
@@ -190,9 +188,7 @@ class LPSR(ListedScoreModel):
         return (*own, "intercept_")
 
     @staticmethod
-    def _rank(
-        scorer: BinaryRelevance | WSABIE, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _rank(scorer: BinaryRelevance | WSABIE, X: Features, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
         """The best labels of the training rows by the base scorer, and whether the rows have them."""
         count = min(_RANKED, Y.shape[1])
         ranked = np.empty((X.shape[0], count), dtype=np.int32)
@@ -204,13 +200,13 @@ class LPSR(ListedScoreModel):
 
     @staticmethod
     def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:
-        """The precision of each row in as many places as it has labels, at most k."""
-        sizes = np.minimum(np.diff(Y.indptr), _PLACES)
-        counted = relevant[:, :_PLACES] & (np.arange(relevant[:, :_PLACES].shape[1]) < sizes[:, None])
+        """Precision of each row at k, or at its number of labels if that is smaller."""
+        sizes = np.minimum(np.diff(Y.indptr), _K)
+        counted = relevant[:, :_K] & (np.arange(relevant[:, :_K].shape[1]) < sizes[:, None])
         return np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT)
 
-    def _partition(self, rows: sp.csr_matrix | np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Set the centres; returns the part of each row."""
+    def _partition(self, rows: Features, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Set the centers; returns the partition of each row."""
         threads = thread_count(self.n_jobs)
         clusters = spherical_k_means(
             canonical_csr(rows if self.normalize else unit_rows(rows, n_threads=threads)),
@@ -220,22 +216,20 @@ class LPSR(ListedScoreModel):
             weights=weights,
             n_threads=threads,
         )
-        self.centres_ = clusters.centres.astype(rows.dtype)
+        self.centers_ = clusters.centres.astype(rows.dtype)
         return clusters.assignment
 
     def _assign(
         self, ranked: np.ndarray, relevant: np.ndarray, assignment: np.ndarray, n_labels: int, dtype: np.dtype
     ) -> float:
-        """Set the labels of each part; returns the sum of their objectives."""
-        n_parts = len(self.centres_)
+        """Set the labels of each partition; returns the sum of their objectives."""
+        n_parts = len(self.centers_)
         order = np.argsort(assignment, kind="stable")
         borders = np.searchsorted(assignment[order], np.arange(n_parts + 1))
 
         def part(first: int, _: int) -> tuple[np.ndarray, float]:
             members = order[borders[first] : borders[first + 1]]
-            return choose_labels(
-                ranked[members], relevant[members], n_labels, most=self.labels_per_partition, places=_PLACES
-            )
+            return choose_labels(ranked[members], relevant[members], n_labels, self.labels_per_partition, k=_K)
 
         chosen = run_chunks(part, [(first, first + 1) for first in range(n_parts)], thread_count(self.n_jobs))
         indptr = np.cumsum([0, *(len(names) for names, _ in chosen)])
@@ -247,25 +241,25 @@ class LPSR(ListedScoreModel):
     # ------------------------------------------------------------------ predict
 
     def _visited(self, rows: sp.csr_matrix) -> sp.csr_matrix:
-        """The nearest parts of each row (n, P)."""
-        n_parts = len(self.centres_)
+        """The nearest partitions of each row, CSR (n, P)."""
+        n_parts = len(self.centers_)
         count = min(self.n_visited, n_parts)
-        nearness = csr_matmul(rows, np.ascontiguousarray(self.centres_.T), n_threads=thread_count(self.n_jobs))
+        nearness = csr_matmul(rows, np.ascontiguousarray(self.centers_.T), n_threads=thread_count(self.n_jobs))
         parts = np.argsort(-nearness, axis=1, kind="stable")[:, :count]
         indptr = np.arange(rows.shape[0] + 1) * count
         ones = np.ones(parts.size, dtype=np.float32)
         return sp.csr_matrix((ones, parts.ravel(), indptr), shape=(rows.shape[0], n_parts))
 
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows, threads = canonical_csr(self._prepared(X)), thread_count(self.n_jobs)
-        listed = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
+        candidates = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
         if self.base == "wsabie":
             embedded = csr_matmul(rows, self.feature_factors_, n_threads=threads)
-            scores = sampled_product(listed, embedded, self.label_factors_, n_threads=threads)
+            scores = sampled_product(candidates, embedded, self.label_factors_, n_threads=threads)
         else:
-            scores = shortlist_scores(listed, rows, self.coef_, n_threads=threads)
-        scores = scores + self.intercept_[listed.indices]
-        return sp.csr_matrix((scores, listed.indices, listed.indptr), shape=listed.shape)
+            scores = shortlist_scores(candidates, rows, self.coef_, n_threads=threads)
+        scores = scores + self.intercept_[candidates.indices]
+        return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 
     def _base_scores(self) -> np.ndarray:
         return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.intercept_.dtype)
@@ -273,15 +267,15 @@ class LPSR(ListedScoreModel):
     # ------------------------------------------------------------------ folders
 
     def _fitted_arrays(self) -> tuple[str, ...]:
-        return ("centres_", "partition_labels_", *self._base_arrays())
+        return ("centers_", "partition_labels_", *self._base_arrays())
 
     def _check_restored(self) -> None:
         d, n_labels = self.n_features_in_, self.n_labels_
         require_sparse(partition_labels_=self.partition_labels_)
         require_dense(1, intercept_=self.intercept_)
-        matrices = {name: getattr(self, name) for name in ("centres_", *self._base_arrays()[:-1])}
+        matrices = {name: getattr(self, name) for name in ("centers_", *self._base_arrays()[:-1])}
         require_dense(2, **matrices)
-        expected = {"centres_": (len(self.centres_), d), "intercept_": (n_labels,)}
+        expected = {"centers_": (len(self.centers_), d), "intercept_": (n_labels,)}
         if self.base == "wsabie":
             width = max(1, self.feature_factors_.shape[1])
             expected |= {"feature_factors_": (d, width), "label_factors_": (n_labels, width)}
@@ -292,7 +286,81 @@ class LPSR(ListedScoreModel):
             if array.shape != shape:
                 raise ValueError(f"{name} of shape {array.shape} where {shape} is expected")
         require_finite_floats(intercept_=self.intercept_, **matrices)
-        if not len(self.centres_) or self.partition_labels_.shape != (len(self.centres_), n_labels):
+        if not len(self.centers_) or self.partition_labels_.shape != (len(self.centers_), n_labels):
             raise ValueError(f"partition_labels_ of shape {self.partition_labels_.shape}")
         if not (self.partition_labels_.data == 1).all():
             raise ValueError("partition_labels_ must store ones only")
+
+
+def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    r"""The objective of Weston et al. for precision at the top, and its gradient.
+
+    .. math:: F(\alpha) = \sum_t \frac{1}{|y_t|} \sum_{y\in y_t} \alpha_y \Bigl(1 - \Phi\bigl(
+              \textstyle\sum_{i\in R_{t,y}} \alpha_i\bigr)\Bigr), \qquad \Phi(r) = \frac{1}{1 + e^{k - 1/2 - r}}
+
+    with R_{t,y} the labels that row t lacks and the base scorer ranks above y: about the share of true labels that are
+    chosen and have fewer than k chosen wrong labels above them.
+
+    Parameters
+    ----------
+    chosen : array (L,)
+        α, 0 to 1.
+    ranked : int array (m, T)
+        The labels of each row as the base scorer ranks them, best first; −1 where there are no more.
+    relevant : bool array (m, T)
+        Whether the row has them.
+    k : int
+
+    Notes
+    -----
+    Time O(m·T), memory O(L) and some arrays of 512×T.
+    """
+    value, gradient = 0.0, np.zeros(len(chosen))
+    for start, stop in even_chunks(len(ranked), _BLOCK_ROWS):
+        part, slope = _relaxed_precision_of_rows(chosen, ranked[start:stop], relevant[start:stop], k)
+        value += part
+        gradient += slope
+    return value, gradient
+
+
+def _relaxed_precision_of_rows(
+    chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarray, k: int
+) -> tuple[float, np.ndarray]:
+    alpha = np.where(ranked >= 0, chosen[ranked], 0.0)
+    wrong = np.where(relevant, 0.0, alpha)
+    above = np.cumsum(wrong, axis=1) - wrong
+    late = expit(above - (k - 0.5))
+    share = relevant / np.maximum(relevant.sum(axis=1, keepdims=True), 1)
+    gain = share * (1 - late)
+    # A wrong label lowers the terms of all true labels behind it.
+    harm = share * alpha * late * (1 - late)
+    behind = harm[:, ::-1].cumsum(axis=1)[:, ::-1] - harm
+    slope = np.where(relevant, gain, -behind)
+    held = ranked >= 0
+    gradient = np.bincount(ranked[held], weights=slope[held], minlength=len(chosen))
+    return float((gain * alpha).sum()), gradient
+
+
+def choose_labels(
+    ranked: np.ndarray, relevant: np.ndarray, n_labels: int, max_labels: int, *, k: int
+) -> tuple[np.ndarray, float]:
+    """At most ``max_labels`` labels with a large :func:`relaxed_precision`, in ascending order, and its value.
+
+    Starts from the most frequent labels (each row counting once over its labels), then takes the best labels of the
+    linearized objective as long as that helps. Only labels that some row has are taken.
+    """
+    held = relevant & (ranked >= 0)
+    sizes = held.sum(axis=1)
+    counts = np.bincount(ranked[held], weights=np.repeat(1 / np.maximum(sizes, 1), sizes), minlength=n_labels)
+    gradient = counts
+    best, best_value = np.empty(0, dtype=np.int64), 0.0
+    for _ in range(_ASSIGNMENT_ROUNDS):
+        order = np.lexsort((np.arange(n_labels), -counts, -gradient))
+        picked = order[counts[order] > 0][:max_labels]
+        chosen = np.zeros(n_labels)
+        chosen[picked] = 1.0
+        value, gradient = relaxed_precision(chosen, ranked, relevant, k)
+        if value <= best_value:
+            break
+        best, best_value = np.sort(picked), value
+    return best, best_value

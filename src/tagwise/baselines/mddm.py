@@ -11,26 +11,25 @@ import scipy.sparse as sp
 
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.baselines.ml_knn import MLKNN
-from tagwise.baselines.neighbour_labels import SearchableRows
+from tagwise.baselines.neighbor_votes import SearchableRows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_order
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real
 
 __all__ = ["MDDM", "dependence_projection", "projection_memory"]
 
-# Labels whose n×B and d×B arrays are held at a time.
+# Labels whose n×B and d×B arrays are held at a time, and how many such arrays there are at most.
 _BATCH = 128
+_BATCH_ARRAYS = 6
 # Eigenvalues below this share of the largest are rounding.
 _NEGLIGIBLE = 1e-10
-# Arrays of n×B and of d×B that a batch of labels takes at the most.
-_BATCH_ARRAYS = 6
 
 
-def projection_memory(X: sp.csr_matrix | np.ndarray, n_labels: int) -> int:
-    """Bytes that :func:`dependence_projection` takes at its peak, at the most, beside X and Y.
+def projection_memory(X: Features, n_labels: int) -> int:
+    """The most bytes that :func:`dependence_projection` takes at its peak, beside X and Y.
 
     d×L and three of L×L; the ridge regression's system, min(n, d)² twice, where that side is at most 4,000; a batch of
     labels; and the copies of X: by columns, or three of a dense one.
@@ -44,7 +43,7 @@ def projection_memory(X: sp.csr_matrix | np.ndarray, n_labels: int) -> int:
 
 
 def dependence_projection(
-    X: sp.csr_matrix | np.ndarray,
+    X: Features,
     Y: sp.csr_matrix,
     correlation: float,
     *,
@@ -64,7 +63,7 @@ def dependence_projection(
     correlation : float in [0, 1)
         μ.
     how_many : callable
-        p, from the positive eigenvalues in falling order; all of them by default.
+        p, from the positive eigenvalues in descending order; all of them by default.
     n_threads : int
 
     Notes
@@ -110,10 +109,10 @@ class MDDM(MLKNN):
     .. math:: \max_P\; \operatorname{tr}\big(P^\top X_c^\top Y_c Y_c^\top X_c P\big) \quad\text{subject to}\quad
               P^\top\big(\mu X_c^\top X_c + (1-\mu) I\big) P = I ,
 
-    X_c and Y_c being centred by columns (never formed). μ = 0 asks for orthonormal directions (the publication's
-    MDDM_p), μ > 0 for uncorrelated features (MDDM_f). Steps: a ridge regression of all labels, an eigendecomposition
-    of L×L (:func:`dependence_projection`), then :class:`~tagwise.baselines.MLKNN` on the projected rows by Euclidean
-    distance.
+    X_c and Y_c being centered by columns (never formed). μ = 0 asks for orthonormal directions (the publication's
+    MDDM_p), μ > 0 for uncorrelated features (MDDM_f). :func:`dependence_projection` finds P by a ridge regression of
+    all labels and an L×L eigendecomposition; :class:`~tagwise.baselines.MLKNN` classifies the projected rows by
+    Euclidean distance.
 
     Parameters
     ----------
@@ -130,8 +129,7 @@ class MDDM(MLKNN):
     normalize : bool
         Scale rows of X to unit length before they are projected.
     memory_limit : float
-        Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused before any
-        work.
+        Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     verbose : int
@@ -142,7 +140,7 @@ class MDDM(MLKNN):
     projection_ : array (d, p)
         P.
     eigenvalues_ : array (p,)
-        How strongly each direction depends on the labels, falling.
+        How strongly each direction depends on the labels, descending.
     rows_ : array (n, p)
         The projected training rows XP.
     labels_ : CSR (n, L)
@@ -154,18 +152,13 @@ class MDDM(MLKNN):
 
     Notes
     -----
-    For few labels: time O(L³) and memory 8·(d·L + 3L²) bytes, 16·min(n, d)² for the ridge regression where that side
-    is at most 4,000, and some arrays of n×128 and d×128 (:func:`projection_memory`). Training and prediction compare
-    dense rows, O(n²·p) and O(n·p) a row, with two copies of n×p. Rows are projected and compared in float64 and in a
-    fixed order of sums, and rounded once to the type of X: equal rows have equal neighbours in any company.
+    For few labels: time O(L³), memory as :func:`projection_memory` counts it. Training and prediction compare dense
+    rows, O(n²·p) and O(n·p) per row, with two copies of n×p. Rows are projected and compared in float64 and in a fixed
+    order of sums, and rounded once to the type of X: equal rows have equal neighbors in any block.
 
-    The directions have equal weight in B's norm, so that many weak ones drown the few strong ones: on a fifth of the
-    training rows held out, ``kept=0.9`` was better than 0.99 and 0.999 on bibtex and delicious, on the latter by 10
-    points of P@1.
-
-    Deviations: X is centred in the constraint, too, where the publication has X as it is there; it tunes p, here the
-    default is the share of the eigenvalues above; B⁻¹M is found by ridge regression instead of a d×d eigenproblem, with
-    the same result. Unknown labels have no meaning in it, so ``observed`` is refused.
+    Deviations: X is centered in the constraint, too; p follows from ``kept`` instead of being tuned; B⁻¹M is found by
+    ridge regression instead of a d×d eigenproblem, with the same result. The method has no notion of unknown labels:
+    ``observed`` is refused.
 
     Examples
     --------
@@ -209,16 +202,14 @@ class MDDM(MLKNN):
             raise InvalidInputError("correlation must be below 1: at 1 the directions are not determined; found 1.")
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         self._require_memory(X, Y.shape[1])
         rows, threads = self._prepared(X), thread_count(self.n_jobs)
         directions, values = dependence_projection(
             rows, Y, self.correlation, how_many=self._how_many, n_threads=threads
         )
         if len(values) == 0:
-            # Nothing depends on the labels (there is none, or features never vary): all rows are equally near.
+            # Nothing depends on the labels (there are none, or features never vary): all rows are equally near.
             directions, values = np.zeros((X.shape[1], 1)), np.zeros(1)
         self.projection_ = np.ascontiguousarray(directions, dtype=X.dtype)
         self.eigenvalues_ = values.astype(X.dtype)
@@ -231,7 +222,7 @@ class MDDM(MLKNN):
         # Rounding may leave the last share below 1.
         return min(len(values), int(np.searchsorted(shares, self.kept)) + 1)
 
-    def _require_memory(self, X: sp.csr_matrix | np.ndarray, n_labels: int) -> None:
+    def _require_memory(self, X: Features, n_labels: int) -> None:
         needed = projection_memory(X, n_labels)
         if needed > self.memory_limit:
             raise InvalidInputError(
@@ -240,15 +231,15 @@ class MDDM(MLKNN):
                 "use MLKNN, which needs neither, or raise memory_limit."
             )
 
-    def _project(self, rows: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _project(self, rows: Features) -> np.ndarray:
         projected = matmul_in_order(rows, self.projection_, n_threads=thread_count(self.n_jobs))
         return projected.astype(self.projection_.dtype, copy=False)
 
     def _search(self) -> SearchableRows:
         return SearchableRows(self.rows_, by_cosine=False)
 
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-        return self._listed_from(self._project(self._prepared(X)))
+    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
+        return self._scores_of_prepared(self._project(self._prepared(X)))
 
     def _width(self) -> int:
         return int(self.projection_.shape[1])

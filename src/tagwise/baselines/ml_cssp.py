@@ -8,14 +8,14 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.baselines.label_directions import label_rates, principal_label_directions
-from tagwise.baselines.label_space_model import LabelSpaceModel
+from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principal_label_directions
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.parallel import single_threaded_blas, thread_count
 from tagwise.persistence.array_checks import require_dense
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
+from tagwise.validation import Features
 
 __all__ = ["MLCSSP"]
 
@@ -23,7 +23,7 @@ __all__ = ["MLCSSP"]
 class MLCSSP(LabelSpaceModel):
     r"""A few labels are learnt, and all labels are reconstructed from them.
 
-    With the centred labels Y_c = Y − 1ȳᵀ and a set C of k labels, the method looks for C with a small
+    With the centered labels Y_c = Y − 1ȳᵀ and a set C of k labels, the method looks for C with a small
 
     .. math:: \|Y_c - Y_C Y_C^{+} Y_c\|_F , \qquad Y_C = Y_c[:, C],
 
@@ -38,8 +38,8 @@ class MLCSSP(LabelSpaceModel):
     Parameters
     ----------
     rank : int
-        k, the number of labels that are drawn. More than there are labels is clipped with a warning; labels that all
-        rows or no rows have are never drawn.
+        k, the number of labels drawn. More than there are labels is clipped with a warning; labels that all rows or no
+        rows have are never drawn.
     reg : float
         λ > 0.
     normalize : bool
@@ -54,26 +54,25 @@ class MLCSSP(LabelSpaceModel):
     Attributes
     ----------
     selected_labels_ : int array (k,)
-        C, in rising order.
+        C, in ascending order.
     feature_factors_ : array (d, k)
         W.
     label_factors_ : array (L, k)
-        (Y_C⁺Y_c)ᵀ: the rows of the drawn labels are unit vectors, where the drawn labels are linearly independent.
+        (Y_C⁺Y_c)ᵀ: unit vectors for the drawn labels where these are linearly independent.
     intercept_ : array (L,)
-        ȳ + (Y_C⁺Y_c)ᵀc − ½: scores are centred, so that 0 is the border between off and on.
+        ȳ + (Y_C⁺Y_c)ᵀc − ½: a score of 0 is the border between off and on.
     objective_, history_, n_iter_
         ½ of the squared error of reconstruction plus the minimum of the regression; the same with seconds; 1.
 
     Notes
     -----
-    Time: the decomposition of the labels (:mod:`tagwise.baselines.label_directions`), O(k²(k + L)) and one ridge
+    Time: the decomposition of the labels (:mod:`tagwise.baselines.label_space`), O(k²(k + L)) and one ridge
     regression with k targets (:mod:`tagwise.baselines.linear_map`). Memory O(nnz X + nnz Y + (n + d + L)k), and
     16·min(n, d)² bytes where that side is at most 4,000.
 
-    Deviations: labels are centred first, in the scores, the drawing and the reconstruction, which gives every label
-    its intercept; the publication leaves the classifiers of the drawn labels open, here they are ridge regressions
-    whose real values, not signs, enter the reconstruction. Unknown labels have no meaning in it, so ``observed`` is
-    refused.
+    Deviations: labels are centered first, which gives every label its intercept; the publication leaves the classifiers
+    of the drawn labels open, here they are ridge regressions whose real values, not signs, enter the reconstruction.
+    The method has no notion of unknown labels: ``observed`` is refused.
 
     Examples
     --------
@@ -89,9 +88,7 @@ class MLCSSP(LabelSpaceModel):
 
     selected_labels_: np.ndarray
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
@@ -113,14 +110,13 @@ class MLCSSP(LabelSpaceModel):
         if chosen.dtype.kind != "i" or chosen.shape != self.feature_factors_.shape[1:]:
             raise ValueError(f"selected_labels_ must hold {self.feature_factors_.shape[1]} whole numbers")
         if chosen.min() < 0 or chosen.max() >= self.n_labels_ or (np.diff(chosen) <= 0).any():
-            raise ValueError(f"selected_labels_ must hold different labels below {self.n_labels_} in rising order")
+            raise ValueError(f"selected_labels_ must hold different labels below {self.n_labels_} in ascending order")
 
 
 def drawn_by_leverage(directions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many different rows as ``directions`` (L×k) has columns, drawn by their squared lengths, in rising order.
+    """As many different rows as ``directions`` (L×k) has columns, drawn by their squared lengths, in ascending order.
 
-    Drawing without replacement is drawing with it and passing over what came up before. Rows of zeros are never drawn,
-    unless all are zeros: then the first row is taken.
+    Rows of zeros are never drawn, unless all are zeros: then the first row is taken.
     """
     leverage = np.einsum("ij,ij->i", directions, directions)
     total = leverage.sum()

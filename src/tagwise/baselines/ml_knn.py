@@ -1,4 +1,4 @@
-"""ML-kNN: neighbours' votes, turned into probabilities for each label (Zhang & Zhou, Pattern Recognition 40, 2007)."""
+"""ML-kNN: neighbors' votes, turned into probabilities per label (Zhang & Zhou, Pattern Recognition 40, 2007)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.knn import StoredRows
-from tagwise.baselines.neighbour_labels import SearchableRows, sum_neighbour_labels
+from tagwise.baselines.neighbor_votes import SearchableRows, StoredRows, sum_neighbor_labels
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real
 
 __all__ = ["MLKNN", "VoteTable", "mean_log_loss", "vote_log_odds"]
 
-# Training rows whose neighbours are looked for at a time.
+# Training rows whose neighbors are searched at a time.
 _BLOCK_ROWS = 4096
 
 
 class VoteTable:
-    """For each label: in how many training rows j of the k neighbours have it, split by whether the row has it."""
+    """Per label: in how many training rows j of the k neighbors have it, split by whether the row has it."""
 
     def __init__(self, n_labels: int, k: int) -> None:
         self.k = k
@@ -31,7 +30,7 @@ class VoteTable:
         self.all_rows = np.zeros((n_labels, k + 1), dtype=np.int64)
 
     def add(self, votes: sp.csr_matrix, Y: sp.csr_matrix) -> None:
-        """Count rows, by the votes of their neighbours (m, L; whole numbers of at least 1) and their labels (m, L)."""
+        """Count rows, by the votes of their neighbors (m, L; integers of at least 1) and their labels (m, L)."""
         self.rows += Y.shape[0]
         self.positives += np.bincount(Y.indices, minlength=len(self.positives))
         self.all_rows += self._counts(votes)
@@ -50,7 +49,7 @@ class VoteTable:
 
 
 def vote_log_odds(table: VoteTable, smoothing: float) -> np.ndarray:
-    """For each label and number j of votes (L, k+1): log P(on | j) − log P(off | j)."""
+    """Per label and number j of votes (L, k+1): log P(on | j) − log P(off | j)."""
     on, off = table.counts()
     prior_on = (smoothing + table.positives) / (2 * smoothing + table.rows)
     likelihood_on, likelihood_off = (
@@ -61,21 +60,21 @@ def vote_log_odds(table: VoteTable, smoothing: float) -> np.ndarray:
 
 
 def mean_log_loss(table: VoteTable, log_odds: np.ndarray) -> float:
-    """−log of the probability that the model gives to a training label, its neighbours known; mean over all n·L."""
+    """−log of the probability of a training label given its neighbors' votes; mean over all n·L."""
     on, off = table.counts()
     total = float(np.sum(on * np.logaddexp(0, -log_odds)) + np.sum(off * np.logaddexp(0, log_odds)))
     return total / (table.rows * len(log_odds))
 
 
 class MLKNN(StoredRows):
-    r"""Neighbours' votes as evidence: how likely a label is when so many of the k neighbours have it.
+    r"""Neighbors' votes as evidence: how likely a label is when so many of the k neighbors have it.
 
     With C_j(x) the number of x's k nearest training rows that have label j, the score is the log odds
 
     .. math:: s_j(x) = \log\frac{P(H_j=1)\,P(C_j = C_j(x)\mid H_j=1)}{P(H_j=0)\,P(C_j = C_j(x)\mid H_j=0)} ,
 
     where H_j says whether the label is on. Both factors are smoothed frequencies over the n training rows, each with
-    its k neighbours among the others: with n_j rows of label j, of which c_j[t] have t neighbours with it,
+    its k neighbors among the others: with n_j rows of label j, of which c_j[t] have t neighbors with it,
 
     .. math:: P(H_j=1) = \frac{s + n_j}{2s + n}, \qquad
               P(C_j = t\mid H_j=1) = \frac{s + c_j[t]}{s(k+1) + \sum_u c_j[u]} ,
@@ -85,7 +84,7 @@ class MLKNN(StoredRows):
     Parameters
     ----------
     n_neighbors : int
-        k; all other rows where there are fewer.
+        k; all other rows if there are fewer.
     smoothing : float
         s > 0; 1 is Laplace's rule.
     normalize : bool
@@ -98,22 +97,22 @@ class MLKNN(StoredRows):
     Attributes
     ----------
     rows_ : CSR (d, n) or array (n, d)
-        The training rows, scaled as they are compared: as inverted index where X was sparse.
+        The training rows as they are compared; an inverted index where X was sparse.
     labels_ : CSR (n, L)
         Their labels.
     log_odds_ : array (L, k+1)
-        s_j for every number of votes; its first column is the score where no neighbour has the label.
+        s_j for every number of votes; the first column is the score where no neighbor has the label.
     objective_, history_, n_iter_
-        One step: the mean of −log P(Y_ij | its neighbours) over the training rows.
+        One step: the mean of −log P(Y_ij | its neighbors) over the training rows.
 
     Notes
     -----
-    Training looks for the k neighbours of all rows: one addition for every pair of entries with one feature, memory for
-    a block of 4,096 rows. The model is as large as its training data and L·(k+1) numbers. n×L is never allocated.
+    Training searches the k neighbors of all rows: one addition per pair of entries with one feature, memory for a block
+    of 4,096 rows. The model is as large as its training data and L·(k+1) numbers.
 
     Deviations: scores are log odds, which rank and decide as the published posterior does; a tie of both hypotheses is
-    on; neighbours are compared by cosine unless ``normalize=False``, and at equal distance taken in the order of their
-    ids. Unknown labels have no meaning in it, so ``observed`` is refused.
+    on; neighbors are compared by cosine unless ``normalize=False``, ties by id. The method has no notion of unknown
+    labels: ``observed`` is refused.
 
     Examples
     --------
@@ -147,43 +146,34 @@ class MLKNN(StoredRows):
         check_integer(self.n_neighbors, "n_neighbors", minimum=1)
         check_real(self.smoothing, "smoothing", minimum=0, open_minimum=True)
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         self._fit_votes(self._prepared(X), Y, progress)
 
-    def _fit_votes(self, rows: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, progress: FitProgress) -> None:
-        threads, search = thread_count(self.n_jobs), self._store(rows, Y)
+    def _fit_votes(self, rows: Features, Y: sp.csr_matrix, progress: FitProgress) -> None:
+        search = self._store(rows, Y)
         table = VoteTable(Y.shape[1], min(self.n_neighbors, Y.shape[0] - 1))
         for start, stop in even_chunks(Y.shape[0], _BLOCK_ROWS):
-            table.add(self._votes(search, rows[start:stop], table.k, own_from=start, n_threads=threads), Y[start:stop])
+            table.add(self._votes(search, rows[start:stop], table.k, own_from=start), Y[start:stop])
         log_odds = vote_log_odds(table, self.smoothing)
         progress.step(mean_log_loss(table, log_odds))
         self.log_odds_ = log_odds.astype(rows.dtype)
 
-    def _votes(
-        self,
-        search: SearchableRows,
-        rows: sp.csr_matrix | np.ndarray,
-        k: int,
-        *,
-        own_from: int | None = None,
-        n_threads: int,
-    ) -> sp.csr_matrix:
-        """How many of the k neighbours of each row have a label, CSR (m, L)."""
+    def _votes(self, search: SearchableRows, rows: Features, k: int, own_from: int | None = None) -> sp.csr_matrix:
+        """How many of the k neighbors of each row have a label, CSR (m, L)."""
         if k == 0:
             return sp.csr_matrix((rows.shape[0], self.labels_.shape[1]))
-        ids, _ = search.nearest(rows, k, own_from=own_from, n_threads=n_threads)
-        return sum_neighbour_labels(ids, np.ones(ids.shape), self.labels_, n_threads)
+        threads = thread_count(self.n_jobs)
+        ids, _ = search.nearest(rows, k, own_from=own_from, n_threads=threads)
+        return sum_neighbor_labels(ids, np.ones(ids.shape), self.labels_, threads)
 
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-        return self._listed_from(self._prepared(X))
+    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
+        return self._scores_of_prepared(self._prepared(X))
 
-    def _listed_from(self, rows: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    def _scores_of_prepared(self, rows: Features) -> sp.csr_matrix:
         k = self.log_odds_.shape[1] - 1
-        listed = self._votes(self._search(), rows, k, n_threads=thread_count(self.n_jobs))
-        listed.data = self.log_odds_[listed.indices, listed.data.astype(np.int64)]
-        return listed
+        votes = self._votes(self._search(), rows, k)
+        votes.data = self.log_odds_[votes.indices, votes.data.astype(np.int64)]
+        return votes
 
     def _base_scores(self) -> np.ndarray:
         return np.ascontiguousarray(self.log_odds_[:, 0])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.label_directions import label_rates, principal_label_directions, times_centred
-from tagwise.baselines.label_space_model import LabelSpaceModel
+from tagwise.baselines.label_space import LabelSpaceModel, centered_matmul, label_rates, principal_label_directions
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
+from tagwise.validation import Features
 
 __all__ = ["PLST"]
 
@@ -19,16 +19,13 @@ __all__ = ["PLST"]
 class PLST(LabelSpaceModel):
     r"""Ridge regression onto the principal components of the labels, decoded back linearly.
 
-    With the centred labels Y_c = Y − 1ȳᵀ, first V (L×k, orthonormal) and then W (d×k) and c (k) minimise
+    With the centered labels Y_c = Y − 1ȳᵀ, first V (L×k, orthonormal) and then W (d×k) and c (k) minimise
 
     .. math:: \tfrac12\|Y_c - Y_c V V^\top\|_F^2 \qquad\text{and}\qquad
               \tfrac12\|Y_c V - XW - 1c^\top\|_F^2 + \tfrac\lambda2\|W\|_F^2 ,
 
-    whose sum, but for the penalty, is ½‖Y_c − (XW + 1cᵀ)Vᵀ‖²: half the squared error of the decoded scores, which
-    bounds the Hamming loss.
-
-    Steps: V is the leading right singular vectors of Y_c; the k compressed labels Y_cV are regressed on X; a row is
-    scored by ȳ + V(Wᵀx + c).
+    whose sum, but for the penalty, is half the squared error of the decoded scores, which bounds the Hamming loss. V is
+    the leading right singular vectors of Y_c; a row is scored by ȳ + V(Wᵀx + c).
 
     Parameters
     ----------
@@ -41,7 +38,7 @@ class PLST(LabelSpaceModel):
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
-        Seeds the start of Lanczos' method, which more than 2,000 labels take; its result hardly depends on it.
+        Seeds the start of Lanczos' method, used for more than 2,000 labels.
     verbose : int
         1 shows progress on standard error.
 
@@ -52,19 +49,18 @@ class PLST(LabelSpaceModel):
     label_factors_ : array (L, k)
         V.
     intercept_ : array (L,)
-        ȳ + Vc − ½: scores are centred, so that 0 is the border between off and on.
+        ȳ + Vc − ½: a score of 0 is the border between off and on.
     objective_, history_, n_iter_
         The sum of both minima; the same with seconds; 1.
 
     Notes
     -----
-    Time: the decomposition of the labels (:mod:`tagwise.baselines.label_directions`) and one ridge regression with k
+    Time: the decomposition of the labels (:mod:`tagwise.baselines.label_space`) and one ridge regression with k
     targets (:mod:`tagwise.baselines.linear_map`). Memory O(nnz X + nnz Y + (n + d + L)k), and 16·min(n, d)² bytes
     where that side is at most 4,000.
 
-    Deviations: labels are 0/1 where the publication has ±1, which halves V's singular values and changes nothing else;
-    any linear regression may be plugged into the publication's scheme, here it is ridge. Unknown labels have no
-    meaning in it, so ``observed`` is refused.
+    Deviations: labels are 0/1 instead of ±1, which only halves the singular values; of the regressions that the
+    publication allows, this is ridge. The method has no notion of unknown labels: ``observed`` is refused.
 
     Examples
     --------
@@ -76,15 +72,13 @@ class PLST(LabelSpaceModel):
     True
     """
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         rates = label_rates(Y)
         V = principal_label_directions(Y, rank, random_generator(self.random_state))
-        compressed = times_centred(Y.astype(np.float64), rates, V)
+        compressed = centered_matmul(Y.astype(np.float64), rates, V)
         mapped = LinearMap(rows, self.reg, n_threads=threads).fit(compressed)
         left_out = 0.5 * (Y.shape[0] * float(np.sum(rates * (1 - rates))) - float(np.sum(compressed**2)))
         progress.step(left_out + mapped.value)

@@ -2,37 +2,98 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.knn import vote_weights
-from tagwise.baselines.listed_score_model import ListedScoreModel
-from tagwise.baselines.local_embedding import Learners, LocalEmbedding, learn_embedding, placed_rows
-from tagwise.baselines.neighbour_labels import OFF, centre_votes, check_label_rows, sum_neighbour_labels
+from tagwise.baselines.neighbor_votes import OFF, centered_votes, check_label_rows, sum_neighbor_labels, vote_weights
+from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import ConvergenceWarning, warn
-from tagwise.kernels.neighbours import nearest_dense_rows
+from tagwise.kernels import matmul_in_order
+from tagwise.kernels.neighbours import inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import run_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
+from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
+from tagwise.solvers.admm import SparseFitRidge
+from tagwise.solvers.singular_value_projection import SVPResult, singular_value_projection
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real
 
-__all__ = ["SLEEC"]
+if TYPE_CHECKING:
+    from tagwise.persistence.checkpoints import SavedState
 
-_ROWS_A_CLUSTER = 4000
+__all__ = ["SLEEC", "near_label_products"]
+
+_ROWS_PER_CLUSTER = 4000
 _K_MEANS_ROUNDS = 20
+# Above these sizes the regression uses conjugate gradients: bytes of ADMM's factorization (5,600 rows or features), and
+# the side of the system of one ridge regression.
+_FACTOR_BYTES = 2.0**29
+_LARGEST_FACTOR = 2000
+_REGRESSION_STEPS = 200
 
 
-class SLEEC(ListedScoreModel):
-    r"""Votes of the neighbours in local embeddings of the label vectors, in which near ones are kept near.
+@dataclass(frozen=True)
+class _Cluster:
+    """A fitted cluster: its rows (m), their embeddings (m×r), their features (f) and V for these (f×r).
 
-    Rows are clustered; each cluster learns an embedding of its label vectors, and a linear map from features to it.
+    r is the rank asked for, or m if that is less. ``projection`` is how singular value projection ended, ``regressed``
+    whether the regression converged.
+    """
 
-    For a cluster with rows X (n×d) and label vectors y_i of unit length, with Ω the pairs of which one is among the k̄
+    members: np.ndarray
+    embedding: np.ndarray
+    features: np.ndarray
+    regressors: np.ndarray
+    projection: SVPResult
+    regressed: bool
+
+
+@dataclass
+class _Learners:
+    """The learners fitted so far, to resume from: centers (clusters×d) per learner, and all clusters in order."""
+
+    centers: list[np.ndarray]
+    clusters: list[_Cluster]
+    rng: np.random.Generator
+
+    def arrays(self) -> dict[str, Any]:
+        """Centers, embeddings and regressors; the factors Z are no longer needed."""
+        names = ("members", "embedding", "features", "regressors")
+        parts = {f"{i}.{name}": getattr(part, name) for i, part in enumerate(self.clusters) for name in names}
+        return {"generator": generator_words(self.rng), "centers": np.concatenate(self.centers), **parts}
+
+    def values(self) -> dict[str, Any]:
+        """How each cluster ended."""
+        ended = [(part.projection.status == "converged", part.regressed) for part in self.clusters]
+        return {"learners": len(self.centers), "converged": [list(flags) for flags in ended]}
+
+    def go_on(self, saved: SavedState, n_learners: int, n_clusters: int, X: Features) -> _Learners:
+        """The learners as saved, and the generator in its state at the time."""
+        done = saved.count("learners", 1, n_learners)
+        centers = saved.dense("centers", (done * n_clusters, X.shape[1]), np.float64)
+        ended = saved.values()["converged"]
+        clusters = []
+        for i in range(done * n_clusters):
+            members, features = (saved.dense(f"{i}.{name}", (None,), np.int64) for name in ("members", "features"))
+            regressors = saved.dense(f"{i}.regressors", (len(features), None), X.dtype)
+            embedding = saved.dense(f"{i}.embedding", (len(members), regressors.shape[1]), X.dtype)
+            projected, regressed = ended[i]
+            projection = SVPResult(np.empty((0, 0)), 0.0, "converged" if projected else "max_iter", 0)
+            clusters.append(_Cluster(members, embedding, features, regressors, projection, bool(regressed)))
+        set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
+        return _Learners(np.split(centers, done), clusters, self.rng)
+
+
+class SLEEC(SparseScoreModel):
+    r"""Votes of nearest neighbors in local embeddings that keep near label vectors near.
+
+    Rows are clustered; each cluster learns an embedding of its label vectors, and a linear map from features to it. For
+    a cluster with rows X (n×d) and label vectors y_i of unit length, with Ω the pairs of which one is among the k̄
     nearest of the other by ⟨y_i, y_j⟩, first
 
     .. math:: \min_{Z\in\mathbb R^{n\times r}} \sum_{(i,j)\in\Omega} \big(\langle y_i, y_j\rangle - z_i^\top z_j\big)^2
@@ -41,9 +102,9 @@ class SLEEC(ListedScoreModel):
 
     .. math:: \min_V \|Z - XV\|_F^2 + \lambda\|V\|_F^2 + \mu\|XV\|_1
 
-    by ADMM (for μ = 0 ridge regression). The training rows' embeddings are XV. A new row goes to the nearest centre,
+    by ADMM (for μ = 0 ridge regression). The training rows' embeddings are XV. A new row goes to the nearest center,
     and its score for a label is the share of its k nearest rows there, by cosine of the embeddings, that have the
-    label, weighted by cosine^p, less ½ (a share within 1e-12 of ½ is ½, and on). Several learners with random
+    label, weighted by cosine^p, minus ½ (a share within 1e-12 of ½ is ½, and on). Several learners with random
     clusterings are averaged.
 
     Parameters
@@ -51,13 +112,13 @@ class SLEEC(ListedScoreModel):
     n_learners : int
         Clusterings that vote together.
     n_clusters : int or None
-        Per learner; as many as rows where there are fewer. None: one for every 4,000 rows or part of them.
+        Per learner, at most the number of rows. None: one for every 4,000 rows or part of them.
     rank : int
         r. A cluster of fewer rows uses as many; the model keeps no more than its largest cluster has rows.
     label_neighbors : int
         k̄, the row itself included.
     n_neighbors : int
-        k at prediction; all rows of a cluster where there are fewer.
+        k at prediction; all rows of a cluster if there are fewer.
     similarity_power : float
         p ≥ 0. 0 is the plain vote.
     reg : float
@@ -65,9 +126,9 @@ class SLEEC(ListedScoreModel):
     sparsity : float
         μ ≥ 0.
     max_iter : int
-        Steps of singular value projection, at most, in a cluster.
+        At most this many steps of singular value projection per cluster.
     tol : float
-        It ends when a step lowers the squared error on Ω by less than ``tol`` of what it was at Z = 0.
+        Converged when a step lowers the squared error on Ω by less than ``tol`` times its value at Z = 0.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction. Clustering goes by cosine in either case.
     n_jobs : int or None
@@ -79,7 +140,7 @@ class SLEEC(ListedScoreModel):
 
     Attributes
     ----------
-    centres_ : array (learners·clusters, d)
+    centers_ : array (learners·clusters, d)
         Of unit length; the clusters of a learner follow one another, as everywhere below.
     members_ : int array (learners·n,)
         The training rows of each cluster, one after the other.
@@ -97,19 +158,16 @@ class SLEEC(ListedScoreModel):
 
     Notes
     -----
-    Defaults were chosen on a fifth of the training rows, held out, of bibtex and delicious. A callback that stops the
-    fit leaves a model of the learners made so far. For a cluster of m rows: O(m²) to find Ω by inverted index,
-    O(m·r·(k̄ + r)) a step of the projection, and the regression (:class:`tagwise.solvers.admm.SparseFitRidge`). Memory
-    a cluster under way, of which there are as many as threads: some copies of the at most 2m·k̄ pairs of Ω (16 bytes
-    each), about ten arrays of m×r in float64, and the regression's factor: 32 MiB at most, with μ > 0 512 MiB. The
-    clustering takes O((n + d)·clusters); the model takes learners·(n + features of all clusters)·r numbers; a
-    prediction 16·learners·k bytes a row of a block of at most 4,096 rows. n×L is never allocated.
+    A callback that stops the fit leaves a model of the learners made so far. For a cluster of m rows: O(m²) to find Ω
+    by inverted index, O(m·r·(k̄ + r)) per step of the projection, and the regression
+    (:class:`tagwise.solvers.admm.SparseFitRidge`). Memory per cluster under way (one per thread): a few copies of the
+    at most 2m·k̄ pairs of Ω (16 bytes each), about ten arrays of m×r in float64, and the regression's factor, 32 MiB at
+    most, with μ > 0 512 MiB. The model takes learners·(n + features of all clusters)·r numbers.
 
     Deviations: clusters are found by spherical k-means; label vectors have unit length in ⟨y_i, y_j⟩, so that rows with
-    many labels do not dominate; Ω is symmetric; steps of the projection adapt their length, and its eigenvectors come
-    from one block Rayleigh-Ritz step each; votes are weighted by similarity (p = 0 is the published
-    vote); the L1 term is off by default, as it gained nothing on the held-out rows. Unknown labels have no meaning in
-    it, so ``observed`` is refused.
+    many labels do not dominate; Ω is symmetric; the projection adapts its step length, and its eigenvectors come from
+    one block Rayleigh-Ritz step each; votes are weighted by similarity (p = 0 is the published vote); no L1 term by
+    default. The method has no notion of unknown labels: ``observed`` is refused.
 
     Examples
     --------
@@ -123,7 +181,7 @@ class SLEEC(ListedScoreModel):
     """
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (
-        "centres_",
+        "centers_",
         "members_",
         "embedding_",
         "member_pointer_",
@@ -133,7 +191,7 @@ class SLEEC(ListedScoreModel):
         "labels_",
     )
 
-    centres_: np.ndarray
+    centers_: np.ndarray
     members_: np.ndarray
     embedding_: np.ndarray
     member_pointer_: np.ndarray
@@ -190,49 +248,59 @@ class SLEEC(ListedScoreModel):
     def _iterations(self) -> int:
         return self.n_learners
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         n_rows = X.shape[0]
-        n_clusters = -(-n_rows // _ROWS_A_CLUSTER) if self.n_clusters is None else min(self.n_clusters, n_rows)
+        n_clusters = -(-n_rows // _ROWS_PER_CLUSTER) if self.n_clusters is None else min(self.n_clusters, n_rows)
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        learners = Learners([], [], rng)
+        learners = _Learners([], [], rng)
         learners = progress.resume(lambda saved: learners.go_on(saved, self.n_learners, n_clusters, X)) or learners
-        for _ in range(len(learners.centres), self.n_learners):
+        for _ in range(len(learners.centers), self.n_learners):
             found = spherical_k_means(directions, n_clusters, rng=rng, max_iter=_K_MEANS_ROUNDS, n_threads=threads)
             seeds = rng.integers(2**32, size=n_clusters)
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
 
-            def learn(
-                start: int, stop: int, groups: list[np.ndarray] = groups, seeds: np.ndarray = seeds
-            ) -> LocalEmbedding:
-                return learn_embedding(
-                    rows,
-                    Y,
-                    groups[start],
-                    rank=self.rank,
-                    label_neighbors=self.label_neighbors,
-                    reg=self.reg,
-                    sparsity=self.sparsity,
-                    tol=self.tol,
-                    max_iter=self.max_iter,
-                    rng=np.random.default_rng(int(seeds[start])),
-                    n_threads=threads,
-                )
+            def learn(cluster: int, _: int, groups: list[np.ndarray] = groups, seeds: np.ndarray = seeds) -> _Cluster:
+                return self._learn_cluster(rows, Y, groups[cluster], np.random.default_rng(int(seeds[cluster])))
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
-            learners.centres.append(found.centres)
+            learners.centers.append(found.centres)
             learners.clusters.extend(learnt)
             sizes = np.array([len(group) for group in groups])
             error = float(sizes @ [cluster.projection.relative_value for cluster in learnt]) / n_rows
             if progress.step(error, state=learners, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
         self._warn_of(learners.clusters, progress)
-        self._keep(np.concatenate(learners.centres), learners.clusters, Y, X.dtype)
+        self._keep(np.concatenate(learners.centers), learners.clusters, Y, X.dtype)
 
-    def _warn_of(self, clusters: list[LocalEmbedding], progress: FitProgress) -> None:
+    def _learn_cluster(
+        self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, rng: np.random.Generator
+    ) -> _Cluster:
+        """Embed the label vectors of some rows, then regress the embedding on their features."""
+        threads = thread_count(self.n_jobs)
+        own = rows[members]
+        known = near_label_products(Y[members], self.label_neighbors, n_threads=threads)
+        projection = singular_value_projection(
+            known, self.rank, rng=rng, tol=self.tol, max_iter=self.max_iter, n_threads=threads
+        )
+        features = _features_of(own)
+        own = own[:, features]
+        # In float64 throughout: a dense product has the type of the rows.
+        own = np.ascontiguousarray(own, dtype=np.float64) if isinstance(own, np.ndarray) else sp.csr_matrix(own)
+        Z = projection.factor
+        cross = np.ascontiguousarray(own.T @ Z, dtype=np.float64)
+        # One ridge solution needs no eigenvectors, which ADMM's many steps reuse.
+        method = "auto" if self.sparsity > 0 else "cholesky" if min(own.shape) <= _LARGEST_FACTOR else "cg"
+        problem = SparseFitRidge(
+            own, self.reg, self.sparsity, method=method, memory_limit=_FACTOR_BYTES, n_threads=threads
+        )
+        solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
+        V = solved.solution.astype(rows.dtype)
+        embedding = _embedded(own, V, n_threads=threads)
+        return _Cluster(members, embedding, features, V, projection, solved.status == "converged")
+
+    def _warn_of(self, clusters: list[_Cluster], progress: FitProgress) -> None:
         if progress.stopped:
             return
         unprojected = sum(cluster.projection.status == "max_iter" for cluster in clusters)
@@ -250,10 +318,8 @@ class SLEEC(ListedScoreModel):
                 ConvergenceWarning,
             )
 
-    def _keep(
-        self, centres: np.ndarray, clusters: list[LocalEmbedding], Y: sp.csr_matrix, dtype: np.dtype[Any]
-    ) -> None:
-        self.centres_ = centres.astype(dtype)
+    def _keep(self, centers: np.ndarray, clusters: list[_Cluster], Y: sp.csr_matrix, dtype: np.dtype[Any]) -> None:
+        self.centers_ = centers.astype(dtype)
         self.members_ = np.concatenate([cluster.members for cluster in clusters])
         rank = max(cluster.regressors.shape[1] for cluster in clusters)
         self.embedding_ = np.concatenate([_widened(cluster.embedding, rank) for cluster in clusters])
@@ -265,39 +331,39 @@ class SLEEC(ListedScoreModel):
 
     # ------------------------------------------------------------------ predict
 
-    def _listed_scores(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         threads = thread_count(self.n_jobs)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
         n_learners = len(self.members_) // self.labels_.shape[0]
-        per_learner = len(self.centres_) // n_learners
+        per_learner = len(self.centers_) // n_learners
         most = min(self.n_neighbors, int(np.diff(self.member_pointer_).max()))
         ids = np.zeros((rows.shape[0], n_learners, most), dtype=np.int64)
         weights = np.zeros(ids.shape)
         for learner in range(n_learners):
             first = learner * per_learner
-            centres = self.centres_[first : first + per_learner].astype(np.float64)
-            nearest, _ = nearest_centre(directions, centres, n_threads=threads)
+            centers = self.centers_[first : first + per_learner].astype(np.float64)
+            nearest, _ = nearest_centre(directions, centers, n_threads=threads)
             for cluster in np.unique(nearest):
                 asking = np.flatnonzero(nearest == cluster)
-                found, cosines = self._neighbours(rows[asking], first + int(cluster), threads)
+                found, cosines = self._neighbors(rows[asking], first + int(cluster), threads)
                 count = found.shape[1]
                 ids[asking, learner, :count] = found
                 weights[asking, learner, :count] = vote_weights(cosines, self.similarity_power) / n_learners
         flat = (rows.shape[0], n_learners * most)
-        # Unfilled places vote for row 0 with weight 0: its labels score as if nobody had them, which is the truth.
-        return centre_votes(sum_neighbour_labels(ids.reshape(flat), weights.reshape(flat), self.labels_, threads))
+        # Unfilled entries vote for row 0 with weight 0, which changes no score.
+        return centered_votes(sum_neighbor_labels(ids.reshape(flat), weights.reshape(flat), self.labels_, threads))
 
-    def _neighbours(
-        self, rows: sp.csr_matrix | np.ndarray, cluster: int, n_threads: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _neighbors(self, rows: Features, cluster: int, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Training rows nearest in the embedding of a cluster, and their cosines."""
         of_features = slice(*self.feature_pointer_[cluster : cluster + 2])
         of_members = slice(*self.member_pointer_[cluster : cluster + 2])
         own = rows[:, self.features_[of_features]]
-        placed = placed_rows(own, self.regressors_[of_features], n_threads=n_threads)
+        queries = _embedded(own, self.regressors_[of_features], n_threads=n_threads)
         embedding = self.embedding_[of_members]
-        ids, cosines = nearest_dense_rows(placed, embedding, min(self.n_neighbors, len(embedding)), n_threads=n_threads)
+        ids, cosines = nearest_dense_rows(
+            queries, embedding, min(self.n_neighbors, len(embedding)), n_threads=n_threads
+        )
         return self.members_[of_members][ids], cosines
 
     def _base_scores(self) -> np.ndarray:
@@ -307,13 +373,13 @@ class SLEEC(ListedScoreModel):
 
     def _check_restored(self) -> None:
         require_sparse(labels_=self.labels_)
-        require_dense(2, centres_=self.centres_, embedding_=self.embedding_, regressors_=self.regressors_)
+        require_dense(2, centers_=self.centers_, embedding_=self.embedding_, regressors_=self.regressors_)
         require_dense(1, members_=self.members_, member_pointer_=self.member_pointer_)
         require_dense(1, features_=self.features_, feature_pointer_=self.feature_pointer_)
-        n_rows, n_clusters = self.labels_.shape[0], len(self.centres_)
+        n_rows, n_clusters = self.labels_.shape[0], len(self.centers_)
         check_label_rows(self.labels_, n_rows, self.n_labels_)
-        if self.centres_.shape != (n_clusters, self.n_features_in_) or n_clusters < 1 or n_rows < 1:
-            raise ValueError(f"centres_ of shape {self.centres_.shape} for {self.n_features_in_} features")
+        if self.centers_.shape != (n_clusters, self.n_features_in_) or n_clusters < 1 or n_rows < 1:
+            raise ValueError(f"centers_ of shape {self.centers_.shape} for {self.n_features_in_} features")
         if len(self.members_) % n_rows or n_clusters % max(1, len(self.members_) // n_rows):
             raise ValueError(f"{len(self.members_)} members and {n_clusters} clusters of {n_rows} rows")
         _check_parts("members_", self.members_, self.member_pointer_, self.embedding_, n_rows, n_clusters)
@@ -322,11 +388,46 @@ class SLEEC(ListedScoreModel):
         )
         if not self.embedding_.shape[1] == self.regressors_.shape[1] >= 1:
             raise ValueError("embedding_ and regressors_ must have one rank of at least 1")
-        require_finite_floats(centres_=self.centres_, embedding_=self.embedding_, regressors_=self.regressors_)
+        require_finite_floats(centers_=self.centers_, embedding_=self.embedding_, regressors_=self.regressors_)
+
+
+def near_label_products(Y: sp.csr_matrix, k: int, *, n_threads: int = 1) -> sp.csr_matrix:
+    """Cosines of label rows (n, n) on Ω: pairs of which one is among the k nearest of the other; float64, symmetric.
+
+    A row is its own nearest (unless it is empty). Zeros among the k nearest are stored.
+    """
+    rows = unit_rows(Y.astype(np.float64))
+    k = min(k, rows.shape[0])
+    ids, cosines = nearest_sparse_rows(rows, inverted_index(rows), k, n_threads=n_threads)
+    # Raised above 0, so that a stored 0 survives the union with pairs that are not stored.
+    pairs = (cosines.ravel() + 2, ids.ravel(), np.arange(0, ids.size + 1, k))
+    chosen = sp.csr_matrix(pairs, shape=(rows.shape[0], rows.shape[0]))
+    both = sp.csr_matrix(chosen.maximum(sp.csr_matrix(chosen.T)))
+    both.data -= 2
+    both.sort_indices()
+    return both
+
+
+def _embedded(rows: Features, regressors: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """XV of rows (m, f), scaled to unit length, in the type of V (f, r).
+
+    Computed in float64 in a fixed order, then rounded once: equal rows have one embedding, at fit and at prediction.
+    """
+    embedded = unit_rows(matmul_in_order(rows, regressors, n_threads=n_threads), n_threads=n_threads)
+    return np.asarray(embedded, dtype=regressors.dtype)
+
+
+def _features_of(rows: Features) -> np.ndarray:
+    """The features that any of the rows has; the first one where none has any."""
+    present = (
+        (rows != 0).any(axis=0) if isinstance(rows, np.ndarray) else np.bincount(rows.indices, minlength=rows.shape[1])
+    )
+    found = np.flatnonzero(present)
+    return found if len(found) else np.zeros(1, dtype=np.int64)
 
 
 def _widened(matrix: np.ndarray, width: int) -> np.ndarray:
-    """With columns of zeros up to this width: clusters of few rows have a smaller rank."""
+    """Padded with columns of zeros: clusters of few rows have a smaller rank."""
     return np.pad(matrix, ((0, 0), (0, width - matrix.shape[1])))
 
 
@@ -334,7 +435,7 @@ def _check_parts(
     name: str, ids: np.ndarray, pointer: np.ndarray, values: np.ndarray, limit: int, n_clusters: int
 ) -> None:
     if any(array.dtype.kind != "i" for array in (ids, pointer)):
-        raise ValueError(f"{name} and its pointer must be lists of whole numbers")
+        raise ValueError(f"{name} and its pointer must be integer arrays")
     if len(ids) == 0 or len(ids) != len(values) or ids.min() < 0 or ids.max() >= limit:
         raise ValueError(f"{name} must name {len(values)} things below {limit}")
     ends = (pointer[0], pointer[-1]) if len(pointer) == n_clusters + 1 else (-1, -1)

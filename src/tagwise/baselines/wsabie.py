@@ -17,24 +17,24 @@ from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
-from tagwise.validation import canonical_csr, check_flag, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_flag, check_integer, check_real
 
 if TYPE_CHECKING:
     from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["WSABIE"]
 
-# Rows at the most that the border between off and on is chosen on, and the least number of best labels of each that are
-# looked at: choosing it must not cost more than learning.
+# The border between off and on is chosen on at most this many rows and at least this many labels per row: choosing it
+# must not cost more than learning.
 _BORDER_ROWS = 10_000
-_LEAST_PLACES = 10
-# The length of factors at the start, as a share of 1.
+_LEAST_LABELS = 10
+# The mean length of factors at the start.
 _START_LENGTH = 0.5
 
 
 @dataclass
 class _Descent:
-    """A descent under way: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
+    """State to resume from: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
 
     W: np.ndarray
     H: np.ndarray
@@ -51,7 +51,7 @@ class _Descent:
         return {"done": self.done}
 
     def go_on(self, saved: SavedState, max_iter: int) -> _Descent:
-        """The descent that began like this one, as it was saved."""
+        """The descent that began like this one, as saved."""
         set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
         return _Descent(
             saved.dense("W", self.W.shape, self.W.dtype),
@@ -64,9 +64,9 @@ class _Descent:
 
 
 class WSABIE(FactorModel):
-    r"""Low-rank scores learnt by ranking each label of a row above the labels that it lacks.
+    r"""Low-rank scores learnt by ranking each label of a row above the labels it lacks.
 
-    The score of label j is :math:`f_j(x) = (x^\top W + w_0) h_j` with W (d×k), w₀ (k) and H (L×k). Minimises over the
+    The score of label j is :math:`f_j(x) = (x^\top W + w_0) h_j` with W (d×k), w₀ (k) and H (L×k). Minimizes over the
     positives of all rows
 
     .. math:: \sum_{(i,j):\,Y_{ij}=1} \Phi\bigl(\mathrm{rank}_j(x_i)\bigr), \quad
@@ -83,14 +83,14 @@ class WSABIE(FactorModel):
     learning_rate : float
         The length of the first steps; it falls linearly to 0 over ``max_iter`` passes.
     max_iter : int
-        Passes over the rows. The fall of the rate ends the descent: there is no other stopping rule.
+        Passes over the rows; there is no other stopping rule.
     max_norm : float
         C.
     max_trials : int
-        Negatives drawn at the most in search of one that violates the margin of a positive.
+        At most this many draws in search of a negative that violates the margin of a positive.
     deterministic : bool
-        True: one thread learns, and a seed gives one model. False: ``n_jobs`` threads learn at a time on shared factors
-        without locks, which is faster and gives a slightly different model every time.
+        True: one thread learns, and a seed gives one model. False: ``n_jobs`` threads update shared factors without
+        locks, which is faster and gives a slightly different model every time.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -105,23 +105,21 @@ class WSABIE(FactorModel):
     feature_factors_ : array (d, k)
     label_factors_ : array (L, k)
     intercept_ : array (L,)
-        H w₀ − t. WSABIE only ranks; the border t between off and on is one number for all labels, which leaves the
-        ranking as it is: the one with the best micro-F1 on (at most 10,000 of) the training rows.
+        H w₀ − t. WSABIE only ranks; the border t between off and on, one for all labels, is the one with the best
+        micro-F1 on (at most 10,000 of) the training rows.
     objective_ : array (passes,)
-        The mean estimated loss of a positive in each pass.
+        The mean estimated loss per positive in each pass.
 
     Notes
     -----
     For each row in random order: embed it; for each of its labels draw negatives uniformly until one, after N draws,
-    scores above the label less 1; estimate the rank as ⌊(L − labels of the row) / N⌋ and step along the gradient of
+    scores above the label minus 1; estimate the rank as ⌊(L − labels of the row) / N⌋ and step along the gradient of
     Φ(rank)·(1 − f_j + f_j'); project back onto the balls. A pass costs O((nnz(X) + T·nnz(Y))·k) with T the mean number
     of draws; memory is O((d + L)·k) and the data.
 
-    What differs from the publication: labels of a row share one embedding and W moves once a row, not once a label, so
-    that a row's features are read twice and not 2·|labels| times; steps are divided by the root of each feature's and
-    label's sum of squared gradients (Adagrad) in place of one rate for all; draws end after ``max_trials``, not only
-    after all labels; w₀, a constant feature, lets frequent labels rank above rare ones where the features say
-    nothing. Defaults were chosen on a fifth of the training rows of bibtex and delicious.
+    Deviations: the labels of a row share one embedding, and W moves once per row, not once per label; steps are divided
+    by the root of each feature's and label's sum of squared gradients (Adagrad); draws end after ``max_trials``; w₀, a
+    constant feature, lets frequent labels rank above rare ones where the features say nothing.
 
     References
     ----------
@@ -173,11 +171,9 @@ class WSABIE(FactorModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rows = canonical_csr(unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X)
-        # Steps are scaled by the squares of embedded rows, which must be numbers.
+        # Steps are scaled by the squares of embedded rows, which must be finite.
         if rows.nnz and float(np.abs(rows.data).max()) ** 2 > np.finfo(X.dtype).max:
             raise InvalidInputError(OVERFLOW)
         rng = random_generator(self.random_state)
@@ -236,15 +232,15 @@ class WSABIE(FactorModel):
         return descent.W, descent.H
 
     def _border(self, X: sp.csr_matrix, Y: sp.csr_matrix, intercept: np.ndarray) -> float:
-        """The score with the best micro-F1 on the training rows if labels at and above it are on."""
+        """The score with the best micro-F1 on the training rows if labels at or above it are on."""
         every = -(-X.shape[0] // _BORDER_ROWS)
         X, Y = X[::every], Y[::every]
         if Y.nnz == 0:
             return 1.0
-        places = min(Y.shape[1], max(_LEAST_PLACES, 2 * int(np.diff(Y.indptr).max())))
+        k = min(Y.shape[1], max(_LEAST_LABELS, 2 * int(np.diff(Y.indptr).max())))
         threads = thread_count(self.n_jobs)
         embedded = csr_matmul(X, self.feature_factors_, n_threads=threads)
-        labels, scores = top_k_of_factors(embedded, self.label_factors_, places, intercept=intercept, n_threads=threads)
+        labels, scores = top_k_of_factors(embedded, self.label_factors_, k, intercept=intercept, n_threads=threads)
         on = listed_pairs(Y, labels).ravel()
         order = np.argsort(-scores.ravel(), kind="stable")
         ranked = scores.ravel()[order]

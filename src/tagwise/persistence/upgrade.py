@@ -15,6 +15,10 @@ __all__ = ["upgraded"]
 
 _RENAMED: dict[str, dict[str, str]] = {
     "Cascade": {"likeness": "prototype_weight"},
+    "CompressedSensing": {"sparsity": "n_nonzero", "sparsity_": "n_nonzero_"},
+    "FastXML": {"cost": "C"},
+    "LPSR": {"centres_": "centers_"},
+    "SLEEC": {"centres_": "centers_"},
 }
 """Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 

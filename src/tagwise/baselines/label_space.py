@@ -1,15 +1,20 @@
-"""Principal directions of a sparse label matrix: its leading right singular vectors, columns centred, never formed."""
+"""Label-space transformations: principal directions of a sparse label matrix, columns centered but never formed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
+from tagwise.models.factor_model import FactorModel
 from tagwise.parallel import single_threaded_blas
+from tagwise.randomness import check_random_state
+from tagwise.validation import check_integer, check_real
 
-__all__ = ["label_rates", "principal_label_directions", "times_centred", "transposed_times_centred"]
+__all__ = ["LabelSpaceModel", "centered_matmul", "centered_rmatmul", "label_rates", "principal_label_directions"]
 
 # Up to here the Gram matrix of all labels (32 MB) is decomposed; Lanczos beyond.
 _LARGEST_DENSE = 2000
@@ -20,12 +25,12 @@ def label_rates(Y: sp.csr_matrix) -> np.ndarray:
     return np.bincount(Y.indices, minlength=Y.shape[1]) / Y.shape[0]
 
 
-def times_centred(Y: sp.csr_matrix, rates: np.ndarray, right: np.ndarray) -> np.ndarray:
+def centered_matmul(Y: sp.csr_matrix, rates: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(Y − 1ȳᵀ) @ right: n×k, with Y of float64."""
     return np.asarray(Y @ right) - rates @ right
 
 
-def transposed_times_centred(Y: sp.csr_matrix, rates: np.ndarray, left: np.ndarray) -> np.ndarray:
+def centered_rmatmul(Y: sp.csr_matrix, rates: np.ndarray, left: np.ndarray) -> np.ndarray:
     """(Y − 1ȳᵀ)ᵀ @ left: L×k, with Y of float64."""
     return np.asarray(Y.T @ left) - np.outer(rates, left.sum(axis=0))
 
@@ -33,10 +38,10 @@ def transposed_times_centred(Y: sp.csr_matrix, rates: np.ndarray, left: np.ndarr
 def principal_label_directions(Y: sp.csr_matrix, rank: int, rng: np.random.Generator) -> np.ndarray:
     """The first ``rank`` right singular vectors of Y − 1ȳᵀ, as orthonormal columns (L×rank), largest first.
 
-    Labels that all rows or no rows have are constant, so their coordinates are 0, and the vectors are found among the
-    others; where there are fewer of these than ``rank``, there are fewer columns (one of zeros where there are none).
+    Labels that all rows or no rows have are constant and have coordinates 0. Where fewer than ``rank`` labels vary,
+    there are fewer columns (one of zeros where none varies).
 
-    Time O(nnz(Y)·L + L³) up to 2,000 labels; beyond, Lanczos with O(nnz(Y) + L·rank) a step and memory O(L·rank).
+    Time O(nnz(Y)·L + L³) up to 2,000 labels; beyond, Lanczos with O(nnz(Y) + L·rank) per step and memory O(L·rank).
     """
     rates = label_rates(Y)
     varying = np.flatnonzero((rates > 0) & (rates < 1))
@@ -61,3 +66,28 @@ def principal_label_directions(Y: sp.csr_matrix, rank: int, rng: np.random.Gener
             vectors = vectors[:, np.argsort(values, kind="stable")]
     directions[varying] = vectors[:, ::-1]
     return directions
+
+
+class LabelSpaceModel(FactorModel):
+    """A ridge regression onto k numbers per row, from which all labels are decoded linearly."""
+
+    def __init__(
+        self,
+        rank: int = 100,
+        reg: float = 1.0,
+        normalize: bool = True,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.reg = reg
+        self.normalize = normalize
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        check_integer(self.rank, "rank", minimum=1)
+        check_real(self.reg, "reg", minimum=0, open_minimum=True)
+        check_random_state(self.random_state)

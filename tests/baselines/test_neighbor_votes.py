@@ -1,4 +1,4 @@
-"""Votes of neighbours, and the search for them in stored rows."""
+"""Votes of neighbors, and the search for them in stored rows."""
 
 import numpy as np
 import pytest
@@ -6,20 +6,20 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagwise.baselines import neighbour_labels
-from tagwise.baselines.neighbour_labels import SearchableRows, check_label_rows, sum_neighbour_labels
+from tagwise.baselines import neighbor_votes
+from tagwise.baselines.neighbor_votes import SearchableRows, check_label_rows, sum_neighbor_labels
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.factor_model import unit_rows
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4), st.integers(1, 3))
-def test_votes_are_the_weighted_sums_of_the_neighbours_labels(seed, n_queries, k, n_threads):
+def test_votes_are_the_weighted_sums_of_the_neighbors_labels(seed, n_queries, k, n_threads):
     rng = np.random.default_rng(seed)
     labels = sp.csr_matrix((rng.random((6, 5)) < 0.4).astype(np.float32))
     ids, weights = rng.integers(0, 6, (n_queries, k)), rng.random((n_queries, k))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbour_labels, "_BLOCK_ROWS", 2)
-        votes = sum_neighbour_labels(ids, weights, labels, n_threads)
+        patch.setattr(neighbor_votes, "_BLOCK_ROWS", 2)
+        votes = sum_neighbor_labels(ids, weights, labels, n_threads)
     expected = np.einsum("ij,ijl->il", weights, labels.toarray()[ids])
     assert votes.dtype == np.float64
     np.testing.assert_allclose(votes.toarray(), expected, atol=1e-12)
@@ -28,7 +28,7 @@ def test_votes_are_the_weighted_sums_of_the_neighbours_labels(seed, n_queries, k
 @pytest.mark.parametrize("by_cosine", [True, False])
 @pytest.mark.parametrize("stored_sparse", [True, False])
 @pytest.mark.parametrize("asked_sparse", [True, False])
-def test_neighbours_and_cosines_of_every_form(by_cosine, stored_sparse, asked_sparse):
+def test_neighbors_and_cosines_of_every_form(by_cosine, stored_sparse, asked_sparse):
     rng = np.random.default_rng(0)
     rows, queries = rng.random((30, 5)) * (rng.random((30, 5)) < 0.7), rng.random((8, 5))
     rows[3] = 0
@@ -46,7 +46,7 @@ def test_neighbours_and_cosines_of_every_form(by_cosine, stored_sparse, asked_sp
     np.testing.assert_allclose(cosines, np.take_along_axis(products / lengths, ids, axis=1), atol=1e-12)
 
 
-def test_a_row_is_no_neighbour_of_its_own():
+def test_a_row_is_no_neighbor_of_its_own():
     rows = unit_rows(sp.random(20, 6, 0.5, format="csr", random_state=0))
     search = SearchableRows(SearchableRows.stored_form(rows), by_cosine=True)
     ids, _ = search.nearest(rows[5:15], 19, own_from=5)
