@@ -251,7 +251,7 @@ def enlarged(model: LEML, n_labels: int) -> LEML:
     large.__dict__.update({name: value for name, value in vars(model).items() if name.endswith("_")})
     large.label_factors_, large.intercept_ = more_labels(model, n_labels)
     large.n_labels_, large.classes_ = n_labels, np.arange(n_labels)
-    large._prepare_answers()
+    large._build_prediction_cache()
     return large
 
 

@@ -6,10 +6,13 @@ A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._scor
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +21,11 @@ from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.kernels.norm_pruned import FEW_ROWS
-from tagwise.models.stored_parameters import checked_names, storable_parameters
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
+from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
+from tagwise.persistence.folder import write_model
+from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
+from tagwise.persistence.record import ModelRecord
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (
@@ -30,10 +36,9 @@ from tagwise.validation import (
     check_observed,
 )
 
-if TYPE_CHECKING:
-    from tagwise.persistence import Checkpoint, ModelRecord
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "storable_parameters"]
+ModelT = TypeVar("ModelT", bound="MultiLabelModel")
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -56,6 +61,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """Fitted attributes that are arrays or CSR matrices; all that a loaded model needs."""
     _saved_values: ClassVar[tuple[str, ...]] = ()
     """Further fitted attributes that are plain JSON values."""
+    _saved_models: ClassVar[Mapping[str, str]] = {}
+    """Fitted attributes that are models, each with the name of its class; their tensors are saved as
+    ``attribute.tensor``."""
     explained_score: ClassVar[str] = "the score"
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
 
@@ -74,7 +82,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     ) -> None:
         """Learn from checked input. Must report each iteration to ``progress`` and stop when it says so.
 
-        A fit that can go on from a checkpoint hands its state over with each report, and asks ``progress.resume``.
+        A fit that can be resumed starts from ``progress.resume`` of its state, and reports its state with each step.
         """
 
     @abstractmethod
@@ -84,7 +92,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise for constructor arguments that cannot be used; called before any work starts."""
 
-    def _goes_on_from(self) -> dict[str, np.ndarray]:
+    def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
         return {}
 
@@ -95,7 +103,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _check_restored(self) -> None:
         """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
 
-    def _prepare_answers(self) -> None:
+    def _build_prediction_cache(self) -> None:
         """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
 
     def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
@@ -159,8 +167,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             Called after every iteration; returning True stops the fit.
         checkpoint : Checkpoint, optional
             Where the fit keeps its state while it runs. If it holds the state of an earlier run of the same fit (data,
-            parameters and version), the fit goes on from there and ends with the same bits as an uninterrupted one.
-            Models whose fit is one step, or a few quick ones, start anew; docs/checkpoints.md says which go on.
+            parameters and version), the fit resumes there and ends with the same bits as an uninterrupted one.
+            Models whose fit is one step, or a few quick ones, start anew; docs/checkpoints.md says which resume.
 
         Returns
         -------
@@ -174,19 +182,16 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             features, labels, mask = self._take_data(X, Y, observed)
             opened = None
             if checkpoint is not None:
-                from tagwise.models.resuming import open_checkpoint
-
-                opened = open_checkpoint(checkpoint, self, features, labels, mask)
+                data = {"X": features, "Y": labels, "observed": mask, **self._warm_start_arrays()}
+                opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
             progress = FitProgress(
-                type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, checkpoint=opened
+                type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
             )
-            with progress, single_threaded_blas():
+            with opened or nullcontext(), progress, single_threaded_blas():
                 self._fit(features, labels, mask, progress)
             if opened is not None and progress.resumed:
-                try:
+                with opened.refusing_misfits():
                     self._check_restored()
-                except (ValueError, IndexError, TypeError) as error:
-                    raise opened.unusable(error) from None
             self._complete_fit(progress)
         except BaseException:
             # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
@@ -231,7 +236,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self.history_ = list(progress.history)
         self.objective_ = np.array([info["objective"] for info in progress.history])
         self.n_iter_ = len(progress.history)
-        self._prepare_answers()
+        self._build_prediction_cache()
 
     # ------------------------------------------------------------------ predict
 
@@ -328,21 +333,19 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         overwrite : bool
             False refuses to replace a model.
         """
-        from tagwise.persistence import write_model
+        record = self.to_parts()
+        if label_names is not None:
+            record = replace(record, label_names=_checked_names(label_names, self.n_labels_))
+        write_model(path, record, overwrite=overwrite)
 
-        write_model(path, self._to_record(label_names), overwrite=overwrite)
-
-    def _to_record(self, label_names: list[str] | None = None) -> ModelRecord:
-        """What a folder of this model holds, checked as a whole."""
-        from tagwise.persistence import ModelRecord
-
+    def to_parts(self) -> ModelRecord:
+        """What a folder of this fitted model holds, checked as a whole."""
         self._require_fitted()
         self._check_all_parameters()
         try:
             self._check_restored()
         except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise InvalidInputError(f"the fitted attributes do not fit together, nothing was saved: {error}") from None
-        names = self.label_names_ if label_names is None else checked_names(label_names, self.n_labels_)
         kind, dtype = self._output_format
         values: dict[str, Any] = {
             "n_features_in_": int(self.n_features_in_),
@@ -353,13 +356,60 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        return ModelRecord(
+        record = ModelRecord(
             class_name=type(self).__name__,
             parameters=storable_parameters(self.get_params(deep=False)),
             tensors={name: getattr(self, name) for name in self._fitted_arrays()},
             values=values,
-            label_names=names,
+            label_names=self.label_names_,
         )
+        for name in self._saved_models:
+            record = record.with_model(name, getattr(self, name).to_parts())
+        return record
+
+    @classmethod
+    def from_parts(cls: type[ModelT], record: ModelRecord) -> ModelT:
+        """The fitted model that a record of :meth:`to_parts` describes; the record may come from anyone.
+
+        Raises
+        ------
+        ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
+            The content does not fit the class.
+        """
+        inner = {}
+        for name, class_name in cls._saved_models.items():
+            inner[name], record = record.split_model(name)
+            if inner[name].class_name != class_name:
+                raise ValueError(f"{name} is a {inner[name].class_name!s:.100} where a {class_name} is expected")
+        require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
+        common = {"n_features_in_", "n_labels_", "history_", "output_format"}
+        require_same("values", set(record.values) - {"feature_names_in_"}, common | set(cls._saved_values))
+
+        model = cls(**record.parameters)
+        model._check_all_parameters()
+        require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
+        for name, tensor in record.tensors.items():
+            setattr(model, name, tensor)
+        for name in cls._saved_values:
+            setattr(model, name, record.values[name])
+        for name, inner_record in inner.items():
+            setattr(model, name, model_from_parts(inner_record))
+        model.n_features_in_ = _saved_count(record, "n_features_in_")
+        model.n_labels_ = _saved_count(record, "n_labels_")
+        # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
+        model._check_restored()
+        model._build_prediction_cache()
+        model.classes_ = np.arange(model.n_labels_)
+        model.label_names_ = record.label_names
+        if record.label_names is not None and len(record.label_names) != model.n_labels_:
+            raise ValueError(f"{len(record.label_names)} label names for {model.n_labels_} labels")
+        if "feature_names_in_" in record.values:
+            model.feature_names_in_ = _saved_feature_names(record.values["feature_names_in_"], model.n_features_in_)
+        model._output_format = _saved_output_format(record.values["output_format"])
+        model.history_ = record.values["history_"]
+        model.objective_ = np.array([float(info["objective"]) for info in model.history_])
+        model.n_iter_ = len(model.history_)
+        return model
 
     # ------------------------------------------------------------------ scikit-learn
 
@@ -424,6 +474,42 @@ def _format_of(Y: Any) -> tuple[str, Any]:
         return ("csr_array" if isinstance(Y, sp.sparray) else "csr_matrix"), Y.dtype
     dtype = np.asarray(Y).dtype
     return "dense", np.dtype(np.int64) if dtype.kind == "O" else dtype
+
+
+def _checked_names(label_names: Any, n_labels: int) -> list[str]:
+    """One name per label, or an error that says what is wrong."""
+    if isinstance(label_names, (str, bytes)) or not hasattr(label_names, "__iter__"):
+        raise InvalidTypeError(f"label_names must be a list of names; found {label_names!r:.60}.")
+    names = list(label_names)
+    if len(names) != n_labels:
+        raise InvalidInputError(f"label_names has {len(names):,} names but the model has {n_labels:,} labels.")
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidTypeError(f"label_names must hold text; found {name!r}.")
+    return names
+
+
+def _saved_output_format(value: Any) -> tuple[str, np.dtype]:
+    kind, dtype = value
+    if kind not in ("csr_matrix", "csr_array", "dense"):
+        raise ValueError(f"output_format {kind!r}")
+    parsed = np.dtype(str(dtype))
+    if parsed.kind not in "biuf":
+        raise ValueError(f"labels of type {dtype!r}")
+    return kind, parsed
+
+
+def _saved_feature_names(value: Any, n_features: int) -> np.ndarray:
+    if not isinstance(value, list) or len(value) != n_features or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"feature_names_in_ must be a list of {n_features} names")
+    return np.array(value, dtype=object)
+
+
+def _saved_count(record: ModelRecord, name: str) -> int:
+    value = record.values[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} is {value!r} where a number of at least 1 is expected")
+    return value
 
 
 def _listed(property_name: str) -> str:

@@ -6,18 +6,34 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import FitState, OpenCheckpoint, SavedState
-
-__all__ = ["Callback", "FitProgress", "ProgressBar", "counted"]
+__all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted"]
 
 Callback = Callable[[int, dict[str, Any]], bool | None]
 """``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
 else the model reports. Returning True stops the fit; the model keeps what it has by then."""
 
-State = TypeVar("State")
+StateT = TypeVar("StateT")
+
+
+class Journal(Protocol):
+    """Keeps the state of a fit, so that a later run can resume it; progress knows no more of checkpoints than this."""
+
+    folder: Any
+    history: list[dict[str, Any]]
+
+    def save(self, state: Any, history: list[dict[str, Any]]) -> None:
+        """Keep the state after an iteration."""
+        ...
+
+    def finish_stage(self, stage: str, state: Any, history: list[dict[str, Any]]) -> None:
+        """Keep what a stage has come to, in the place of the iterations that led there."""
+        ...
+
+    def resume(self, state_class: Any, stage: str, check: Callable[[Any], object] | None, known: dict[str, Any]) -> Any:
+        """The state of an earlier run, or None."""
+        ...
 
 
 def counted(number: int, noun: str) -> str:
@@ -82,8 +98,8 @@ class FitProgress:
     """Collects the history of a fit and shows it.
 
     With ``verbose`` a terminal gets one bar with objective and seconds, any other stream a line per iteration, both on
-    standard error. Use as a context manager; call :meth:`step` once per iteration. A checkpoint is written as the fit
-    goes, and a fit that supports it asks :meth:`resume` where an earlier run stopped.
+    standard error. Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed reports
+    its state with each step, and begins with :meth:`resume`; both reach the ``journal``, if there is one.
 
     Attributes
     ----------
@@ -92,7 +108,7 @@ class FitProgress:
     stopped : bool
         Whether the callback asked to stop.
     resumed : bool
-        Whether the fit goes on from a checkpoint.
+        Whether the fit continues an earlier run.
     """
 
     def __init__(
@@ -102,10 +118,10 @@ class FitProgress:
         *,
         verbose: int = 0,
         callback: Callback | None = None,
-        checkpoint: OpenCheckpoint | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.name, self.total, self.verbose, self.callback = name, total, verbose, callback
-        self.checkpoint = checkpoint
+        self.journal = journal
         self.resumed = False
         self.history: list[dict[str, Any]] = []
         self.stopped = False
@@ -122,13 +138,11 @@ class FitProgress:
         if error is None:  # a fit that converged early has done all there was to do
             self._bar.at(len(self.history), total=len(self.history))
         self._bar.__exit__()
-        if error is not None and self.checkpoint is not None:
-            self.checkpoint.withdraw()
 
-    def step(self, objective: float, *, state: FitState | None = None, **more: Any) -> bool:
+    def step(self, objective: float, *, state: object | None = None, **more: Any) -> bool:
         """Record one finished iteration; returns whether the fit should stop.
 
-        ``state`` is all that the next iteration depends on, for the checkpoint; models that cannot go on have none.
+        ``state`` is all that the next iteration depends on; a fit that cannot be resumed has none.
         """
         iteration = len(self.history) + 1
         info = {
@@ -140,45 +154,56 @@ class FitProgress:
         self.history.append(info)
         if self.verbose:
             self._show(info)
-        if state is not None and self.checkpoint is not None:
-            self.checkpoint.after_round(self.history, state)
+        if state is not None and self.journal is not None:
+            self.journal.save(state, self.history)
         if self.callback is not None and self.callback(iteration, dict(info)):
             self.stopped = True
         return self.stopped
 
-    def finish_stage(self, stage: str, state: FitState) -> None:
-        """Put what a stage of the fit has come to into the checkpoint, where it stays until the fit is over."""
-        if self.checkpoint is not None:
-            self.checkpoint.after_stage(stage, self.history, state)
+    def finish_stage(self, stage: str, state: object) -> None:
+        """Keep what a stage of the fit has come to until the fit is over."""
+        if self.journal is not None:
+            self.journal.finish_stage(stage, state, self.history)
 
-    def resume(self, restore: Callable[[SavedState], State], stage: str = "rounds") -> State | None:
-        """What ``restore`` makes of a stage in the checkpoint, or None where there is nothing to go on from.
+    def resume(
+        self,
+        state_class: type[StateT],
+        stage: str = "rounds",
+        *,
+        check: Callable[[StateT], object] | None = None,
+        **known: Any,
+    ) -> StateT | None:
+        """The state of a stage where an earlier run stopped, or None where there is nothing to resume.
+
+        Parameters
+        ----------
+        state_class : type
+            A :class:`tagwise.persistence.fit_state.State`.
+        stage : str
+        check : callable(state), optional
+            Raises ValueError for a state that the data of this fit cannot lead to.
+        known
+            Sizes, bounds and types that the declaration of the state names, and its fields that are not saved.
 
         Raises
         ------
         ModelFormatError
-            ``restore`` found that the state cannot be one of this fit.
+            The state cannot be one of this fit.
         """
-        saved = None if self.checkpoint is None else self.checkpoint.saved(stage)
-        if self.checkpoint is None or saved is None:
+        if self.journal is None:
             return None
-        try:
-            state = restore(saved)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise self.checkpoint.unusable(error) from None
-        if not self.resumed:
+        state: StateT | None = self.journal.resume(state_class, stage, check, known)
+        if state is not None and not self.resumed:
             self.resumed = True
-            self._go_on(self.checkpoint)
+            self._continue(self.journal)
         return state
 
-    def _go_on(self, checkpoint: OpenCheckpoint) -> None:
-        """Take over the history, and count seconds on from its end."""
-        self.history += checkpoint.history
+    def _continue(self, journal: Journal) -> None:
+        """Take over the history, and count seconds from its end."""
+        self.history += journal.history
         if self.history:
             self._start -= self.history[-1]["seconds"]
-        self.note(
-            f"goes on from the checkpoint in {checkpoint.folder}, {len(self.history)} of {self.total} rounds done"
-        )
+        self.note(f"resumes from the checkpoint in {journal.folder}, {len(self.history)} of {self.total} rounds done")
         self._bar.at(len(self.history))
 
     def note(self, text: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-__all__ = ["MODELS", "MODEL_NAMES", "Choice", "LogRange", "ModelInfo", "info_of"]
+__all__ = ["MODELS", "MODEL_NAMES", "SAVED_CLASSES", "Choice", "LogRange", "ModelInfo", "info_of"]
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,12 @@ MODELS: tuple[ModelInfo, ...] = (
     ),
 )
 """Every model, those of tagwise first."""
+
+SAVED_CLASSES: Mapping[str, str] = {
+    "Tagger": "tagwise.text.tagger",
+    "ApproximateIndex": "tagwise.models.approximate_index",
+}
+"""What else a model folder may hold: class → module."""
 
 MODEL_NAMES: tuple[str, ...] = tuple(sorted(info.name for info in MODELS))
 """The names that models go by: ``"leml"``, ``"binary-relevance"``, …; case, hyphens and underscores do not matter."""

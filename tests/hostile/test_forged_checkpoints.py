@@ -74,7 +74,7 @@ def test_supports_that_no_label_can_have_are_refused(folder):
     make, data = maker("REML-support")
     cut_off(make(), 1, data, Checkpoint(folder))
     full = sp.csr_matrix(np.ones((X.shape[1], Y.shape[1])))
-    write_model(folder, forged(folder, lambda tensors, states: tensors.update({"rounds.S": full}))[1])
+    write_model(folder, forged(folder, lambda tensors, states: tensors.update({"rounds.sparse": full}))[1])
     with pytest.raises(ModelFormatError, match="more entries in a column than the label can have"):
         make().fit(*data, checkpoint=Checkpoint(folder))
 
@@ -84,9 +84,9 @@ def test_trees_that_lead_nowhere_are_refused(folder):
     cut_off(make(), 1, data, Checkpoint(folder))
 
     def circle(tensors, states):
-        children = tensors["rounds.children"].copy()
+        children = tensors["rounds.forests.0.children"].copy()
         children[:] = 0
-        tensors["rounds.children"] = children
+        tensors["rounds.forests.0.children"] = children
 
     write_model(folder, forged(folder, circle)[1])
     with pytest.raises(ModelFormatError, match="its own ancestor"):

@@ -28,7 +28,7 @@ def large_model(n_labels=3000, rank=8, dtype=np.float32, seed=0):
     model.label_factors_ = (H * rng.random(n_labels)[:, None] ** 2).astype(dtype)
     model.intercept_ = (0.1 * rng.standard_normal(n_labels)).astype(dtype)
     model.n_labels_, model.classes_ = n_labels, np.arange(n_labels)
-    model._prepare_answers()
+    model._build_prediction_cache()
     return model, sp.random(200, 40, 0.3, "csr", dtype=dtype, random_state=seed + 1)
 
 

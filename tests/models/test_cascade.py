@@ -68,7 +68,7 @@ def test_both_ways_of_adding_up_margins_agree(problem, fitted):
     expected = fitted.decision_function(X)
     other = small().fit(*problem)
     other.rankers_by_feature_ = not fitted.rankers_by_feature_
-    other._prepare_answers()
+    other._build_prediction_cache()
     np.testing.assert_allclose(other.decision_function(X), expected, atol=1e-5)
 
 

@@ -14,7 +14,6 @@ from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, TagwiseWarning
 from tagwise.metrics import inverse_propensity, ndcg_at_k, precision_at_k, psp_at_k
 from tagwise.models.leml.steps import Factors
-from tagwise.models.reml.alternation import LowRankAndSparse
 from tagwise.models.reml.partitions import Part, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import pruned
 
@@ -187,8 +186,7 @@ def test_projection_is_the_nearest_in_the_first_column_space():
     ids = [np.array([0, 2]), np.array([1, 3, 4])]
     factors = [Factors(rng.standard_normal((9, 2)), np.empty((0, 2)), rng.standard_normal((len(i), 2)), i * 0.1)
                for i in ids]  # fmt: skip
-    nothing = sp.csr_matrix((9, 2))
-    parts = [Part(i, LowRankAndSparse(f, nothing, True, 0.0, 0), 0.0) for i, f in zip(ids, factors)]
+    parts = [Part(i, f, 0.0, True, 0.0) for i, f in zip(ids, factors)]
     found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), parts, np.zeros(5))
     A = X @ factors[0].W
     np.testing.assert_allclose(found.A, A)

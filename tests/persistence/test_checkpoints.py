@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tagwise import load
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning
 from tagwise.persistence import Checkpoint, ModelRecord, checkpoints, read_model, write_model
 from tagwise.persistence.fit_identity import FitIdentity
+from tagwise.persistence.fit_state import State, array, count
 
 X = sp.csr_matrix(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]))
 Y = sp.csr_matrix(np.array([[1.0], [0.0], [1.0]], dtype=np.float32))
@@ -25,17 +26,15 @@ def identity(class_name="LEML", data=None, **parameters):
 
 
 @dataclass
-class Counting:
+class Counting(State):
     """A fit whose state is a number and an array."""
 
-    done: int = 0
-    sums: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    done: int = count(1, "most")
+    sums: np.ndarray = array("d", dtype=float)
 
-    def arrays(self):
-        return {"sums": self.sums}
 
-    def values(self):
-        return {"done": self.done}
+def counting(done):
+    return Counting(done, np.full(3, float(done)))
 
 
 def history(rounds):
@@ -45,16 +44,18 @@ def history(rounds):
 def run(checkpoint, rounds, fit=None):
     """So many rounds of a fit; returns its opened checkpoint."""
     opened = checkpoint.open(fit or identity())
-    state = Counting()
     for done in range(1, rounds + 1):
-        state.done, state.sums = done, np.full(3, float(done))
-        opened.after_round(history(done), state)
+        opened.save(counting(done), history(done))
     return opened
 
 
+def resumed(opened, stage="rounds", check=None, **known):
+    return opened.resume(Counting, stage, check, {"d": 3, "most": 100} | known)
+
+
 def rounds_in(checkpoint):
-    saved = checkpoint.open(identity()).saved("rounds")
-    return None if saved is None else saved.count("done", 1, 100)
+    state = resumed(checkpoint.open(identity()))
+    return None if state is None else state.done
 
 
 @pytest.fixture
@@ -68,19 +69,18 @@ def checkpoint(tmp_path):
 def test_a_state_comes_back_as_it_was(checkpoint):
     run(checkpoint, 2)
     opened = checkpoint.open(identity())
-    saved = opened.saved("rounds")
-    sums = saved.dense("sums", (3,), np.float64)
-    np.testing.assert_array_equal(sums, [2.0, 2.0, 2.0])
-    sums += 1  # a fit goes on in place
-    assert saved.values() == {"done": 2}
+    state = resumed(opened)
+    np.testing.assert_array_equal(state.sums, [2.0, 2.0, 2.0])
+    state.sums += 1  # a fit continues in place
+    assert state.done == 2
     assert opened.history == history(2)
-    assert opened.saved("another stage") is None
+    assert resumed(opened, "another stage") is None
 
 
 def test_a_new_folder_holds_nothing_to_go_on_from(checkpoint):
     assert not checkpoint.exists()
     opened = checkpoint.open(identity())
-    assert opened.saved("rounds") is None
+    assert resumed(opened) is None
     assert opened.history == []
     assert not checkpoint.exists()
     run(checkpoint, 1)
@@ -99,36 +99,40 @@ def test_every_so_many_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
     checkpoint = Checkpoint(tmp_path / "c", every=None, seconds=10)
     opened = checkpoint.open(identity())
-    opened.after_round(history(1), Counting(1))
+    opened.save(counting(1), history(1))
     now[0] += 9
-    opened.after_round(history(2), Counting(2))
+    opened.save(counting(2), history(2))
     assert rounds_in(checkpoint) is None
     now[0] += 1
-    opened.after_round(history(3), Counting(3))
+    opened.save(counting(3), history(3))
     now[0] += 9
-    opened.after_round(history(4), Counting(4))
+    opened.save(counting(4), history(4))
     assert rounds_in(checkpoint) == 3
 
 
 def test_a_finished_stage_takes_the_place_of_its_rounds_and_stays(checkpoint):
     opened = run(checkpoint, 2)
-    opened.after_stage("first", history(2), Counting(7))
-    opened.after_round(history(3), Counting(1))
+    opened.finish_stage("first", counting(7), history(2))
+    opened.save(counting(1), history(3))
     again = checkpoint.open(identity())
-    assert again.saved("first").values() == {"done": 7}
-    assert again.saved("rounds").values() == {"done": 1}
-    again.after_stage("second", history(3), Counting(8))
+    assert resumed(again, "first").done == 7
+    assert resumed(again).done == 1
+    again.finish_stage("second", counting(8), history(3))
     once_more = checkpoint.open(identity())
-    assert once_more.saved("first").values() == {"done": 7}
-    assert once_more.saved("rounds") is None
+    assert resumed(once_more, "first").done == 7
+    assert resumed(once_more) is None
 
 
 def test_a_failed_fit_without_a_state_leaves_nothing(checkpoint):
-    checkpoint.open(identity()).withdraw()
+    def fail(opened):
+        with pytest.raises(KeyboardInterrupt), opened:
+            raise KeyboardInterrupt
+
+    fail(checkpoint.open(identity()))
     assert not checkpoint.folder.exists()
-    run(checkpoint, 1).withdraw()
+    fail(run(checkpoint, 1))
     assert rounds_in(checkpoint) == 1
-    checkpoint.open(identity()).withdraw()
+    fail(checkpoint.open(identity()))
     assert rounds_in(checkpoint) == 1
 
 
@@ -182,7 +186,7 @@ def test_another_version_is_refused(checkpoint, monkeypatch):
 
 def test_what_is_equal_is_the_same_fit(checkpoint):
     run(checkpoint, 1, identity(reg=1, tol=float("nan"), weight=np.array([1.0, np.nan])))
-    assert checkpoint.open(identity(reg=1.0, tol=float("nan"), weight=np.array([1.0, np.nan]))).saved("rounds")
+    assert resumed(checkpoint.open(identity(reg=1.0, tol=float("nan"), weight=np.array([1.0, np.nan]))))
 
 
 def test_a_fit_that_left_no_state_blocks_nobody(checkpoint):
@@ -272,32 +276,18 @@ def test_forged_descriptions_of_data_are_another_fit(checkpoint, entry):
         checkpoint.open(identity())
 
 
-def test_fields_of_a_state_are_checked(checkpoint):
-    run(checkpoint, 1)
-    saved = checkpoint.open(identity()).saved("rounds")
-    for wrong in [((2,), float), ((3, 1), float), ((3,), np.float32)]:
-        with pytest.raises(ValueError, match="sums is float64 of shape"):
-            saved.dense("sums", *wrong)
-    with pytest.raises(ValueError, match="sums is float64 of shape"):
-        saved.sparse("sums", (3, 3), float)
-    with pytest.raises(KeyError):
-        saved.dense("nothing", (3,), float)
-    with pytest.raises(ValueError, match="done"):
-        saved.count("done", 2, 3)
-    with pytest.raises(ValueError, match="done"):
-        saved.count("done", 0, 0)
-    with pytest.raises(ValueError, match="done"):
-        saved.flag("done")
-    unsorted = sp.csr_matrix((np.ones(2), [1, 0], [0, 2]), shape=(1, 2))
-    holes = checkpoints.SavedState({"a": np.array([1.0, np.nan]), "b": unsorted}, {"c": float("inf"), "d": True})
-    with pytest.raises(ValueError, match="NaN"):
-        holes.dense("a", (None,), float)
-    with pytest.raises(ValueError, match="do not rise"):
-        holes.sparse("b", (1, 2), float)
-    with pytest.raises(ValueError, match="c"):
-        holes.real("c")
-    with pytest.raises(TypeError, match="d"):
-        holes.real("d")
+def test_a_state_that_does_not_fit_is_refused(checkpoint):
+    run(checkpoint, 2)
+    opened = checkpoint.open(identity())
+    for wrong in [{"d": 2}, {"most": 1}]:
+        with pytest.raises(ModelFormatError, match=r"checkpoint cannot be used.*does not fit LEML.*discard"):
+            resumed(opened, **wrong)
+
+    def refuse(state):
+        raise ValueError(f"no fit of this data has {state.done} rounds")
+
+    with pytest.raises(ModelFormatError, match="no fit of this data has 2 rounds"):
+        resumed(opened, check=refuse)
 
 
 # ---------------------------------------------------------------------- other content, full disks, the end
@@ -367,8 +357,8 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_fit(checkpoint, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "write_model", full)
-        with pytest.warns(TagwiseWarning, match=r"No space left on device.*the fit goes on"):
-            opened.after_round(history(2), Counting(2))
+        with pytest.warns(TagwiseWarning, match=r"No space left on device.*the fit continues"):
+            opened.save(counting(2), history(2))
     assert rounds_in(checkpoint) == 1
-    opened.after_round(history(3), Counting(3))
+    opened.save(counting(3), history(3))
     assert rounds_in(checkpoint) == 3

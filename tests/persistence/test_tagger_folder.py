@@ -158,6 +158,6 @@ def test_older_readers_would_refuse_by_name(saved, tmp_path, monkeypatch):
     """What a tagwise without taggers does with the folder: it names the class and stops."""
     from tagwise.persistence import loading
 
-    monkeypatch.setattr(loading, "TAGGER_CLASS", "NotTagger")
+    monkeypatch.setattr(loading, "SAVED_CLASSES", {})
     with pytest.raises(ModelFormatError, match="the class 'Tagger', which this version of tagwise does not know"):
         load(tmp_path / "m")

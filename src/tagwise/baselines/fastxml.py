@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,12 +13,10 @@ from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.persistence.fit_state import State, array, each, real, sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import Features, canonical_csr, check_integer, check_real
-
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["FastXML"]
 
@@ -34,14 +32,14 @@ _SEPARATOR_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class _Forest:
+class _Forest(State):
     """Trees with nodes and leaves numbered through, as in the attributes of :class:`FastXML`."""
 
-    roots: np.ndarray
-    children: np.ndarray
-    separators: sp.csr_matrix
-    biases: np.ndarray
-    leaves: sp.csr_matrix
+    roots: np.ndarray = array("trees", dtype=np.int64)
+    children: np.ndarray = array("nodes", 2, dtype=np.int64)
+    separators: sp.csr_matrix = sparse("nodes", "d")
+    biases: np.ndarray = array("nodes")
+    leaves: sp.csr_matrix = sparse(None, "L", rising=False)
 
     @classmethod
     def of_tree(cls, tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> _Forest:
@@ -75,36 +73,22 @@ class _Forest:
 
 
 @dataclass
-class _GrownTrees:
-    """The trees grown so far, in how many rounds, and their total loss: a state to resume from."""
+class _GrownTrees(State):
+    """The trees grown in each round so far, and their total loss.
 
-    forests: list[_Forest]
-    rounds: int = 0
-    lost: float = 0.0
+    The finished model checks whether a restored forest has trees at all.
+    """
 
-    def arrays(self) -> dict[str, Any]:
-        """The arrays of one forest."""
-        return dict(vars(_Forest.joined(self.forests)))
+    forests: list[_Forest] = each(_Forest)
+    lost: float = real()
 
-    def values(self) -> dict[str, Any]:
-        """Rounds and loss."""
-        return {"rounds": self.rounds, "lost": self.lost}
-
-    @classmethod
-    def restored(
-        cls, saved: SavedState, bounds: list[tuple[int, int]], n_features: int, n_labels: int, dtype: np.dtype
-    ) -> _GrownTrees:
-        """Trees as saved, of rounds with these ``bounds``; the finished model checks whether they are trees at all."""
-        rounds = saved.count("rounds", 1, len(bounds))
-        roots = saved.dense("roots", (bounds[rounds - 1][1],), np.int64)
-        separators = saved.sparse("separators", (None, n_features), dtype)
-        n_nodes = separators.shape[0]
-        children = saved.dense("children", (n_nodes, 2), np.int64)
-        biases = saved.dense("biases", (n_nodes,), dtype)
-        leaves = saved.arrays()["leaves"]
-        if not sp.issparse(leaves) or leaves.shape[1] != n_labels or leaves.dtype != dtype:
-            raise ValueError("leaves do not hold the labels of the model")
-        return cls([_Forest(roots, children, separators, biases, leaves.copy())], rounds, saved.real("lost"))
+    def require_rounds(self, bounds: list[tuple[int, int]]) -> None:
+        """Raise ValueError unless these are the trees of the first rounds with these ``bounds``."""
+        if not 1 <= len(self.forests) <= len(bounds):
+            raise ValueError(f"{len(self.forests)} rounds of {len(bounds)}")
+        for forest, (first, last) in zip(self.forests, bounds):
+            if len(forest.roots) != last - first:
+                raise ValueError(f"{len(forest.roots)} trees in a round of {last - first}")
 
 
 class FastXML(SparseScoreModel):
@@ -242,13 +226,16 @@ class FastXML(SparseScoreModel):
             )
 
         shape, rounds = (X.shape[1], Y.shape[1]), even_chunks(self.n_trees, _TREES_PER_ROUND)
-        grown = progress.resume(lambda saved: _GrownTrees.restored(saved, rounds, *shape, X.dtype)) or _GrownTrees([])
-        for first, last in rounds[grown.rounds :]:
+        grown = progress.resume(
+            _GrownTrees, check=lambda found: found.require_rounds(rounds), d=shape[0], L=shape[1], dtype=X.dtype
+        ) or _GrownTrees([], 0.0)
+        for first, last in rounds[len(grown.forests) :]:
+            trees = []
             for *tree, missed in run_chunks(grow, [(number, number + 1) for number in range(first, last)], threads):
                 # Converted to the types of the folder at once: trees pile up.
-                grown.forests.append(_Forest.of_tree(tree, *shape, X.dtype))
+                trees.append(_Forest.of_tree(tree, *shape, X.dtype))
                 grown.lost += missed
-            grown.rounds += 1
+            grown.forests.append(_Forest.joined(trees))
             if progress.step(grown.lost / (last * X.shape[0]), state=grown, trees=last):
                 break
         forest = _Forest.joined(grown.forests)

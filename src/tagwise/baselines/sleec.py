@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,15 +16,13 @@ from tagwise.kernels.neighbours import inverted_index, nearest_dense_rows, neare
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import run_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.persistence.fit_state import State, array, each, flag, generator, real
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import SparseFitRidge
-from tagwise.solvers.singular_value_projection import SVPResult, singular_value_projection
+from tagwise.solvers.singular_value_projection import singular_value_projection
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
 from tagwise.validation import Features, check_integer, check_real
-
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["SLEEC", "near_label_products"]
 
@@ -38,55 +36,35 @@ _REGRESSION_STEPS = 200
 
 
 @dataclass(frozen=True)
-class _Cluster:
+class _Cluster(State):
     """A fitted cluster: its rows (m), their embeddings (m×r), their features (f) and V for these (f×r).
 
-    r is the rank asked for, or m if that is less. ``projection`` is how singular value projection ended, ``regressed``
-    whether the regression converged.
+    r is the rank asked for, or m if that is less. ``error`` is the relative error of singular value projection;
+    ``projected`` and ``regressed`` say whether projection and regression converged.
     """
 
-    members: np.ndarray
-    embedding: np.ndarray
-    features: np.ndarray
-    regressors: np.ndarray
-    projection: SVPResult
-    regressed: bool
+    members: np.ndarray = array("m", dtype=np.int64)
+    embedding: np.ndarray = array("m", "r")
+    features: np.ndarray = array("f", dtype=np.int64)
+    regressors: np.ndarray = array("f", "r")
+    error: float = real()
+    projected: bool = flag()
+    regressed: bool = flag()
 
 
 @dataclass
-class _Learners:
-    """The learners fitted so far, to resume from: centers (clusters×d) per learner, and all clusters in order."""
+class _Learners(State):
+    """The learners fitted so far: centers (clusters×d) and clusters of all of them in order, and the generator."""
 
-    centers: list[np.ndarray]
-    clusters: list[_Cluster]
-    rng: np.random.Generator
+    centers: np.ndarray = array(None, "d", dtype=np.float64)
+    clusters: list[_Cluster] = each(_Cluster)
+    rng: np.random.Generator = generator()
 
-    def arrays(self) -> dict[str, Any]:
-        """Centers, embeddings and regressors; the factors Z are no longer needed."""
-        names = ("members", "embedding", "features", "regressors")
-        parts = {f"{i}.{name}": getattr(part, name) for i, part in enumerate(self.clusters) for name in names}
-        return {"generator": generator_words(self.rng), "centers": np.concatenate(self.centers), **parts}
-
-    def values(self) -> dict[str, Any]:
-        """How each cluster ended."""
-        ended = [(part.projection.status == "converged", part.regressed) for part in self.clusters]
-        return {"learners": len(self.centers), "converged": [list(flags) for flags in ended]}
-
-    def go_on(self, saved: SavedState, n_learners: int, n_clusters: int, X: Features) -> _Learners:
-        """The learners as saved, and the generator in its state at the time."""
-        done = saved.count("learners", 1, n_learners)
-        centers = saved.dense("centers", (done * n_clusters, X.shape[1]), np.float64)
-        ended = saved.values()["converged"]
-        clusters = []
-        for i in range(done * n_clusters):
-            members, features = (saved.dense(f"{i}.{name}", (None,), np.int64) for name in ("members", "features"))
-            regressors = saved.dense(f"{i}.regressors", (len(features), None), X.dtype)
-            embedding = saved.dense(f"{i}.embedding", (len(members), regressors.shape[1]), X.dtype)
-            projected, regressed = ended[i]
-            projection = SVPResult(np.empty((0, 0)), 0.0, "converged" if projected else "max_iter", 0)
-            clusters.append(_Cluster(members, embedding, features, regressors, projection, bool(regressed)))
-        set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
-        return _Learners(np.split(centers, done), clusters, self.rng)
+    def require_learners(self, n_learners: int, n_clusters: int) -> None:
+        """Raise ValueError unless there are 1 to ``n_learners`` learners of ``n_clusters`` clusters."""
+        found = len(self.clusters)
+        if found != len(self.centers) or found % n_clusters or not n_clusters <= found <= n_learners * n_clusters:
+            raise ValueError(f"{found} clusters and {len(self.centers)} centers for learners of {n_clusters} clusters")
 
 
 class SLEEC(SparseScoreModel):
@@ -254,9 +232,14 @@ class SLEEC(SparseScoreModel):
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        learners = _Learners([], [], rng)
-        learners = progress.resume(lambda saved: learners.go_on(saved, self.n_learners, n_clusters, X)) or learners
-        for _ in range(len(learners.centers), self.n_learners):
+        learners = progress.resume(
+            _Learners,
+            check=lambda found: found.require_learners(self.n_learners, n_clusters),
+            d=X.shape[1],
+            dtype=X.dtype,
+        ) or _Learners(np.empty((0, X.shape[1])), [], rng)
+        rng = learners.rng
+        for _ in range(len(learners.clusters) // n_clusters, self.n_learners):
             found = spherical_k_means(directions, n_clusters, rng=rng, max_iter=_K_MEANS_ROUNDS, n_threads=threads)
             seeds = rng.integers(2**32, size=n_clusters)
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
@@ -265,14 +248,14 @@ class SLEEC(SparseScoreModel):
                 return self._learn_cluster(rows, Y, groups[cluster], np.random.default_rng(int(seeds[cluster])))
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
-            learners.centers.append(found.centres)
+            learners.centers = np.concatenate([learners.centers, found.centres])
             learners.clusters.extend(learnt)
             sizes = np.array([len(group) for group in groups])
-            error = float(sizes @ [cluster.projection.relative_value for cluster in learnt]) / n_rows
+            error = float(sizes @ [cluster.error for cluster in learnt]) / n_rows
             if progress.step(error, state=learners, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
         self._warn_of(learners.clusters, progress)
-        self._keep(np.concatenate(learners.centers), learners.clusters, Y, X.dtype)
+        self._keep(learners.centers, learners.clusters, Y, X.dtype)
 
     def _learn_cluster(
         self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, rng: np.random.Generator
@@ -298,12 +281,13 @@ class SLEEC(SparseScoreModel):
         solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
         V = solved.solution.astype(rows.dtype)
         embedding = _embedded(own, V, n_threads=threads)
-        return _Cluster(members, embedding, features, V, projection, solved.status == "converged")
+        converged = (projection.status == "converged", solved.status == "converged")
+        return _Cluster(members, embedding, features, V, projection.relative_value, *converged)
 
     def _warn_of(self, clusters: list[_Cluster], progress: FitProgress) -> None:
         if progress.stopped:
             return
-        unprojected = sum(cluster.projection.status == "max_iter" for cluster in clusters)
+        unprojected = sum(not cluster.projected for cluster in clusters)
         unregressed = sum(not cluster.regressed for cluster in clusters)
         if unprojected:
             warn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,12 +15,10 @@ from tagwise.kernels import csr_matmul, top_k_of_factors
 from tagwise.kernels.warp import warp_pass
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
+from tagwise.persistence.fit_state import State, array, count, generator
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, generator_words, random_generator, set_generator
+from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import Features, canonical_csr, check_flag, check_integer, check_real
-
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["WSABIE"]
 
@@ -33,34 +31,15 @@ _START_LENGTH = 0.5
 
 
 @dataclass
-class _Descent:
-    """State to resume from: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
+class _Descent(State):
+    """A descent under way: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
 
-    W: np.ndarray
-    H: np.ndarray
-    W_squares: np.ndarray
-    H_squares: np.ndarray
-    rng: np.random.Generator
-    done: int = 0
-
-    def arrays(self) -> dict[str, Any]:
-        names = ("W", "H", "W_squares", "H_squares")
-        return {**{name: getattr(self, name) for name in names}, "generator": generator_words(self.rng)}
-
-    def values(self) -> dict[str, Any]:
-        return {"done": self.done}
-
-    def go_on(self, saved: SavedState, max_iter: int) -> _Descent:
-        """The descent that began like this one, as saved."""
-        set_generator(self.rng, saved.dense("generator", (6,), np.uint64))
-        return _Descent(
-            saved.dense("W", self.W.shape, self.W.dtype),
-            saved.dense("H", self.H.shape, self.H.dtype),
-            saved.dense("W_squares", self.W_squares.shape, np.float64),
-            saved.dense("H_squares", self.H_squares.shape, np.float64),
-            self.rng,
-            saved.count("done", 1, max_iter),
-        )
+    W: np.ndarray = array("d", "k")
+    H: np.ndarray = array("L", "k")
+    W_squares: np.ndarray = array("d", dtype=np.float64)
+    H_squares: np.ndarray = array("L", dtype=np.float64)
+    rng: np.random.Generator = generator()
+    done: int = count(1, "max_iter", default=0)
 
 
 class WSABIE(FactorModel):
@@ -198,7 +177,8 @@ class WSABIE(FactorModel):
         """W (with w₀ as its last row) and H after the last pass."""
         n_rows = X.shape[0]
         seed = int(start.rng.integers(2**31))
-        descent = progress.resume(lambda saved: start.go_on(saved, self.max_iter)) or start
+        (d, k), n_labels = start.W.shape, len(start.H)
+        descent = progress.resume(_Descent, d=d, k=k, L=n_labels, dtype=X.dtype, max_iter=self.max_iter) or start
         rank_loss = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(descent.H) + 1))])
         shards = 1 if self.deterministic else thread_count(self.n_jobs)
         chunks = even_chunks(n_rows, -(-n_rows // shards))

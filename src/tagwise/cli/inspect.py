@@ -52,7 +52,7 @@ def command(model: str, tag: str | None, top: int, as_json: bool) -> None:
 def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
     from tagwise import Tagger
     from tagwise.cli.folders import folder_bytes
-    from tagwise.models.stored_parameters import storable_parameters
+    from tagwise.persistence.loading import storable_parameters
 
     found: dict[str, Any] = {
         "folder": path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
 from tagwise.models.inverted_lists import InvertedLists, cluster
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.persistence import ModelRecord, read_model, write_model
-from tagwise.persistence.loading import INDEX_CLASS, require_same
+from tagwise.persistence.loading import require_same
 from tagwise.persistence.tensors import digest
 from tagwise.randomness import random_generator
 from tagwise.validation import check_integer, check_observed
@@ -180,7 +180,7 @@ class ApproximateIndex:
         """
         self._require_same_model()
         record = ModelRecord(
-            class_name=INDEX_CLASS,
+            class_name=type(self).__name__,
             parameters={"n_probes": self.n_probes, "random_state": self.random_state},
             tensors={"centres": self._centres, "lists": self._lists},
             values=_digests(self.model),
@@ -199,7 +199,7 @@ class ApproximateIndex:
         """
         _check_model(model)
         record = read_model(path)
-        if record.class_name != INDEX_CLASS:
+        if record.class_name != cls.__name__:
             raise ModelFormatError(f"{path} holds a {record.class_name}, no index; read it with tagwise.load.")
         try:
             centres, lists, n_probes, seed = _restored(record, model)
@@ -208,6 +208,13 @@ class ApproximateIndex:
         index = cls.__new__(cls)
         index._set(model, centres, lists, n_probes, seed)
         return index
+
+    @classmethod
+    def from_parts(cls, record: ModelRecord) -> NoReturn:
+        """Called by :func:`tagwise.load`: an index can only be read with its model."""
+        raise ModelFormatError(
+            "the folder holds an index, not a model; read it with ApproximateIndex.load(path, model)."
+        )
 
     def _require_same_model(self) -> None:
         if self.model.label_factors_ is not self._factors or self.model.intercept_ is not self._intercept:

@@ -192,7 +192,9 @@ class BinaryRelevance(MultiLabelModel):
         coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
         intercept = np.where(constant, loss.constant(labels.rates()) - loss.threshold, LOWEST_SCORE)
         solved = SolvedLabels(coef, intercept)
-        solved = progress.resume(lambda saved: solved.go_on(saved, len(batches))) or solved
+        solved = (
+            progress.resume(SolvedLabels, d=X.shape[1], L=Y.shape[1], dtype=X.dtype, n_batches=len(batches)) or solved
+        )
         if not batches:
             progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
         left = batches[solved.batches :]

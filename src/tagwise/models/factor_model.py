@@ -97,14 +97,14 @@ class FactorModel(MultiLabelModel):
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
-    def _prepare_answers(self) -> None:
+    def _build_prediction_cache(self) -> None:
         self._by_length = NormSorted.of(self.label_factors_, self.intercept_)
 
     def _labels_by_length(self) -> NormSorted:
-        """What :meth:`_prepare_answers` made, made again where factors or intercept have been replaced since."""
+        """What :meth:`_build_prediction_cache` made, made again where factors or intercept have been replaced since."""
         known = self._by_length
         if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
-            self._prepare_answers()
+            self._build_prediction_cache()
         return self._by_length
 
     def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:

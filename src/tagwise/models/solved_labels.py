@@ -1,14 +1,12 @@
-"""The labels that binary relevance has solved so far: what its next batch adds to, and a checkpoint goes on from."""
+"""The labels that binary relevance has solved so far: what its next batch adds to, and a checkpoint keeps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
+from tagwise.persistence.fit_state import State, array, count, real
 
 __all__ = ["SolvedBatch", "SolvedLabels"]
 
@@ -25,7 +23,7 @@ class SolvedBatch:
 
 
 @dataclass
-class SolvedLabels:
+class SolvedLabels(State):
     """All batches so far.
 
     Attributes
@@ -39,11 +37,11 @@ class SolvedLabels:
         How many there are, and how many of them the solver did not bring to its tolerance.
     """
 
-    coef: np.ndarray
-    intercept: np.ndarray
-    objective: float = 0.0
-    batches: int = 0
-    unfinished: int = 0
+    coef: np.ndarray = array("d", "L")
+    intercept: np.ndarray = array("L", dtype=np.float64)
+    objective: float = real(default=0.0)
+    batches: int = count(1, "n_batches", default=0)
+    unfinished: int = count(0, "batches", default=0)
 
     def add(self, ids: np.ndarray, batch: SolvedBatch, threshold: float) -> None:
         """One more batch; its scores are centred at the ``threshold`` of the loss."""
@@ -52,24 +50,3 @@ class SolvedLabels:
         self.objective += batch.objective
         self.batches += 1
         self.unfinished += not batch.converged
-
-    # ------------------------------------------------------------------ checkpoint
-
-    def arrays(self) -> dict[str, Any]:
-        """Coefficients and intercepts."""
-        return {"coef": self.coef, "intercept": self.intercept}
-
-    def values(self) -> dict[str, Any]:
-        """How far it is."""
-        return {"objective": self.objective, "batches": self.batches, "unfinished": self.unfinished}
-
-    def go_on(self, saved: SavedState, n_batches: int) -> SolvedLabels:
-        """What began like this, as it was saved."""
-        done = saved.count("batches", 1, n_batches)
-        return SolvedLabels(
-            saved.dense("coef", self.coef.shape, self.coef.dtype),
-            saved.dense("intercept", self.intercept.shape, np.float64),
-            saved.real("objective"),
-            done,
-            saved.count("unfinished", 0, done),
-        )

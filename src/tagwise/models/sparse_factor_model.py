@@ -63,7 +63,7 @@ class SparseFactorModel(FactorModel):
     def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
         return X.shape[0] <= _FEW_ROWS
 
-    def _prepare_answers(self) -> None:
+    def _build_prediction_cache(self) -> None:
         self._lengths = norm_bounds(self.label_factors_)
 
     def _top_k(

@@ -10,90 +10,31 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning, warn
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning, warn
 from tagwise.persistence.fit_identity import FitIdentity
+from tagwise.persistence.fit_state import State, StateParts
 from tagwise.persistence.folder import MANIFEST_NAME, as_path, read_manifest, read_model, remove_model, write_model
+from tagwise.persistence.loading import storable_parameters
 from tagwise.persistence.manifest import Manifest
 from tagwise.persistence.record import JSON, ModelRecord, Tensor
 from tagwise.validation import check_integer, check_real
 
-__all__ = ["ROUNDS", "Checkpoint", "FitState", "OpenCheckpoint", "SavedState"]
+__all__ = ["ROUNDS", "Checkpoint", "OpenCheckpoint", "open_checkpoint"]
 
 ROUNDS = "rounds"
 """The stage of a fit whose state changes from iteration to iteration."""
 
+# The result does not depend on these parameters.
+_NOT_OF_THE_FIT = ("n_jobs", "verbose")
 _CLASS_NAME = "Checkpoint"
 _CLASS_FIELD = re.compile(rb'"class"\s*:\s*"' + _CLASS_NAME.encode() + rb'"')
-
-
-class FitState(Protocol):
-    """What a fit needs to go on from where it is: nothing that the data and the parameters give again."""
-
-    def arrays(self) -> dict[str, Tensor]:
-        """C-ordered arrays and CSR matrices."""
-        ...
-
-    def values(self) -> dict[str, JSON]:
-        """Plain values."""
-        ...
-
-
-class SavedState:
-    """A state as it was read. Its fields are checked when they are asked for, by ValueError and KeyError."""
-
-    def __init__(self, arrays: dict[str, Tensor], values: dict[str, JSON]) -> None:
-        self._arrays, self._values = arrays, values
-
-    def arrays(self) -> dict[str, Tensor]:
-        """All arrays, unchecked."""
-        return self._arrays
-
-    def values(self) -> dict[str, JSON]:
-        """All values, unchecked."""
-        return self._values
-
-    def dense(self, name: str, shape: tuple[int | None, ...], dtype: Any) -> np.ndarray:
-        """An array of this shape (None: any size) and type without NaN or infinity, as a copy that may be changed."""
-        array = self._arrays[name]
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or not _fits(array.shape, shape):
-            raise ValueError(f"{name} is {_described(array)} where {np.dtype(dtype)} of shape {shape} is needed")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} holds NaN or infinity")
-        return array.copy()
-
-    def sparse(self, name: str, shape: tuple[int | None, int | None], dtype: Any) -> sp.csr_matrix:
-        """A CSR matrix of this shape and type with rising indices and finite values."""
-        matrix = self._arrays[name]
-        if isinstance(matrix, np.ndarray) or matrix.dtype != dtype or not _fits(matrix.shape, shape):
-            raise ValueError(f"{name} is {_described(matrix)} where CSR of {np.dtype(dtype)}, {shape}, is needed")
-        if not matrix.has_canonical_format or not np.isfinite(matrix.data).all():
-            raise ValueError(f"{name} holds NaN, infinity, or indices that do not rise")
-        return matrix.copy()
-
-    def real(self, name: str) -> float:
-        """A finite number."""
-        return check_real(self._values[name], name)
-
-    def count(self, name: str, least: int, most: int) -> int:
-        """A whole number in these bounds."""
-        number = check_integer(self._values[name], name, minimum=least)
-        if number > most:
-            raise ValueError(f"{name} is {number}, above {most}")
-        return number
-
-    def flag(self, name: str) -> bool:
-        """True or False."""
-        value = self._values[name]
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} is {value!r:.60}, neither true nor false")
-        return value
 
 
 class Checkpoint:
@@ -191,7 +132,7 @@ class Checkpoint:
             opened.write()
         return opened
 
-    def _read(self, identity: FitIdentity) -> tuple[dict[str, SavedState], list[dict[str, Any]]]:
+    def _read(self, identity: FitIdentity) -> tuple[dict[str, StateParts], list[dict[str, Any]]]:
         try:
             record = read_model(self.folder)
             if record.class_name != _CLASS_NAME:
@@ -216,7 +157,7 @@ class Checkpoint:
 
 
 class OpenCheckpoint:
-    """The checkpoint of one fit while it runs.
+    """The checkpoint of one fit while it runs; as a context it takes back an empty checkpoint of a fit that fails.
 
     Attributes
     ----------
@@ -229,28 +170,61 @@ class OpenCheckpoint:
         self,
         checkpoint: Checkpoint,
         identity: FitIdentity,
-        states: dict[str, SavedState],
+        states: dict[str, StateParts],
         history: list[dict[str, Any]],
     ) -> None:
         self._checkpoint, self._identity = checkpoint, identity
-        self._saved, self._states = states, dict[str, FitState](states)
+        self._saved, self._states = states, dict[str, State | StateParts](states)
         self.folder, self.history = checkpoint.folder, history
         self._holds_state = bool(states)
         self._rounds_since, self._written_at = 0, time.monotonic()
 
-    def saved(self, stage: str) -> SavedState | None:
-        """The state of a stage as it was read, or None."""
-        return self._saved.get(stage)
+    def __enter__(self) -> OpenCheckpoint:
+        return self
 
-    def unusable(self, error: Exception) -> ModelFormatError:
-        """The error to raise for a state that is whole but cannot be one of this fit."""
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and not self._holds_state:
+            with suppress(OSError, InvalidInputError, ModelFormatError):
+                self._checkpoint.discard()
+
+    def resume(
+        self, state_class: type[State], stage: str, check: Callable[[Any], object] | None, known: Mapping[str, Any]
+    ) -> Any:
+        """The state of a stage, or None where there is none; ``known`` is for :meth:`State.from_parts`.
+
+        Raises
+        ------
+        ModelFormatError
+            It cannot be a state of this fit: it does not match its declaration, or ``check`` raised ValueError.
+        """
+        parts = self._saved.get(stage)
+        if parts is None:
+            return None
+        with self.refusing_misfits():
+            state = state_class.from_parts(parts, known)
+            if check is not None:
+                check(state)
+        return state
+
+    @contextmanager
+    def refusing_misfits(self) -> Iterator[None]:
+        """Turn the errors of content that is whole, but not of this fit, into a ModelFormatError."""
+        try:
+            yield
+        except ModelFormatError as error:
+            raise self._unusable(str(error)) from None
+        except KeyError as error:
+            raise self._unusable(f"it has no {error}") from None
+        except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise self._unusable(str(error)) from None
+
+    def _unusable(self, reason: str) -> ModelFormatError:
         return ModelFormatError(
             f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity.class_name}: "
             f"{reason}. {self._checkpoint._way_out()}"
         )
 
-    def after_round(self, history: list[dict[str, Any]], state: FitState) -> None:
+    def save(self, state: State, history: list[dict[str, Any]]) -> None:
         """Write the state of the running stage if it is time."""
         self._states[ROUNDS] = state
         self._rounds_since += 1
@@ -259,37 +233,27 @@ class OpenCheckpoint:
         if late or (every is not None and self._rounds_since >= every):
             self._try_to_write(history)
 
-    def after_stage(self, stage: str, history: list[dict[str, Any]], state: FitState) -> None:
+    def finish_stage(self, stage: str, state: State, history: list[dict[str, Any]]) -> None:
         """Write what a stage has come to, in the place of the rounds that led there."""
         self._states.pop(ROUNDS, None)
         self._states[stage] = state
         self._try_to_write(history)
-
-    def withdraw(self) -> None:
-        """Remove the checkpoint of a fit that has failed before a state was written."""
-        if not self._holds_state:
-            with suppress(OSError, InvalidInputError, ModelFormatError):
-                self._checkpoint.discard()
 
     def _try_to_write(self, history: list[dict[str, Any]]) -> None:
         try:
             self.write(history)
         except OSError as error:
             # Hours of a fit are worth more than a checkpoint of it; the last one is still there.
-            warn(f"{error}; the fit goes on, and the last checkpoint stays.", TagwiseWarning)
+            warn(f"{error}; the fit continues, and the last checkpoint stays.", TagwiseWarning)
         self._rounds_since, self._written_at = 0, time.monotonic()
 
     def write(self, history: list[dict[str, Any]] | None = None) -> None:
         """Replace the checkpoint by the present states."""
-        tensors = {
-            f"{stage}.{name}": tensor
-            for stage, state in self._states.items()
-            for name, tensor in state.arrays().items()
+        parts = {
+            stage: state if isinstance(state, StateParts) else state.to_parts() for stage, state in self._states.items()
         }
-        values = {
-            "history": history or [],
-            "states": {stage: state.values() for stage, state in self._states.items()},
-        }
+        tensors = {f"{stage}.{name}": tensor for stage, own in parts.items() for name, tensor in own.arrays.items()}
+        values = {"history": history or [], "states": {stage: own.values for stage, own in parts.items()}}
         try:
             write_model(self.folder, ModelRecord(_CLASS_NAME, self._identity.as_values(), tensors, values))
         except OSError as error:
@@ -299,7 +263,36 @@ class OpenCheckpoint:
         self._holds_state = bool(self._states)
 
 
-def _states_of(record: ModelRecord) -> tuple[dict[str, SavedState], list[dict[str, Any]]]:
+def open_checkpoint(
+    checkpoint: Any, class_name: str, parameters: dict[str, Any], data: Mapping[str, Tensor | None]
+) -> OpenCheckpoint:
+    """The checkpoint, opened for the fit of a model of these class, parameters and checked data.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        It is no checkpoint; or a later run could not repeat what this fit does.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise InvalidTypeError(
+            f"checkpoint must be a tagwise.persistence.Checkpoint or None; found {checkpoint!r:.60}."
+        )
+    relevant = {name: value for name, value in parameters.items() if name not in _NOT_OF_THE_FIT}
+    for name, value in relevant.items():
+        if name == "random_state" and not isinstance(value, (int, np.integer)):
+            raise InvalidInputError(
+                "checkpoint needs random_state to be a whole number, so that a later run draws the same; found "
+                f"{value!r:.60}."
+            )
+        if callable(value):
+            raise InvalidInputError(
+                f"checkpoint: {name} is a function, of which a later run could not tell whether it is the same; use a "
+                "named one, or leave checkpoint out."
+            )
+    return checkpoint.open(FitIdentity.of(class_name, storable_parameters(relevant), data))
+
+
+def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], list[dict[str, Any]]]:
     """The states by stage, and the history, of a record that may come from anyone."""
     values = record.values
     if set(values) != {"history", "states"} or not isinstance(values["states"], dict):
@@ -313,7 +306,7 @@ def _states_of(record: ModelRecord) -> tuple[dict[str, SavedState], list[dict[st
     for stage, state in values["states"].items():
         if not isinstance(state, dict):
             raise ModelFormatError(f"the values of the state {stage!r:.100} must be an object.")
-    states = {stage: SavedState(arrays[stage], state) for stage, state in values["states"].items()}
+    states = {stage: StateParts(arrays[stage], state) for stage, state in values["states"].items()}
     return states, _checked_history(values["history"])
 
 
@@ -327,12 +320,3 @@ def _checked_history(history: JSON) -> list[dict[str, Any]]:
         ):
             raise ModelFormatError("the history must list iteration, objective and seconds of every iteration.")
     return history
-
-
-def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(found) == len(expected) and all(want in (None, size) for size, want in zip(found, expected))
-
-
-def _described(array: Tensor) -> str:
-    kind = "" if isinstance(array, np.ndarray) else "CSR of "
-    return f"{kind}{array.dtype} of shape {array.shape}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,3 +43,31 @@ class ModelRecord:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, JSON] = field(default_factory=dict)
     label_names: list[str] | None = None
+
+    def with_model(self, name: str, inner: ModelRecord) -> ModelRecord:
+        """The record with a fitted model in it; its tensors have ``name`` and a dot in front of their names."""
+        tensors = {f"{name}.{key}": tensor for key, tensor in inner.tensors.items()}
+        described = {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values}
+        return replace(self, tensors={**self.tensors, **tensors}, values={**self.values, name: described})
+
+    def split_model(self, name: str) -> tuple[ModelRecord, ModelRecord]:
+        """The inverse of :meth:`with_model`: the model, and the record without it.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            There is no such model.
+        """
+        values = dict(self.values)
+        described = values.pop(name)
+        if not isinstance(described, dict) or set(described) != {"class", "parameters", "values"}:
+            raise ValueError(f"{name} must hold class, parameters and values of a model")
+        own, rest = {}, {}
+        for key, tensor in self.tensors.items():
+            prefix, dot, inner_name = key.partition(".")
+            if dot and prefix == name:
+                own[inner_name] = tensor
+            else:
+                rest[key] = tensor
+        inner = ModelRecord(described["class"], described["parameters"], own, described["values"])
+        return inner, replace(self, tensors=rest, values=values)

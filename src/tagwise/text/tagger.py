@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from tagwise.base import MultiLabelModel, storable_parameters
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.inspection.calibration import DEFAULT_K, Calibration, fit_calibration
 from tagwise.inspection.explanations import heaviest_features
@@ -24,7 +24,7 @@ from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
-from tagwise.persistence.loading import TAGGER_CLASS, require_same, restored_model
+from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
 from tagwise.persistence.record import Tensor
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
@@ -41,7 +41,7 @@ __all__ = ["Tagger"]
 _BLOCK_TEXTS = 512
 
 # What a folder of a tagger is made of, and the counts of ``training_``.
-_PARTS = ("features", "model", "calibration")
+_PARTS = ("features", "calibration")
 _COUNTS = (
     "rows",
     "features",
@@ -409,28 +409,26 @@ class Tagger(BaseEstimator):
         """What the folder of this tagger holds; ``docs/model-format.md`` describes it."""
         self._require_fitted()
         self._check_parameters()
-        inner = self.model_._to_record()
         given = self.get_params(deep=False)
         # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
         name = given.pop("model")
         parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
         calibration, choice = self.calibration_, self.choice_
         tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
-        tensors |= {f"model.{key}": array for key, array in inner.tensors.items()}
         if calibration is not None:
             tensors |= {f"calibration.{key}": array for key, array in calibration.saved_arrays().items()}
-        return ModelRecord(
-            class_name=TAGGER_CLASS,
+        record = ModelRecord(
+            class_name="Tagger",
             parameters=parameters,
             tensors=tensors,
             values={
-                "model": {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values},
                 "choice": {"name": choice.name, "parameters": dict(choice.parameters), "reason": choice.reason},
                 "training": self.training_,
                 "calibration": None if calibration is None else calibration.saved_values(),
             },
             label_names=self.tags_,
         )
+        return record.with_model("model", self.model_.to_parts())
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
@@ -441,16 +439,15 @@ class Tagger(BaseEstimator):
         ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
             The parts are not those of a tagger, or do not fit together.
         """
+        inner, record = record.split_model("model")
         values, parts = record.values, _split_parts(record.tensors)
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
-        require_same("values", set(values), {"model", "choice", "training", "calibration"})
+        require_same("values", set(values), {"choice", "training", "calibration"})
         tags = _checked_tags(record.label_names)
         features = TextFeatures.from_arrays(
             {name: record.parameters[name] for name in ("min_df", "max_features", "characters")}, parts["features"]
         )
-        require_same("values of the model", set(values["model"]), {"class", "parameters", "values"})
-        inner = values["model"]
-        model = restored_model(ModelRecord(inner["class"], inner["parameters"], parts["model"], inner["values"]))
+        model = model_from_parts(inner)
         if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
             raise ValueError(
                 f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "

@@ -245,7 +245,7 @@ class Cascade(SparseFactorModel):
         proposer = self._proposed(choice, features, Y, observed, progress)
         rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
         sizes = (Y.shape[1], features.shape[1], features.dtype)
-        rankers = progress.resume(lambda saved: Rankers.restored(saved, *sizes), "rankers")
+        rankers = progress.resume(Rankers, "rankers", L=Y.shape[1], d=features.shape[1], dtype=features.dtype)
         if rankers is None and progress.stopped:
             rankers = Rankers.none(*sizes)
         elif rankers is None:
@@ -278,15 +278,15 @@ class Cascade(SparseFactorModel):
         progress: FitProgress,
     ) -> REML:
         """The fitted proposer: the checkpoint's, or one whose rounds go to the history and checkpoint of this fit."""
-        from tagwise.models.resuming import FittedStage, restored_stage
+        from tagwise.models.cascade.rankers import FittedProposer
 
         proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
-        fitted = progress.resume(lambda saved: restored_stage(proposer, saved), "proposer")
+        fitted = progress.resume(FittedProposer, "proposer", model=proposer)
         if fitted is not None:
-            return fitted
+            return fitted.model
         proposer._fit_stage(X, Y, observed, progress)
         if not progress.stopped:
-            progress.finish_stage("proposer", FittedStage(proposer))
+            progress.finish_stage("proposer", FittedProposer(proposer))
         return proposer
 
     def _proposer(self, **changed: Any) -> REML:
@@ -314,8 +314,8 @@ class Cascade(SparseFactorModel):
 
     # ------------------------------------------------------------------ predict
 
-    def _prepare_answers(self) -> None:
-        super()._prepare_answers()
+    def _build_prediction_cache(self) -> None:
+        super()._build_prediction_cache()
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
 

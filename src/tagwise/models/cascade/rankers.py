@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,11 +12,9 @@ from tagwise.kernels.rankers import train_rankers
 from tagwise.kernels.shortlist import pairs_listed
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.persistence.fit_state import State, array, model, real, sparse
 
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
-
-__all__ = ["Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
+__all__ = ["FittedProposer", "Rankers", "hardest", "learn_rankers", "positives_of", "wrong_proposals"]
 
 # Rows whose shortlists are made together.
 _BLOCK_ROWS = 1 << 14
@@ -25,37 +23,26 @@ _TOL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class Rankers:
+class FittedProposer(State):
+    """The finished first stage of a cascade's fit."""
+
+    model: REML = model()
+
+
+@dataclass(frozen=True, eq=False)
+class Rankers(State):
     """Margins xᵀw_j + β_j: ``weights`` CSR (L, d), ``intercept`` (L,), and which labels are ``trained`` (L,)."""
 
-    weights: sp.csr_matrix
-    intercept: np.ndarray
-    trained: np.ndarray
-    objective: float
+    weights: sp.csr_matrix = sparse("L", "d")
+    intercept: np.ndarray = array("L")
+    trained: np.ndarray = array("L", dtype=np.bool_)
+    objective: float = real()
 
     @staticmethod
     def none(n_labels: int, n_features: int, dtype: Any) -> Rankers:
         """No ranker for any label."""
         empty = sp.csr_matrix((n_labels, n_features), dtype=dtype)
         return Rankers(empty, np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
-
-    def arrays(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"weights": self.weights, "intercept": self.intercept, "trained": self.trained}
-
-    def values(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"objective": self.objective}
-
-    @staticmethod
-    def restored(saved: SavedState, n_labels: int, n_features: int, dtype: Any) -> Rankers:
-        """The rankers as they were saved."""
-        return Rankers(
-            saved.sparse("weights", (n_labels, n_features), dtype),
-            saved.dense("intercept", (n_labels,), dtype),
-            saved.dense("trained", (n_labels,), np.bool_),
-            saved.real("objective"),
-        )
 
 
 def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_matrix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ from tagwise.models.cascade.prototypes import label_prototypes
 from tagwise.models.cascade.rankers import hardest, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import thread_count
+from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 
 if TYPE_CHECKING:
     from tagwise.models.cascade.cascade import Cascade
-    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["choose_on_held_out_rows", "fit_calibration_constants"]
 
@@ -42,6 +42,21 @@ _PROTOTYPE_WEIGHT = (0.0, 0.25, 0.5, 1.0)
 _PLACES = 5
 # Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
 _CALIBRATED = 10
+
+
+def _check_tried(tried: Any) -> None:
+    if not isinstance(tried, list) or not all(isinstance(setting, dict) for setting in tried):
+        raise ValueError("tried must list settings")
+
+
+@dataclass(frozen=True)
+class TrialsSoFar(State):
+    """What has been tried, and the best of it."""
+
+    runs: int = count(1, "most")
+    tried: list[dict[str, Any]] = value(_check_tried)
+    best: dict[str, Any] = value(CascadeChoice.check_values)
+    best_score: float = real()
 
 
 def choose_on_held_out_rows(
@@ -62,14 +77,18 @@ def choose_on_held_out_rows(
     trial = _Trial(model, X, Y, observed)
     weights = _WEIGHTS if isinstance(start.positive_weight, Real) else (start.positive_weight,)
     runs = [("positive_weight", weight) for weight in weights] + [("reg_sparse", penalty) for penalty in _PENALTIES]
-    done = progress.resume(lambda saved: trial.go_on(saved, len(runs)), "trials") or 0
-    for name, value in runs[done:]:
-        progress.note(f"held-out rows: {name} {value}")
+    saved = progress.resume(TrialsSoFar, "trials", most=len(runs))
+    if saved is not None:
+        trial.runs, trial.tried, trial.best_score = saved.runs, saved.tried, saved.best_score
+        trial.best = CascadeChoice.from_values(saved.best)
+    for name, setting in runs[trial.runs :]:
+        progress.note(f"held-out rows: {name} {setting}")
         if name == "positive_weight":
-            trial.run(replace(start, positive_weight=value), _HARD_NEGATIVES, _COSTS)
+            trial.run(replace(start, positive_weight=setting), _HARD_NEGATIVES, _COSTS)
         else:
-            trial.run(replace(trial.best, reg_sparse=value), (trial.best.hard_negatives,), (trial.best.C,))
-        progress.finish_stage("trials", trial)
+            trial.run(replace(trial.best, reg_sparse=setting), (trial.best.hard_negatives,), (trial.best.C,))
+        so_far = TrialsSoFar(trial.runs, trial.tried, trial.best.as_values(), trial.best_score)
+        progress.finish_stage("trials", so_far)
     return trial.best, trial.tried
 
 
@@ -119,20 +138,6 @@ class _Trial:
         self.best_score = -1.0
         self.runs = 0
         self.tried: list[dict[str, Any]] = []
-
-    def arrays(self) -> dict[str, Any]:
-        return {}
-
-    def values(self) -> dict[str, Any]:
-        best = {"best": self.best.as_values(), "best_score": self.best_score}
-        return {"runs": self.runs, "tried": self.tried, **best}
-
-    def go_on(self, saved: SavedState, most: int) -> int:
-        """As it was saved; returns after how many runs."""
-        values = saved.values()
-        self.best, self.best_score = CascadeChoice.from_values(values["best"]), saved.real("best_score")
-        self.tried, self.runs = [dict(setting) for setting in values["tried"]], saved.count("runs", 1, most)
-        return self.runs
 
     def _as_read(self, X: sp.csr_matrix) -> sp.csr_matrix:
         return self._unit(X) if self.model.normalize else X

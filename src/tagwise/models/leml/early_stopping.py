@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,26 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import FeatureMatrix, feature_matrix, sampled_product, top_k_of_factors
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.leml.steps import Factors
+from tagwise.persistence.fit_state import State, count, nested, real
 
-__all__ = ["ValidationRows", "hold_out"]
+__all__ = ["BestRound", "ValidationRows", "hold_out"]
 
 _PLACES = 5
 
 
-class ValidationRows:
-    """Held-out rows, and the best factors on them so far.
+@dataclass
+class BestRound(State):
+    """The factors of the round that ranked the validation rows best so far, its nDCG@5 and its number."""
 
-    The score is nDCG@5 over the known pairs of the held-out rows: where there is a mask, unknown pairs take no place
-    in the ranking.
+    factors: Factors = nested(Factors)
+    score: float = real()
+    number: int = count(1, "done")
+
+
+class ValidationRows:
+    """Validation rows, by which nDCG@5 judges a round; ``patience`` rounds without a better one end the fit.
+
+    Where there is a mask, only the known pairs of a row are ranked.
     """
 
     def __init__(
@@ -30,17 +40,9 @@ class ValidationRows:
     ) -> None:
         self.X, self.observed, self.patience, self.n_threads = X, observed, patience, n_threads
         self.Y = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
-        self.best: Factors | None = None
-        self.best_score = -np.inf
-        self.best_round = 0
-        self._rounds = 0
-
-    def go_on(self, best: Factors, best_score: float, best_round: int, rounds: int) -> None:
-        """As after ``rounds`` rounds, of which one was the best so far."""
-        self.best, self.best_score, self.best_round, self._rounds = best, best_score, best_round, rounds
 
     def score(self, factors: Factors) -> float:
-        """Evaluate a round, and remember it if it is the best."""
+        """How well these factors rank the rows."""
         A, b = self.X.matmul(factors.W), factors.b.astype(factors.H.dtype)
         if self.observed is None:
             ranking, _ = top_k_of_factors(A, factors.H, _PLACES, intercept=b, n_threads=self.n_threads)
@@ -48,17 +50,7 @@ class ValidationRows:
             known = self.observed
             scores = sampled_product(known, A, factors.H, n_threads=self.n_threads) + b[known.indices]
             ranking = sp.csr_matrix((scores, known.indices, known.indptr), shape=known.shape)
-        score = float(ndcg_at_k(self.Y, ranking, k=_PLACES))
-        self._rounds += 1
-        if score > self.best_score:
-            self.best_score, self.best_round = score, self._rounds
-            self.best = Factors(factors.W.copy(), factors.A, factors.H.copy(), factors.b.copy())
-        return score
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether ``patience`` rounds have brought nothing better."""
-        return self._rounds - self.best_round >= self.patience
+        return float(ndcg_at_k(self.Y, ranking, k=_PLACES))
 
 
 def hold_out(

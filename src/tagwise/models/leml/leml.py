@@ -323,11 +323,11 @@ class LEML(FactorModel):
             loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
         )
         rounds = progress.resume(
-            lambda saved: Rounds.restored(
-                saved, features, held, n_labels=Y.shape[1], rank=rank, dtype=X.dtype, max_iter=self.max_iter
-            )
+            Rounds, d=X.shape[1], L=Y.shape[1], k=rank, dtype=X.dtype, max_iter=self.max_iter, held=held
         )
-        if rounds is None:
+        if rounds is not None:
+            rounds.factors.A = features.matmul(rounds.factors.W)
+        else:
             # A warm start is measured against the fit that it goes on from, not against its own small first step.
             first = self.history_[0]["fall"] if self._goes_on() else 0.0
             rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), held, first)
@@ -341,7 +341,7 @@ class LEML(FactorModel):
                 "or tol.",
                 ConvergenceWarning,
             )
-        factors, self.best_iter_ = rounds.best()
+        factors, self.best_iter_ = rounds.kept()
         unknown = labels.unknown_labels()
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
@@ -364,7 +364,7 @@ class LEML(FactorModel):
     def _goes_on(self) -> bool:
         return self.warm_start and hasattr(self, "feature_factors_")
 
-    def _goes_on_from(self) -> dict[str, np.ndarray]:
+    def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in self._saved_arrays} if self._goes_on() else {}
 
     def _warm(self, loss: Loss, X: FeatureMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:

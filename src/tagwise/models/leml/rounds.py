@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tagwise.kernels import FeatureMatrix
 from tagwise.kernels.vectors import dot_all
-from tagwise.models.leml.early_stopping import ValidationRows
+from tagwise.models.leml.early_stopping import BestRound, ValidationRows
 from tagwise.models.leml.steps import Alternation, Factors
-
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
+from tagwise.persistence.fit_state import State, count, flag, nested, real, unsaved
 
 __all__ = ["Rounds"]
 
 
 @dataclass
-class Rounds:
+class Rounds(State):
     """An alternation under way.
 
     Attributes
     ----------
     factors : Factors
     held : ValidationRows or None
-        The rows that decide when to stop, with the best factors on them.
+        The rows that decide when to stop.
     first : float
         The fall of the objective that later ones are measured against: that of the first step in W.
     fall : float
@@ -36,14 +30,17 @@ class Rounds:
         Rounds so far.
     ended : bool
         Whether the last round met a stopping rule.
+    best : BestRound or None
+        The best round on the validation rows so far.
     """
 
-    factors: Factors
-    held: ValidationRows | None
-    first: float = 0.0
-    fall: float = 0.0
-    done: int = 0
-    ended: bool = False
+    factors: Factors = nested(Factors)
+    held: ValidationRows | None = unsaved()
+    first: float = real(default=0.0)
+    fall: float = real(default=0.0)
+    done: int = count(1, "max_iter", default=0)
+    ended: bool = flag(default=False)
+    best: BestRound | None = nested(BestRound, optional=True)
 
     def run(
         self,
@@ -65,56 +62,24 @@ class Rounds:
             self.first = self.first or self.fall
             self.done += 1
             small = self.fall <= tol * self.first and self.done >= least
-            self.ended = small or self.fall <= 0 or (held is not None and held.exhausted)
+            self.ended = small or self.fall <= 0 or (held is not None and self._exhausted(more["validation"], held))
             if report(objective, state=self, fall=self.fall, **more):
                 break
 
-    def best(self) -> tuple[Factors, int]:
-        """The factors to keep and their round: the last, or with held-out rows the best on them."""
-        if self.held is not None and self.held.best is not None:
-            return self.held.best, self.held.best_round
-        return self.factors, self.done
+    def _exhausted(self, score: float, held: ValidationRows) -> bool:
+        """Keep this round if it is the best on the validation rows; whether ``patience`` rounds have not been."""
+        if self.best is None or score > self.best.score:
+            W, H, b = (getattr(self.factors, name).copy() for name in ("W", "H", "b"))
+            self.best = BestRound(Factors(W, self.factors.A, H, b), score, self.done)
+        return self.done - self.best.number >= held.patience
 
-    # ------------------------------------------------------------------ checkpoint
+    def kept(self) -> tuple[Factors, int]:
+        """The factors to keep and their round: the last, or the best on validation rows."""
+        return (self.factors, self.done) if self.best is None else (self.best.factors, self.best.number)
 
-    def arrays(self) -> dict[str, Any]:
-        """W, H and b; with held-out rows those of the best round as well. A = XW is made again."""
-        best = None if self.held is None else self.held.best
-        return _arrays_of(self.factors) | ({} if best is None else _arrays_of(best, "best."))
-
-    def values(self) -> dict[str, Any]:
-        """Falls, rounds and, with held-out rows, the best score."""
-        own = {"first": self.first, "fall": self.fall, "done": self.done, "ended": self.ended}
-        held = self.held
-        return own if held is None else own | {"best_score": held.best_score, "best_round": held.best_round}
-
-    @classmethod
-    def restored(
-        cls,
-        saved: SavedState,
-        X: FeatureMatrix,
-        held: ValidationRows | None,
-        *,
-        n_labels: int,
-        rank: int,
-        dtype: np.dtype,
-        max_iter: int,
-    ) -> Rounds:
-        """The rounds as they were saved; ``held`` are the same rows, which have not seen any yet."""
-
-        def factors(prefix: str = "") -> Factors:
-            W = saved.dense(f"{prefix}W", (X.shape[1], rank), dtype)
-            H = saved.dense(f"{prefix}H", (n_labels, rank), dtype)
-            return Factors(W=W, A=X.matmul(W), H=H, b=saved.dense(f"{prefix}b", (n_labels,), np.float64))
-
-        done = saved.count("done", 1, max_iter)
-        if held is not None:
-            held.go_on(factors("best."), saved.real("best_score"), saved.count("best_round", 1, done), done)
-        first, ended = saved.real("first"), saved.flag("ended")
-        if not first and not ended:
+    def check(self) -> None:
+        """A checkpoint must not hold a fit that could neither end nor go on."""
+        if not self.first and not self.ended:
             raise ValueError("the first round lowered nothing, yet it was not the last")
-        return cls(factors(), held, first, saved.real("fall"), done, ended)
-
-
-def _arrays_of(factors: Factors, prefix: str = "") -> dict[str, Any]:
-    return {f"{prefix}{name}": getattr(factors, name) for name in ("W", "H", "b")}
+        if (self.best is None) != (self.held is None):
+            raise ValueError("there is a best round if and only if there are validation rows")

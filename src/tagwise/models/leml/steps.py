@@ -13,6 +13,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import FeatureMatrix
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
+from tagwise.persistence.fit_state import State, array, unsaved
 from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.pair_losses import label_side, row_side
@@ -33,17 +34,17 @@ _LABEL_TOLERANCE = 0.03
 
 
 @dataclass
-class Factors:
+class Factors(State):
     """The variables of the alternation, and A = XW carried along.
 
     W (d×k), A (n×k), H (L×k), b (L). LEML's names: what REML's paper calls U and Vᵀ are W and H here, and its H is the
     sparse part S.
     """
 
-    W: np.ndarray
-    A: np.ndarray
-    H: np.ndarray
-    b: np.ndarray
+    W: np.ndarray = array("d", "k")
+    A: np.ndarray = unsaved()
+    H: np.ndarray = array("L", "k")
+    b: np.ndarray = array("L", dtype=np.float64)
 
 
 class Alternation(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import joblib
 import numpy as np
@@ -13,13 +13,10 @@ from joblib.externals.loky import get_reusable_executor
 
 from tagwise.kernels import CSRWithTranspose, dense_matmul, gram
 from tagwise.models.leml.steps import Factors
-from tagwise.models.reml.alternation import LowRankAndSparse, Prepared, Settings, alternate
+from tagwise.models.reml.alternation import Prepared, Settings, alternate
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas
+from tagwise.persistence.fit_state import State, array, each, flag, nested, real
 from tagwise.problems.labels import TrainingLabels
-from tagwise.validation import check_flag, check_real
-
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
 
 __all__ = ["LearntParts", "Part", "learn_parts", "project_onto_first", "random_parts"]
 
@@ -33,49 +30,29 @@ _SUPPORT_SHARE = 4
 
 
 @dataclass(frozen=True)
-class Part:
-    """The labels of one part, and what was learnt of them alone."""
+class Part(State):
+    """The labels of one part and what was learnt of them alone, without the sparse part and A."""
 
-    labels: np.ndarray
-    learnt: LowRankAndSparse
-    objective: float
+    labels: np.ndarray = array("L", dtype=np.int64)
+    factors: Factors = nested(Factors)
+    objective: float = real()
+    converged: bool = flag()
+    fall: float = real()
 
 
 @dataclass(frozen=True)
-class LearntParts:
-    """The parts that are ready, in order: a state to go on from."""
+class LearntParts(State):
+    """The parts that are ready, in order."""
 
-    parts: list[Part]
+    parts: list[Part] = each(Part)
 
-    def arrays(self) -> dict[str, Any]:
-        """W, H and b of each part; its labels are dealt again."""
-        names = ("W", "H", "b")
-        return {f"{i}.{n}": getattr(part.learnt.factors, n) for i, part in enumerate(self.parts) for n in names}
-
-    def values(self) -> dict[str, Any]:
-        """How each part ended."""
-        ended = [
-            {"objective": part.objective, "converged": part.learnt.converged, "fall": part.learnt.fall}
-            for part in self.parts
-        ]
-        return {"parts": ended}
-
-    @classmethod
-    def restored(cls, saved: SavedState, X: CSRWithTranspose, ids: list[np.ndarray], rank: int) -> LearntParts:
-        """The parts as they were saved, of labels that are dealt into ``ids``; ``rank`` is that of a part."""
-        d, dtype, ended = X.shape[1], X.matrix.dtype, saved.values()["parts"]
-        if not 1 <= len(ended) <= len(ids):
-            raise ValueError(f"{len(ended)} parts of {len(ids)}")
-        parts = []
-        for i, (labels, end) in enumerate(zip(ids, ended)):
-            k = min(rank, len(labels))
-            W, H = saved.dense(f"{i}.W", (d, k), dtype), saved.dense(f"{i}.H", (len(labels), k), dtype)
-            b = saved.dense(f"{i}.b", (len(labels),), np.float64)
-            factors = Factors(W, np.empty((0, k)), H, b)
-            converged, fall = check_flag(end["converged"], "converged"), check_real(end["fall"], "fall")
-            learnt = LowRankAndSparse(factors, _nothing(X, labels), converged, fall, unsolved=0)
-            parts.append(Part(labels, learnt, check_real(end["objective"], "objective")))
-        return cls(parts)
+    def require_parts_of(self, ids: list[np.ndarray], rank: int) -> None:
+        """Raise ValueError unless these are the first parts of labels that are dealt into ``ids``."""
+        if not 1 <= len(self.parts) <= len(ids):
+            raise ValueError(f"{len(self.parts)} parts of {len(ids)}")
+        for part, labels in zip(self.parts, ids):
+            if not np.array_equal(part.labels, labels) or part.factors.W.shape[1] != min(rank, len(labels)):
+                raise ValueError("a part has other labels, or another rank")
 
 
 def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -141,11 +118,7 @@ def _learn(
         learnt = alternate(X, prepared, labels, part_settings, seed, keep)
     # The embedding is made again where it is needed, and the sparse part is solved again for all labels together.
     factors = replace(learnt.factors, A=np.empty((0, part_settings.rank)))
-    return Part(ids, replace(learnt, factors=factors, sparse=_nothing(X, ids)), objectives[-1])
-
-
-def _nothing(X: CSRWithTranspose, ids: np.ndarray) -> sp.csr_matrix:
-    return sp.csr_matrix((X.shape[1], len(ids)), dtype=X.matrix.dtype)
+    return Part(ids, factors, objectives[-1], learnt.converged, learnt.fall)
 
 
 def _of_labels(labels: TrainingLabels, ids: np.ndarray) -> TrainingLabels:
@@ -163,7 +136,7 @@ def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.nda
     With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels that are in
     no part have factors 0 and the intercepts given (L). Time O(nnz(X)k + nk²) a part.
     """
-    first = parts[0].learnt.factors
+    first = parts[0].factors
     threads = X.n_threads
     A = X.matmul(first.W)
     with single_threaded_blas():
@@ -171,7 +144,7 @@ def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.nda
     b = intercept.astype(np.float64)
     H = np.zeros((len(b), A.shape[1]), dtype=A.dtype)
     for place, part in enumerate(parts):
-        factors = part.learnt.factors
+        factors = part.factors
         b[part.labels] = factors.b
         if place == 0:
             H[part.labels] = factors.H

@@ -193,7 +193,7 @@ class REML(SparseFactorModel):
     ) -> None:
         from tagwise.models.reml.alternation import alternate, prepare
         from tagwise.models.reml.partitions import random_parts
-        from tagwise.models.reml.rounds import REMLRounds
+        from tagwise.models.reml.rounds import REMLRounds, require_possible_sparse_part
         from tagwise.models.reml.sparse_part import pruned
         from tagwise.problems.labels import TrainingLabels
 
@@ -214,10 +214,16 @@ class REML(SparseFactorModel):
         if partitions == 1:
             support = settings.support if self.sparse_part_ == "support" else None
             rounds = progress.resume(
-                lambda saved: REMLRounds.restored(
-                    saved, features, labels, rank=rank, support=support, max_iter=self.max_iter
-                )
+                REMLRounds,
+                check=lambda found: require_possible_sparse_part(found.sparse, features, labels, support),
+                d=n_features,
+                L=n_labels,
+                k=rank,
+                dtype=dtype,
+                max_iter=self.max_iter,
             )
+            if rounds is not None:
+                rounds.factors.A = features.matmul(rounds.factors.W)
             learnt = alternate(features, prepared, labels, settings, rng, progress.step, rounds)
         else:
             ids = random_parts(known, partitions, rng)
@@ -263,7 +269,12 @@ class REML(SparseFactorModel):
         from tagwise.problems.squared import SquaredTerms
 
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
-        ready = progress.resume(lambda saved: LearntParts.restored(saved, X, ids, settings.rank)) or LearntParts([])
+        ready = progress.resume(
+            LearntParts,
+            check=lambda found: found.require_parts_of(ids, settings.rank),
+            d=X.shape[1],
+            dtype=X.matrix.dtype,
+        ) or LearntParts([])
         parts = ready.parts
         left = slice(len(parts), None)
         for part in learn_parts(X, prepared, labels, ids[left], settings, seeds[left], n_processes=n_processes):
@@ -280,8 +291,8 @@ class REML(SparseFactorModel):
         return LowRankAndSparse(
             factors,
             step.weights,
-            converged=all(part.learnt.converged for part in parts),
-            fall=max(part.learnt.fall for part in parts),
+            converged=all(part.converged for part in parts),
+            fall=max(part.fall for part in parts),
             unsolved=step.unsolved,
         )
 

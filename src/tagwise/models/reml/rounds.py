@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import CSRWithTranspose
 from tagwise.models.leml.steps import Factors
 from tagwise.models.reml.sparse_part import SparseStep
+from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
 from tagwise.problems.labels import TrainingLabels
 
-if TYPE_CHECKING:
-    from tagwise.persistence.checkpoints import SavedState
-
-__all__ = ["REMLRounds"]
+__all__ = ["REMLRounds", "require_possible_sparse_part"]
 
 # A fall below this share of the objective is rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass
-class REMLRounds:
+class REMLRounds(State):
     """An alternation under way.
 
     Attributes
@@ -44,14 +40,14 @@ class REMLRounds:
         Whether the last round met the stopping rule.
     """
 
-    factors: Factors
-    sparse: sp.csr_matrix | np.ndarray
-    value: float
-    first: float = 0.0
-    fall: float = 0.0
-    done: int = 0
-    unsolved: int = 0
-    converged: bool = False
+    factors: Factors = nested(Factors)
+    sparse: sp.csr_matrix | np.ndarray = matrix("d", "L")
+    value: float = real()
+    first: float = real(default=0.0)
+    fall: float = real(default=0.0)
+    done: int = count(1, "max_iter", default=0)
+    unsolved: int = count(0, "L", default=0)
+    converged: bool = flag(default=False)
 
     def add(self, step: SparseStep, value: float, tol: float) -> None:
         """One more round, at whose end the objective is ``value``."""
@@ -61,56 +57,19 @@ class REMLRounds:
         self.done += 1
         self.converged = bool(self.fall <= max(tol * self.first, _ROUNDING * abs(value)))
 
-    # ------------------------------------------------------------------ checkpoint
 
-    def arrays(self) -> dict[str, Any]:
-        """W, H, b and S; A = XW is made again."""
-        factors = self.factors
-        return {"W": factors.W, "H": factors.H, "b": factors.b, "S": self.sparse}
+def require_possible_sparse_part(
+    S: sp.csr_matrix | np.ndarray, X: CSRWithTranspose, labels: TrainingLabels, support: int | None
+) -> None:
+    """Raise ValueError for an S of the wrong form (dense if ``support`` is None) or that no fit can have found.
 
-    def values(self) -> dict[str, Any]:
-        """All the numbers."""
-        names = ("value", "first", "fall", "done", "unsolved", "converged")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def restored(
-        cls,
-        saved: SavedState,
-        X: CSRWithTranspose,
-        labels: TrainingLabels,
-        *,
-        rank: int,
-        support: int | None,
-        max_iter: int,
-    ) -> REMLRounds:
-        """The rounds as they were saved; ``support`` is None where S is dense."""
-        n_features, n_labels = X.shape[1], labels.shape[1]
-        dtype = X.matrix.dtype
-        W = saved.dense("W", (n_features, rank), dtype)
-        H = saved.dense("H", (n_labels, rank), dtype)
-        factors = Factors(W=W, A=X.matmul(W), H=H, b=saved.dense("b", (n_labels,), np.float64))
-        sparse: sp.csr_matrix | np.ndarray
-        if support is None:
-            sparse = saved.dense("S", (n_features, n_labels), dtype)
-        else:
-            sparse = saved.sparse("S", (n_features, n_labels), dtype)
-            _require_possible_supports(sparse, X, labels, support)
-        return cls(
-            factors,
-            sparse,
-            saved.real("value"),
-            saved.real("first"),
-            saved.real("fall"),
-            done=saved.count("done", 1, max_iter),
-            unsolved=saved.count("unsolved", 0, n_labels),
-            converged=saved.flag("converged"),
-        )
-
-
-def _require_possible_supports(S: sp.csr_matrix, X: CSRWithTranspose, labels: TrainingLabels, support: int) -> None:
-    """Raise ValueError for a label with more features than it can have chosen: its next system has no room for them."""
+    A label with more features than it can have chosen would have no room for them in its next system.
+    """
+    if isinstance(S, np.ndarray) != (support is None):
+        raise ValueError(f"sparse must be a {'dense array' if support is None else 'CSR matrix'}")
+    if isinstance(S, np.ndarray) or support is None:
+        return
     entries = np.asarray((X.matrix != 0).sum(axis=1)).ravel()
     in_positives = (labels.positives.T != 0) @ entries
     if (np.bincount(S.indices, minlength=S.shape[1]) > np.minimum(in_positives, support)).any():
-        raise ValueError("S has more entries in a column than the label can have features")
+        raise ValueError("sparse has more entries in a column than the label can have features")
