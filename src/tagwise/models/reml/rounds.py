@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.kernels import CSRWithTranspose
 from tagwise.models.leml.steps import Factors
 from tagwise.models.reml.sparse_part import SparseStep
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
