@@ -19,7 +19,7 @@ from pathlib import Path
 from machine import description
 
 from tagwise import Tagger
-from tagwise.reports.reliability import plot_reliability
+from tagwise.reports import plot_reliability
 
 ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "tagger.json"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chromium import Chromium, find_chromium
+from browser import chromium_page
 from commands import failed, run, some_rows, write_jsonl
 
 SHOWN = 'Array.from(document.querySelectorAll("#tag-table tbody tr")).filter((row) => row.getClientRects().length)'
@@ -25,12 +25,12 @@ def report(tmp_path_factory, tagger):
 
 @pytest.fixture(scope="module")
 def browser(report):
-    binary = find_chromium()
-    if binary is None:
-        pytest.skip("no Chromium is installed; put one on the path or name it with TAGWISE_CHROMIUM")
-    with Chromium(binary) as page:
-        page.view(1280, 900)
-        page.open(report.as_uri())
+    with chromium_page() as page:
+        page.requests, page.messages = [], []
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.on("console", lambda message: page.messages.append(message.text))
+        page.on("pageerror", lambda error: page.messages.append(str(error)))
+        page.goto(report.as_uri())
         yield page
 
 
@@ -43,40 +43,40 @@ def test_the_report_has_its_parts(report):
 
 def test_the_search_box_filters_the_table(browser):
     names = f"{SHOWN}.map((row) => row.cells[0].textContent)"
-    assert sorted(browser.run(names)) == ["drinks", "food", "garden", "pets"]
-    browser.run('document.getElementById("tag-search").focus()')
-    browser.type("gard")
-    assert browser.run(names) == ["garden"]
-    assert browser.run('document.getElementById("tag-count").textContent') == "1 of 4 tags"
-    browser.type(" nothing")
-    assert browser.run(names) == []
-    browser.run('document.getElementById("tag-search").select()')
-    browser.type("wine")  # one of the words of a tag
-    assert browser.run(names) == ["drinks"]
-    browser.run('document.getElementById("tag-search").select()')
-    browser.type(" ")
-    assert len(browser.run(names)) == 4
+    assert sorted(browser.evaluate(names)) == ["drinks", "food", "garden", "pets"]
+    browser.evaluate('document.getElementById("tag-search").focus()')
+    browser.keyboard.insert_text("gard")
+    assert browser.evaluate(names) == ["garden"]
+    assert browser.evaluate('document.getElementById("tag-count").textContent') == "1 of 4 tags"
+    browser.keyboard.insert_text(" nothing")
+    assert browser.evaluate(names) == []
+    browser.evaluate('document.getElementById("tag-search").select()')
+    browser.keyboard.insert_text("wine")  # one of the words of a tag
+    assert browser.evaluate(names) == ["drinks"]
+    browser.evaluate('document.getElementById("tag-search").select()')
+    browser.keyboard.insert_text(" ")
+    assert len(browser.evaluate(names)) == 4
 
 
 def test_columns_sort(browser):
     counts = f"{SHOWN}.map((row) => Number(row.cells[2].dataset.v))"
     click = 'document.querySelectorAll("#tag-table thead button")[2].click()'
-    browser.run(click)
-    assert browser.run(counts) == sorted(browser.run(counts), reverse=True)
-    browser.run(click)
-    assert browser.run(counts) == sorted(browser.run(counts))
-    browser.run('document.querySelectorAll("#tag-table thead button")[0].click()')
-    assert browser.run(f"{SHOWN}.map((row) => row.cells[0].textContent)") == ["drinks", "food", "garden", "pets"]
+    browser.evaluate(click)
+    assert browser.evaluate(counts) == sorted(browser.evaluate(counts), reverse=True)
+    browser.evaluate(click)
+    assert browser.evaluate(counts) == sorted(browser.evaluate(counts))
+    browser.evaluate('document.querySelectorAll("#tag-table thead button")[0].click()')
+    assert browser.evaluate(f"{SHOWN}.map((row) => row.cells[0].textContent)") == ["drinks", "food", "garden", "pets"]
 
 
 def test_choosing_a_tag_colours_its_words(browser):
     colours = 'Array.from(document.querySelectorAll("#example-1 .body .w")).map((word) => word.dataset.sign || "")'
-    before = browser.run(colours)
+    before = browser.evaluate(colours)
     assert "for" in before
-    browser.run('document.querySelectorAll("#example-1 button")[3].click()')
-    assert browser.run(colours) != before
-    browser.run('document.querySelectorAll("#example-1 button")[0].click()')
-    assert browser.run(colours) == before
+    browser.evaluate('document.querySelectorAll("#example-1 button")[3].click()')
+    assert browser.evaluate(colours) != before
+    browser.evaluate('document.querySelectorAll("#example-1 button")[0].click()')
+    assert browser.evaluate(colours) == before
 
 
 def test_nothing_is_asked_of_the_network(browser, report):
@@ -86,9 +86,10 @@ def test_nothing_is_asked_of_the_network(browser, report):
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
 def test_it_fits_wide_and_narrow_light_and_dark(browser, width, dark):
-    browser.view(width, 900, dark=dark)
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    ground, ink = browser.run(
+    browser.set_viewport_size({"width": width, "height": 900})
+    browser.emulate_media(color_scheme="dark" if dark else "light")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    ground, ink = browser.evaluate(
         '["backgroundColor", "color"].map((name) => getComputedStyle(document.body)[name].match(/\\d+/g).map(Number))'
     )
     assert (sum(ground) < sum(ink)) is dark
@@ -107,7 +108,7 @@ def test_a_file_that_is_no_report_is_never_replaced(tmp_path, tagger, rows_file)
     mine = tmp_path / "mine.html"
     mine.write_text("<html>my page</html>")
     refused = run("evaluate", tagger, rows_file, "--report", mine)
-    assert failed(refused, 1, "exists and is no report of tagwise; name another file")
+    assert failed(refused, 1, "exists and is not a tagwise report; name another file")
     assert mine.read_text() == "<html>my page</html>"
     for _ in range(2):  # a report is replaced by the next one
         assert run("evaluate", tagger, rows_file, "--report", tmp_path / "out.html").returncode == 0

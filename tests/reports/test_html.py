@@ -11,9 +11,9 @@ from tagwise import Tagger
 from tagwise.exceptions import InvalidInputError, TagwiseError
 from tagwise.metrics import example_f1, macro_f1, micro_f1
 from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
-from tagwise.reports.examples import pieces_of
+from tagwise.reports.findings import pieces_of
 from tagwise.reports.html import report_html
-from tagwise.reports.markup import number, percent, text
+from tagwise.reports.sections import number, percent, text
 
 HOSTILE = "</script><script>alert(1)</script>"
 QUOTES = "\"' onmouseover=alert(2) x='"
@@ -169,7 +169,7 @@ def test_models_without_explanations_say_so(rows):
     words = "".join(Page(report_html(found)).words)
     assert "KNN has no exact explanations" in words
     assert "3 examples" in words
-    assert "there is no curve to show" in words
+    assert "so there is no curve" in words
 
 
 def test_masks_leave_unknown_pairs_out(rows):

@@ -1,4 +1,4 @@
-"""Several models on the same rows: their figures, and the section of a report that sets them side by side."""
+"""Several models on the same rows: their figures, and the section of a report that shows them side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tagwise.reports import plots
 from tagwise.reports.curves import adds_up
-from tagwise.reports.markup import figure, percent, scrolled, section, text
+from tagwise.reports.sections import figure, percent, scrolled, section, text
 
 __all__ = ["ComparedModel", "Comparison", "comparison_section"]
 
@@ -25,9 +25,9 @@ class ComparedModel:
     metrics : dict of str to float
         As in ``Evaluation.metrics``.
     fit_seconds, predict_ms, megabytes : float
-        To read the texts and fit; milliseconds to suggest tags for a row, many at a time; size of the model.
+        Seconds to read the texts and fit; milliseconds per row to suggest tags, in batches; size of the model.
     reason : str
-        Why this model, where it was chosen.
+        Why this model, if it was chosen automatically.
     history : list of dict
         Iterations of the fit.
     """
@@ -41,7 +41,7 @@ class ComparedModel:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
+        """For JSON."""
         return {
             "model": self.name,
             "reason": self.reason,
@@ -54,7 +54,7 @@ class ComparedModel:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models in the order in which they were asked for; the best is the first of highest ``metric``."""
+    """Models in the order in which they were given; the best is the first with the highest ``metric``."""
 
     models: Sequence[ComparedModel]
     metric: str
@@ -68,7 +68,7 @@ class Comparison:
         return int(np.argmax([model.metrics[self.metric] for model in self.models]))
 
     def columns(self) -> list[str]:
-        """The metrics that are shown: P, nDCG and, where there are propensities, PSP at each k."""
+        """The metrics shown: P, nDCG and, if there are propensities, PSP at each k."""
         names = [f"{name}@{k}" for name in ("P", "nDCG", "PSP") for k in self.ks]
         return [name for name in names if name in self.models[0].metrics]
 
@@ -89,7 +89,7 @@ def comparison_section(comparison: Comparison) -> str:
         + f"<td>{model.fit_seconds:,.1f}</td><td>{model.predict_ms:,.3g}</td><td>{model.megabytes:,.1f}</td></tr>"
         for place, model in enumerate(models)
     )
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["model", *columns, "fit s", "ms a row", "MB"])
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["model", *columns, "fit s", "ms per row", "MB"])
     parts = [
         scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", name="models"),
         '<div class="plots"><div class="wide">',
@@ -103,18 +103,18 @@ def comparison_section(comparison: Comparison) -> str:
                 comparison.metric,
             ),
             "Quality and time",
-            "Up and to the left is better. Seconds are those of this machine at that time, reading texts included.",
+            "Up and to the left is better. Seconds are those of the comparison itself and include reading the texts.",
         ),
     ]
-    # One that adds up over batches of labels says nothing of how good the model is by then.
+    # An objective that adds up over batches of labels says nothing about how good the model is by then.
     histories = [(model.name, [] if adds_up(model.history) else model.history) for model in models]
     if any(len(history) > 1 for _, history in histories):
-        caption = "Each relative to its first value; objectives of different models are different things."
+        caption = "Each relative to its first value; objectives of different models cannot be compared."
         drawn = plots.draw_objective(histories, "objectives")
         parts.append(figure(drawn, "Objective over time", caption))
     lead = (
         f"{len(models)} models trained on the same {comparison.training_rows:,} rows and measured on the same "
-        f"{comparison.rows:,} others. Best by {comparison.metric}: {names[comparison.best]}, which all that follows is "
-        "about. Metrics in percent."
+        f"{comparison.rows:,} others. Best by {comparison.metric}: {names[comparison.best]}, which the rest of this "
+        "report covers. Metrics in percent."
     )
     return section("comparison", "Models side by side", *parts, "</div>", lead=lead)

@@ -1,9 +1,10 @@
-"""All that a report shows about a tagger on rows with known tags, as plain figures; no drawing, no HTML."""
+"""Everything that a report shows about a tagger on rows with known tags, as plain figures; no plots, no HTML."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,33 +14,45 @@ from tagwise.exceptions import ExplanationError
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.inspection.validation_pairs import known_ranking
+from tagwise.kernels.shortlist import pairs_listed
 from tagwise.reports.curves import (
     FrequencyBins,
     frequency_bins,
     frequency_groups,
     group_recall,
     label_counts,
-    pairs_in,
     share,
 )
-from tagwise.reports.examples import Example, choose_examples
 from tagwise.text.evaluation import Evaluation, decided_labels
-from tagwise.text.features import check_texts
+from tagwise.text.features import WORD_PATTERN, check_texts
+from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
 from tagwise.text.tags import ValidationRows, check_tags
 from tagwise.validation import check_integer
 
-__all__ = ["Findings", "TagFigures", "gather_findings", "model_megabytes", "predict_milliseconds"]
+__all__ = [
+    "Example",
+    "Findings",
+    "gather_findings",
+    "model_megabytes",
+    "pieces_of",
+    "predict_milliseconds",
+]
 
-# A table that a browser still scrolls and searches without a pause.
+# As many rows as a browser scrolls and searches without a pause.
 _MOST_TAGS = 3000
 _TOP_WORDS = 6
-_PLACES = 10
+_MOST_SUGGESTIONS = 10
+_SUGGESTIONS = 5
+_MOST_CHARACTERS = 700
+_WORD = re.compile(WORD_PATTERN)
+# More words than any text has.
+_ALL_WORDS = 1 << 30
 
 
 @dataclass(frozen=True)
 class TagFigures:
-    """One line of the table of tags. Precision, recall and F1 are of decisions, None where undefined."""
+    """One row of the table of tags. Precision, recall and F1 are of decisions, None if undefined."""
 
     tag: str
     group: int
@@ -51,44 +64,80 @@ class TagFigures:
     words: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A part of a text; ``word`` is its feature, or None between known words."""
+
+    text: str
+    word: str | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row.
+
+    Attributes
+    ----------
+    pieces : list of Piece
+        The text, at most 700 characters of it.
+    shortened : bool
+        Whether there was more.
+    suggestions : list of Suggestion
+        The best five, with the shares of all words if the model has exact explanations.
+    right : list of bool
+        Whether the row has each of them.
+    missed : list of str
+        Tags of the row that are not among them, including those that training never saw.
+    unseen : frozenset of str
+        Tags of the row that training never saw.
+    """
+
+    pieces: list[Piece]
+    shortened: bool
+    suggestions: list[Suggestion]
+    right: list[bool]
+    missed: list[str]
+    unseen: frozenset[str]
+
+
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What :func:`gather_findings` found.
+    """The result of :func:`gather_findings`.
 
     Attributes
     ----------
     evaluation : Evaluation
     model, reason : str
-        Name of the model, and why it was chosen.
+        The model, and why it was chosen.
     settings : dict
-        Parameters of the model; those that stand at their defaults included.
+        All parameters of the model, defaults included.
     training : dict
         ``Tagger.training_``.
     history : list of dict
         Iterations of the fit: ``objective``, ``seconds``.
     megabytes : float
-        Of the model with its vocabulary.
+        Size of the model with its vocabulary.
     predict_ms : float
-        Milliseconds a row to read a text and rank its tags, many at a time.
+        Milliseconds per row to read a text and rank its tags, in batches.
     tag_group : int array (L,)
         See :func:`tagwise.reports.curves.frequency_groups`.
     group_recall : float64 array (3, K)
-        Share of the true tags of head, middle and tail among the first 1, …, K suggestions.
+        Recall of head, middle and tail tags among the first 1, …, K suggestions.
     bins : FrequencyBins
         Of decisions, by training frequency.
     reliability : ReliabilityBins or None
-        On these rows; None for a tagger that is not calibrated.
+        On these rows; None if the tagger is not calibrated.
     tags : list of TagFigures
-        The tags with most rows in training, at most 3,000.
+        The most frequent tags in training, at most 3,000.
     n_tags : int
-        All of them.
+        Number of all tags.
     examples : list of Example
     unexplained : str
-        Why there are no words to tags; empty where there are.
+        Why tags have no words; empty if they have.
     calibrated : bool
-        Whether decisions are by calibrated thresholds.
+        Whether calibrated thresholds decide.
     calibrated_on_them : bool
-        Whether thresholds and probabilities were learnt from these very rows.
+        Whether thresholds and probabilities were learnt from these same rows.
     """
 
     evaluation: Evaluation
@@ -131,20 +180,20 @@ def gather_findings(
     texts, tags, known
         As in ``Tagger.evaluate``.
     ks : sequence of int
-        Places of the ranking metrics.
+        The k of the ranking metrics.
     n_examples : int
         Rows to show, drawn at random by ``seed`` among those that have tags and known words.
     seed : int
     evaluation : Evaluation, optional
-        What ``tagger.evaluate`` gave for the same rows and ``ks``, where it is at hand already.
+        The result of ``tagger.evaluate`` for the same rows and ``ks``, if there is one already.
     calibrated_on_them : bool
-        Whether ``tagger.calibrate`` learnt from these rows. How far probabilities hold is then taken from halves of
-        them that judge each other, and the report says that decisions look a little better than they are.
+        Whether ``tagger.calibrate`` learnt from these rows. Reliability is then measured by cross-fitting on their
+        halves, and the report says that decisions look a little better than they are.
 
     Notes
     -----
-    Tags that training never saw are in ``evaluation`` (they count as missed there), but in none of the curves and
-    tables by training frequency. Memory O(n·10) beside the rows; n×L is never allocated.
+    Tags that training never saw count as missed in ``evaluation``, but are in no curve or table by training frequency.
+    Memory O(n·10) besides the rows; n×L is never allocated.
     """
     n_examples = check_integer(n_examples, "n_examples", minimum=0)
     rows, lists = check_texts(texts), check_tags(tags)
@@ -154,11 +203,11 @@ def gather_findings(
     model, training = tagger.model_, tagger.training_
     tag_rows = np.asarray(training["tag_rows"])
     groups = frequency_groups(tag_rows)
-    ranked, _ = known_ranking(model, held.X, min(_PLACES, len(tagger.tags_)), held.observed)
+    ranked, _ = known_ranking(model, held.X, min(_MOST_SUGGESTIONS, len(tagger.tags_)), held.observed)
     decided = _padded(decided_labels(model, tagger.calibration_, held.X))
     if held.observed is not None:
-        # A pair that nobody looked at is neither right nor wrong.
-        decided = np.where(pairs_in(decided, held.observed), decided, -1)
+        # An unknown pair is neither right nor wrong.
+        decided = np.where(pairs_listed(decided, held.observed), decided, -1)
     listed, right = label_counts(decided, held.Y)
     true = np.bincount(held.Y.indices, minlength=len(tagger.tags_))
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
@@ -214,7 +263,7 @@ def model_megabytes(tagger: Tagger) -> float:
 
 
 def predict_milliseconds(tagger: Tagger, rows: list[str], most: int = 2000) -> float:
-    """Milliseconds a row to read a text and rank its tags, many at a time, of at most ``most`` rows."""
+    """Milliseconds per row to read a text and rank its tags, measured on a batch of at most ``most`` rows."""
     measured = rows[:most]
     tagger.suggest(measured[:1])  # kernels compile on first use
     start = time.perf_counter()
@@ -244,3 +293,59 @@ def _top_words(tagger: Tagger, labels: np.ndarray) -> tuple[list[tuple[str, ...]
     except ExplanationError as error:
         return [()] * len(labels), str(error)
     return words, ""
+
+
+def choose_examples(
+    tagger: Tagger,
+    texts: list[str],
+    tags: list[list[str]],
+    held: ValidationRows,
+    count: int,
+    seed: int,
+    *,
+    explained: bool,
+) -> list[Example]:
+    """Random rows among those that have tags and known words, in the order of the file."""
+    usable = np.flatnonzero((np.diff(held.X.indptr) > 0) & (np.diff(held.truth.indptr) > 0))
+    chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:count]).tolist()
+    if not chosen:
+        return []
+    answers = tagger.suggest([texts[row] for row in chosen], top=_SUGGESTIONS, explain=_ALL_WORDS if explained else 0)
+    known_words = set(tagger.features_.feature_names)
+    return [
+        _example(texts[row], set(tags[row]), suggestions, known_words, held.unseen)
+        for row, suggestions in zip(chosen, answers)
+    ]
+
+
+def _example(
+    text: str, tags: set[str], suggestions: list[Suggestion], known_words: set[str], unseen: Container[str]
+) -> Example:
+    shown = text[:_MOST_CHARACTERS]
+    suggested = {suggestion.tag for suggestion in suggestions}
+    never_seen = frozenset(tag for tag in tags if tag in unseen)
+    return Example(
+        pieces_of(shown, known_words),
+        len(shown) < len(text),
+        suggestions,
+        [suggestion.tag in tags for suggestion in suggestions],
+        sorted(tags - suggested),
+        never_seen,
+    )
+
+
+def pieces_of(text: str, known_words: set[str]) -> list[Piece]:
+    """Split a text into its known words and what lies between them; joined, they are the text again."""
+    pieces: list[Piece] = []
+    end = 0
+    for match in _WORD.finditer(text):
+        word = match.group().lower()
+        if word not in known_words:
+            continue
+        if match.start() > end:
+            pieces.append(Piece(text[end : match.start()], None))
+        pieces.append(Piece(match.group(), word))
+        end = match.end()
+    if end < len(text):
+        pieces.append(Piece(text[end:], None))
+    return pieces

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no other file, no server."""
+"""A report as one self-contained HTML file: no network, no other file, no server."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.atomic import atomic_write
 from tagwise.reports.comparison import Comparison, comparison_section
-from tagwise.reports.example_section import examples_section
 from tagwise.reports.findings import Findings
-from tagwise.reports.markup import text
 from tagwise.reports.plots import require_matplotlib
 from tagwise.reports.sections import (
+    examples_section,
     fit_section,
     frequency_section,
     headline_section,
     model_section,
     notes_section,
     tags_section,
+    text,
 )
 
 __all__ = ["check_report_path", "report_html", "write_report"]
@@ -47,20 +47,20 @@ def write_report(
     source: str = "",
     comparison: Comparison | None = None,
 ) -> None:
-    """Write a report on a tagger, or on several that were compared, as one self-contained HTML file.
+    """Write a report on a tagger, or on several compared taggers, as one self-contained HTML file.
 
     Parameters
     ----------
     findings : Findings
-        What :func:`tagwise.reports.gather_findings` gives; with a comparison, those of its best model.
+        From :func:`tagwise.reports.gather_findings`; with a comparison, those of its best model.
     path : path
-        The file, ``.html``. A report that is there already is replaced in one step; any other file is refused.
+        The ``.html`` file. An existing report is replaced atomically; any other existing file is refused.
     title : str
         The heading.
     source : str
         What was measured: the name of a model and of a file of rows, say.
     comparison : Comparison, optional
-        Figures of several models on the same rows, which come first.
+        Figures of several models on the same rows, shown first.
 
     Raises
     ------
@@ -73,24 +73,24 @@ def write_report(
 
 
 def check_report_path(path: str | PathLike[str]) -> None:
-    """Refuse, before any work, a report that could not be written: a wrong ending, no folder, or no matplotlib.
+    """Refuse, before any work, a report that could not be written.
 
-    A file that is there already is refused too, unless it is such a report.
+    That is: a wrong file ending, a missing folder, an existing file that is not a report, or no matplotlib.
     """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInputError(f"a report is an HTML file, so that its name must end in .html; found {str(path)!r}.")
+        raise InvalidInputError(f"a report is an HTML file, so its name must end in .html; found {str(path)!r}.")
     if not target.parent.is_dir():
-        raise InvalidInputError(f"the folder {str(target.parent)!r} of the report does not exist; make it first.")
+        raise InvalidInputError(f"the folder {str(target.parent)!r} of the report does not exist; create it first.")
     if target.is_dir():
         raise InvalidInputError(f"{str(path)!r} is a folder; name a file for the report.")
     if target.exists() and not _is_report(target):
-        raise InvalidInputError(f"{str(path)!r} exists and is no report of tagwise; name another file, or remove it.")
+        raise InvalidInputError(f"{str(path)!r} exists and is not a tagwise report; name another file, or remove it.")
     require_matplotlib()
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file is a page that :func:`write_report` wrote: only such a one is replaced."""
+    """Whether :func:`write_report` wrote the file; only then is it replaced."""
     with path.open("rb") as stream:
         return _MARK in stream.read(4096)
 
@@ -116,7 +116,7 @@ def report_html(
     links = "".join(
         f'<a href="#{name}">{label}</a>' for name, label in _LINKS.items() if name != "comparison" or comparison
     )
-    # Should escaping ever fail, the browser still runs no script but this one, and loads nothing from anywhere.
+    # Should escaping ever fail, the browser still runs only this script and loads nothing.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "

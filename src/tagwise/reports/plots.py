@@ -1,16 +1,19 @@
-"""The plots of a report, as SVG that takes its colours from the page around it; needs matplotlib."""
+"""Plots; all need matplotlib. Those of a report are SVG elements that take their colours from the page around them."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tagwise.exceptions import TagwiseError
+from tagwise.exceptions import InvalidInputError, TagwiseError
 from tagwise.inspection.reliability import ReliabilityBins
+from tagwise.persistence.atomic import atomic_stream
 from tagwise.reports.curves import GROUPS, FrequencyBins
 
 __all__ = [
@@ -22,11 +25,12 @@ __all__ = [
     "draw_histogram",
     "draw_objective",
     "draw_reliability",
+    "plot_reliability",
     "require_matplotlib",
 ]
 
-# Stand-ins that matplotlib accepts as colours; each becomes a variable of the page's style sheet, so that one drawing
-# is right on light and on dark ground. No other colour may occur in a drawing.
+# Placeholder colours for matplotlib; each becomes a variable of the page's style sheet, so that a plot fits a light and
+# a dark page. No other colour may occur in a plot.
 _VARIABLES = {
     "#010203": "var(--ink)",
     "#010204": "var(--faint)",
@@ -41,26 +45,25 @@ _VARIABLES = {
 _INK, _FAINT, _RULE, *_COLOURS = _VARIABLES
 SERIES = tuple(_COLOURS)
 _SIZE = (4.9, 3.2)
+_METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def require_matplotlib() -> None:
-    """Raise the sentence that says what to install, where matplotlib is not."""
+    """Raise an error that says what to install if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        raise TagwiseError(
-            "A report needs matplotlib for its plots; install it with: pip install 'tagwise[plots]'."
-        ) from None
+        raise TagwiseError("Plots need matplotlib; install it with: pip install 'tagwise[plots]'.") from None
 
 
 def _drawing(name: str, description: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
-    """An ``<svg>`` element; ``name`` keeps its ids apart from those of other drawings on the page."""
+    """An ``<svg>`` element; ``name`` keeps its ids distinct from those of other plots on the page."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     style: Any = {
-        "svg.fonttype": "none",  # text stays text: it can be read, found and copied
+        "svg.fonttype": "none",  # text stays text, which can be searched and copied
         "svg.hashsalt": name,
         "font.family": "sans-serif",
         "font.size": 10,
@@ -89,14 +92,14 @@ def _drawing(name: str, description: str, size: tuple[float, float], draw: Calla
         axes = figure.subplots()
         draw(axes)
         stream = io.BytesIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(stream, format="svg", transparent=True, metadata=_METADATA["svg"])
     return _inline(stream.getvalue().decode(), name, description)
 
 
 def _legend(axes: Any) -> None:
-    """Above the drawing, where no curve can run through it; as many names beside each other as there is room for."""
+    """A legend above the plot, with as many columns as there is room for."""
     longest = max((len(name) for name in axes.get_legend_handles_labels()[1]), default=0)
-    # Inches, at 10 points: a sign with its space, and a character. An axis with its labels takes about 0.7.
+    # Inches at 10 points: 0.5 for a marker with its space, 0.08 per character, 0.7 for an axis with its labels.
     columns = min(4, max(1, int((_SIZE[0] - 0.7) // (0.5 + 0.08 * longest))))
     axes.legend(
         loc="lower left",
@@ -189,7 +192,7 @@ def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: 
 
     def draw(axes: Any) -> None:
         for number, (label, history) in enumerate(histories):
-            if len(history) < 2:  # no curve; but the others keep the colours that they have in other drawings
+            if len(history) < 2:  # no curve, but the others keep their colours
                 continue
             seconds = [info["seconds"] for info in history]
             values = np.array([info["objective"] for info in history], dtype=np.float64)
@@ -206,18 +209,18 @@ def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: 
 
 
 def draw_reliability(bins: ReliabilityBins) -> str:
-    """Share that is right over the stated probability; larger dots have more pairs."""
+    """Share of right tags over the predicted probability; larger dots have more pairs."""
 
     def draw(axes: Any) -> None:
         some = bins.count > 0
-        axes.plot([0, 100], [0, 100], "--", color=_FAINT, linewidth=1.2, label="as stated")
+        axes.plot([0, 100], [0, 100], "--", color=_FAINT, linewidth=1.2, label="perfectly calibrated")
         axes.plot(100 * bins.predicted[some], 100 * bins.observed[some], color=SERIES[0], label="observed")
         sizes = 12 + 90 * np.sqrt(bins.count[some] / max(1, bins.count.max()))
         axes.scatter(100 * bins.predicted[some], 100 * bins.observed[some], s=sizes, color=SERIES[0], zorder=3)
-        axes.set(xlabel="stated probability, %", ylabel="% that is right", xlim=(-2, 102), ylim=(-2, 104))
+        axes.set(xlabel="predicted probability, %", ylabel="right, %", xlim=(-2, 102), ylim=(-2, 104))
         _legend(axes)
 
-    return _drawing("reliability", "Observed share of right tags over the stated probability", _SIZE, draw)
+    return _drawing("reliability", "Observed share of right tags over the predicted probability", _SIZE, draw)
 
 
 def draw_comparison(names: Sequence[str], metrics: Sequence[str], values: np.ndarray) -> str:
@@ -256,7 +259,7 @@ def draw_cost(names: Sequence[str], seconds: Sequence[float], quality: Sequence[
 
         for number, (name, x, y) in enumerate(zip(names, seconds, quality)):
             style = {"marker": _MARKERS[number % 6], "color": SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
-            # A rounded time of 0 has no place on a logarithmic axis.
+            # A rounded time of 0 does not fit on a logarithmic axis.
             axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **style)
         axes.set_xscale("log")
         axes.margins(x=0.15, y=0.15)
@@ -267,3 +270,47 @@ def draw_cost(names: Sequence[str], seconds: Sequence[float], quality: Sequence[
         _legend(axes)
 
     return _drawing("cost", f"{metric} of the compared models over their seconds to fit", _SIZE, draw)
+
+
+def plot_reliability(bins: ReliabilityBins, path: str | PathLike[str], *, title: str = "Reliability") -> None:
+    """Plot the observed share of right tags over the predicted probability, and the number of pairs per bin.
+
+    Parameters
+    ----------
+    bins : ReliabilityBins
+        Such as ``tagger.calibration_.reliability`` or ``tagger.reliability(texts, tags)``.
+    path : path
+        An ``.svg`` or ``.png`` file, replaced atomically; the same bins make the same bytes.
+    title : str
+
+    Raises
+    ------
+    TagwiseError
+        matplotlib is not installed.
+    """
+    target = Path(path)
+    kind = target.suffix.lower().removeprefix(".")
+    if kind not in _METADATA:
+        raise InvalidInputError(f"path must end in .svg or .png; found {str(path)!r}.")
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    some = bins.count > 0
+    # Without a hash salt, ids in the file would be random.
+    with mpl.rc_context({"svg.hashsalt": "tagwise"}):
+        drawing = Figure(figsize=(5, 6))
+        diagram, histogram = drawing.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        diagram.plot([0, 1], [0, 1], "--", color="grey", label="perfectly calibrated")
+        diagram.plot(bins.predicted[some], bins.observed[some], marker="o", label="observed")
+        diagram.set(ylabel="share of right tags", title=title, xlim=(0, 1), ylim=(0, 1))
+        diagram.legend(loc="upper left")
+        diagram.grid(alpha=0.3)
+        width = 1 / len(bins.count)
+        histogram.bar((np.arange(len(bins.count)) + 0.5) * width, bins.count, width=0.9 * width)
+        histogram.set_yscale("symlog")
+        histogram.set(xlabel="predicted probability", ylabel="pairs")
+        histogram.set_ylim(bottom=0)
+        drawing.tight_layout()
+        with atomic_stream(target) as stream:
+            drawing.savefig(stream, format=kind, dpi=100, metadata=_METADATA[kind])

@@ -1,31 +1,112 @@
-"""The sections of a report on one tagger, each a function from findings to HTML."""
+"""The sections of a report on one tagger, each a function from findings to HTML, and the pieces that they are made of.
+
+Every string that comes from data goes through :func:`text`, and nothing else does.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
 
 import numpy as np
 
 from tagwise.progress import counted
 from tagwise.reports import plots
 from tagwise.reports.curves import GROUPS, adds_up
-from tagwise.reports.findings import Findings
-from tagwise.reports.markup import figure, list_of_facts, number, percent, scrolled, section, table, text
+from tagwise.reports.findings import Example, Findings
+from tagwise.text.suggestion import Suggestion
 
-__all__ = ["fit_section", "frequency_section", "headline_section", "model_section", "notes_section", "tags_section"]
+__all__ = [
+    "examples_section",
+    "figure",
+    "fit_section",
+    "frequency_section",
+    "headline_section",
+    "model_section",
+    "notes_section",
+    "number",
+    "percent",
+    "scrolled",
+    "section",
+    "tags_section",
+    "text",
+]
 
 _MEANINGS = {
     "P": "of the first k suggestions, how many are right",
-    "nDCG": "the same, with early places counting more",
+    "nDCG": "the same, with earlier suggestions counting more",
     "PSP": "the same as P, with rare tags counting more",
     "R": "of a row's tags, how many are among the first k",
 }
 _F1 = {
     "micro-F1": "over all decisions together",
-    "macro-F1": "averaged over tags, rare ones counting as much as frequent ones",
+    "macro-F1": "averaged over tags, rare and frequent ones alike",
     "example-F1": "averaged over rows",
 }
+_CHIPS = 5
+
+
+# ---------------------------------------------------------------------- pieces of HTML
+
+
+def text(value: Any) -> str:
+    """A value as text, safe in content and in quoted attributes; control characters, invalid in HTML, become U+FFFD."""
+    written = escape(str(value), quote=True)
+    return "".join(c if c in "\t\n" or (c >= " " and not "\x7f" <= c <= "\x9f") else "\ufffd" for c in written)
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share in percent, without the sign; a dash for None or NaN."""
+    return "–" if value is None or value != value else f"{100 * value:.{digits}f}"
+
+
+def number(value: Any) -> str:
+    """A number for people; other values as text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return text(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def section(name: str, title: str, *content: str, lead: str = "") -> str:
+    """A section with a heading; ``lead`` is escaped, ``content`` is HTML."""
+    opening = f'<p class="lead">{text(lead)}</p>' if lead else ""
+    return f'<section id="{name}"><h2>{text(title)}</h2>{opening}{"".join(content)}</section>'
+
+
+def figure(drawing: str, title: str, caption: str) -> str:
+    """A plot with a title and a caption; ``drawing`` is HTML."""
+    return (
+        f'<figure class="card"><h3>{text(title)}</h3><div class="plot">{drawing}</div>'
+        f"<figcaption>{text(caption)}</figcaption></figure>"
+    )
+
+
+def list_of_facts(facts: Iterable[tuple[str, Any]]) -> str:
+    """Names and values as a definition list."""
+    items = "".join(f"<div><dt>{text(name)}</dt><dd>{number(value)}</dd></div>" for name, value in facts)
+    return f'<dl class="facts">{items}</dl>'
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of finished cells (HTML); all columns but the first are right-aligned."""
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in columns)
+    body = "".join(
+        "<tr>" + f'<th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
+        for row in rows
+    )
+    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")
+
+
+def scrolled(rows: str, *, name: str = "", tall: bool = False) -> str:
+    """A table (its inner HTML) that scrolls sideways in a narrow window, and down if it is ``tall``."""
+    identifier = f' id="{name}"' if name else ""
+    return f'<div class="scroll{" tall" if tall else ""}"><table{identifier}>{rows}</table></div>'
+
+
+# ---------------------------------------------------------------------- sections
 
 
 def headline_section(found: Findings) -> str:
@@ -53,7 +134,7 @@ def headline_section(found: Findings) -> str:
 
 
 def notes_section(found: Findings) -> str:
-    """What a reader must know of the rows before believing the figures; nothing where there is nothing."""
+    """What a reader should know about the rows before trusting the figures; empty if there is nothing."""
     evaluation = found.evaluation
     notes = []
     if evaluation.unseen:
@@ -62,18 +143,18 @@ def notes_section(found: Findings) -> str:
         more = ", …" if len(evaluation.unseen) > len(most) else ""
         notes.append(
             f"Never seen in training: {counted(len(evaluation.unseen), 'tag')} of these rows, {names}{more}. No model "
-            "can suggest them; they count as missed."
+            "can suggest them, so they count as missed."
         )
     if evaluation.rows_without_words:
         rows = counted(evaluation.rows_without_words, "row")
-        notes.append(f"{rows} without a word that training saw. All such rows get the same suggestions.")
+        notes.append(f"{rows} without any word known from training. All such rows get the same suggestions.")
     if evaluation.rows_without_tags:
         rows = counted(evaluation.rows_without_tags, "row")
-        notes.append(f"{rows} without a tag. Whatever is suggested there is wrong.")
+        notes.append(f"{rows} without a tag, where every suggestion counts as wrong.")
     if found.calibrated_on_them:
         notes.append(
-            "Thresholds and probabilities were learnt from these same rows: figures of decisions are a little better "
-            "than on other rows. Rankings (P, nDCG, PSP, R) and the calibration curve are not touched by this."
+            "Thresholds and probabilities were learnt from these same rows, so the figures of decisions are a little "
+            "better than on other rows. Rankings (P, nDCG, PSP, R) and the calibration curve are not affected."
         )
     if not any(name.startswith("PSP") for name in evaluation.metrics):
         notes.append("PSP is left out: it needs at least 3 training rows.")
@@ -89,17 +170,17 @@ def model_section(found: Findings) -> str:
         ("training rows", training["rows"]),
         ("tags", training["tags"]),
         ("words", training["words"]),
-        ("tags a row", training["assignments"] / training["rows"]),
+        ("tags per row", training["assignments"] / training["rows"]),
         ("model size, MB", round(found.megabytes, 2)),
         ("seconds to fit", round(training["seconds"], 2)),
-        ("milliseconds to suggest, a row", round(found.predict_ms, 3)),
+        ("milliseconds per row to suggest", round(found.predict_ms, 3)),
     ]
     if training["known_pairs"] is not None:
         known = 100 * training["known_pairs"] / (training["rows"] * training["tags"])
         sizes.insert(4, ("known pairs of row and tag, %", round(known, 2)))
     if training["features"] > training["words"]:
         sizes.insert(3, ("character n-grams", training["features"] - training["words"]))
-    # Neither changes the model.
+    # These two do not change the model.
     settings = sorted((name, value) for name, value in found.settings.items() if name not in ("n_jobs", "verbose"))
     return section(
         "model",
@@ -111,65 +192,70 @@ def model_section(found: Findings) -> str:
 
 
 def _without_name(found: Findings) -> str:
-    """The reason, without the model's name in front of it, which stands there already."""
+    """The reason without the model's name in front, which is shown already."""
     return found.reason.removeprefix(f"{found.model}: ")
 
 
 def frequency_section(found: Findings) -> str:
     """Head, middle and tail: recall over k, decisions by frequency, and the histogram of tags."""
     tag_rows = np.asarray(found.training["tag_rows"])
+    k = min(5, found.group_recall.shape[1])
     rows = []
     for group, name in enumerate(GROUPS):
         mine = found.tag_group == group
         if not mine.any():
             continue
         counts = tag_rows[mine]
-        recall = found.group_recall[group]
-        at = min(5, len(recall)) - 1
         span = f"{counts.min():,}" if counts.min() == counts.max() else f"{counts.min():,} – {counts.max():,}"
-        rows.append([f'<span class="dot g{group}"></span>{name}', f"{mine.sum():,}", span, percent(recall[at])])
-    places = min(5, found.group_recall.shape[1])
-    summary = table(["", "tags", "training rows", f"found in {places}, %"], rows)
+        rows.append(
+            [
+                f'<span class="dot g{group}"></span>{name}',
+                f"{mine.sum():,}",
+                span,
+                percent(found.group_recall[group, k - 1]),
+            ]
+        )
+    summary = table(["", "tags", "training rows", f"found in {k}, %"], rows)
     return section(
         "frequency",
         "Frequent and rare tags",
         '<div class="plots">',
-        f'<div class="card"><h3>Three groups of tags</h3>{summary}<p class="caption">How many tags each group has, in '
-        f"how many training rows one of them is, and the share of true tags among the first {places} suggestions.</p>"
+        f'<div class="card"><h3>Three groups of tags</h3>{summary}<p class="caption">Tags per group, training '
+        f"rows per tag, and the share of true tags among the first {k} suggestions.</p>"
         "</div>",
         figure(
             plots.draw_group_recall(found.group_recall),
             "Tags found, by number of suggestions",
-            "The share of true tags that is among the first suggestions of their rows.",
+            "The share of true tags among the first suggestions of their rows.",
         ),
         figure(
             plots.draw_bins(found.bins),
             "Decisions, by frequency",
-            "Tags gathered by their training rows. A gap: nothing decided, or nothing true, in these rows.",
+            "Tags binned by their training rows. A gap means that nothing was decided, or nothing is true.",
         ),
         figure(
             plots.draw_histogram(found.bins, tag_rows, found.tag_group),
-            "How many tags are how frequent",
-            "Most tags are rare in most collections; what happens on the left matters.",
+            "Tags by frequency",
+            "In most collections most tags are rare, so the left side matters.",
         ),
         "</div>",
-        lead="Head: the most frequent tags, which make up about a third of all assignments in training. Tail: the "
-        "rarest, with about another third.",
+        lead="Head: the most frequent tags, with about a third of all assignments in training. Tail: the rarest tags, "
+        "with about another third.",
     )
 
 
 def fit_section(found: Findings) -> str:
-    """Objective over time, and whether stated probabilities hold."""
+    """Objective over time, and whether probabilities are right."""
     parts = []
     if len(found.history) > 1:
         caption = f"{len(found.history)} iterations of the fit, {found.history[-1]['seconds']:.3g} seconds."
         if adds_up(found.history):
-            caption += " Tags are solved in batches, and their objectives add up: the curve may rise."
+            caption += " Tags are solved in batches whose objectives add up, so the curve may rise."
         elif found.model == "cascade":
-            caption += " The last point is that of the rankers, whose objective is another than that of the proposer."
+            caption += " The last point is the objective of the rankers, which differs from that of the proposer."
         parts.append(figure(plots.draw_objective([(found.model, found.history)]), "Objective over time", caption))
     else:
-        parts.append(_empty("Objective over time", f"{found.model} is fitted in one step: there is no curve to show."))
+        parts.append(_empty("Objective over time", f"{found.model} is fitted in one step, so there is no curve."))
     if found.reliability is not None:
         error = found.reliability.error
         wrong = "" if np.isnan(error) else f" On average they are off by {100 * error:.1f} points."
@@ -177,16 +263,16 @@ def fit_section(found: Findings) -> str:
             figure(
                 plots.draw_reliability(found.reliability),
                 "Calibration",
-                f"Do tags with a stated probability of 80 % turn out right 80 % of the time?{wrong} Larger dots have "
-                "more pairs.",
+                f"Are tags with a predicted probability of 80 % right 80 % of the time?{wrong} Larger dots have more "
+                "pairs.",
             )
         )
     else:
         parts.append(
             _empty(
                 "Calibration",
-                "The tagger is not calibrated, so that it states no probabilities: hold rows out with --validation "
-                "when training, or call Tagger.calibrate.",
+                "The tagger is not calibrated, so it predicts no probabilities: train with --validation, or call "
+                "Tagger.calibrate.",
             )
         )
     return section("fit", "Fit and probabilities", '<div class="plots">', *parts, "</div>")
@@ -204,7 +290,7 @@ _COLUMNS = (
     ("precision", "number"),
     ("recall", "number"),
     ("F1", "number"),
-    ("words that speak for it", ""),
+    ("most telling words", ""),
 )
 
 
@@ -251,3 +337,91 @@ def _tag_row(found: Findings, place: int) -> str:
 def _shown_word(word: str) -> str:
     """A character n-gram with its spaces made visible."""
     return re.sub(" ", "␣", word) if word.startswith("char:") else word
+
+
+def examples_section(found: Findings) -> str:
+    """Examples with their explanations, or with the reason why the model has none."""
+    if not found.examples:
+        return section("examples", "Examples", '<p class="none">No row has both tags and known words.</p>')
+    if found.unexplained:
+        lead = f"Drawn at random. {found.unexplained}"
+    else:
+        lead = (
+            "Drawn at random. Words are coloured by their share in the score of a suggested tag; choose a tag to see "
+            "its words. Shares are exact: weight times value, relative to the absolute sum of all parts of the text."
+        )
+    legend = (
+        ""
+        if found.unexplained
+        else (
+            '<p class="legend"><span class="w" style="--s:.7" data-sign="for">for the tag</span> '
+            '<span class="w" style="--s:.7" data-sign="against">against it</span></p>'
+        )
+    )
+    shown = "".join(_example(example, number) for number, example in enumerate(found.examples, 1))
+    return section(
+        "examples", f"{len(found.examples)} examples", legend, f'<ol class="examples">{shown}</ol>', lead=lead
+    )
+
+
+def _example(example: Example, number: int) -> str:
+    words = list(dict.fromkeys(piece.word for piece in example.pieces if piece.word is not None))
+    place = {word: index for index, word in enumerate(words)}
+    first = _shares(example.suggestions[0], words) if example.suggestions else [0.0] * len(words)
+    body = "".join(
+        text(piece.text) if piece.word is None else _word(piece.text, place[piece.word], first)
+        for piece in example.pieces
+    )
+    rows = "".join(
+        _suggestion(suggestion, right, _shares(suggestion, words), chosen=not index)
+        for index, (suggestion, right) in enumerate(zip(example.suggestions, example.right))
+    )
+    missed = "".join(
+        f'<span class="missed"{_unseen(tag in example.unseen)}>{text(tag)}</span>' for tag in example.missed
+    )
+    missed = f'<p class="misses">Not among them: {missed}</p>' if missed else ""
+    more = '<span class="more"> …</span>' if example.shortened else ""
+    return (
+        f'<li class="card example" id="example-{number}"><p class="body">{body}{more}</p>'
+        f'<div class="suggestions">{rows}</div>{missed}</li>'
+    )
+
+
+def _word(written: str, place: int, shares: list[float]) -> str:
+    return f'<span class="w" data-w="{place}"{_colour(shares[place])}>{text(written)}</span>'
+
+
+def _unseen(never: bool) -> str:
+    return ' title="never seen in training"' if never else ""
+
+
+def _suggestion(suggestion: Suggestion, right: bool, shares: list[float], *, chosen: bool) -> str:
+    mark = '<span class="mark yes" title="right">✓</span>' if right else '<span class="mark no" title="wrong">✗</span>'
+    sure = f"{suggestion.score:.2f}" if suggestion.probability is None else f"{percent(suggestion.probability, 0)} %"
+    meaning = "score" if suggestion.probability is None else "probability"
+    chips = "".join(
+        f'<span class="chip w"{_colour(part.share)}>{text(part.word)} <small>{100 * part.share:+.0f} %</small></span>'
+        for part in (suggestion.why or ())[:_CHIPS]
+    )
+    values = " ".join(f"{share:.3g}" for share in shares)
+    name = text(suggestion.tag)
+    if suggestion.why is not None:
+        name = f'<button type="button" aria-pressed="{str(chosen).lower()}" data-shares="{values}">{name}</button>'
+    return (
+        f'<div class="suggestion">{mark}<span class="tag">{name}</span>'
+        f'<span class="sure" title="{meaning}">{sure}</span><span class="chips">{chips}</span></div>'
+    )
+
+
+def _shares(suggestion: Suggestion, words: list[str]) -> list[float]:
+    shares = {part.word: part.share for part in suggestion.why or ()}
+    return [shares.get(word, 0.0) for word in words]
+
+
+def _colour(share: float) -> str:
+    """The attributes that colour a word; report.js sets the same ones when another tag is chosen."""
+    if abs(share) < 0.005:
+        return ""
+    sign = "for" if share > 0 else "against"
+    # The square root keeps a share of 4 % visible beside one of 40 %.
+    return f' data-sign="{sign}" style="--s:{min(1.0, abs(share) ** 0.5):.2f}" title="{100 * share:+.1f} %"'

@@ -7,7 +7,7 @@ import pytest
 
 from tagwise.exceptions import InvalidInputError, TagwiseError
 from tagwise.inspection.reliability import reliability_bins
-from tagwise.reports.reliability import plot_reliability
+from tagwise.reports import plot_reliability
 
 BINS = reliability_bins(np.linspace(0, 1, 200), np.arange(200) % 3 == 0)
 

@@ -1,0 +1,21 @@
+"""A page of the system's Chromium, driven by playwright."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def chromium_page(width=1280, height=900):
+    """An empty page; skips the test if no Chromium is installed."""
+    executable = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if executable is None:
+        pytest.skip(f"no Chromium is installed: none of {', '.join(NAMES)} is on the path")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": width, "height": height})
+        browser.close()
