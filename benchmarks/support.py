@@ -23,7 +23,7 @@ from tagwise.data import available_datasets, load_dataset
 from tagwise.kernels import csr_matmul, top_k_of_factors, top_k_of_factors_and_sparse
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.factor_model import unit_rows
-from tagwise.solvers.support_least_squares import support_least_squares
+from tagwise.solvers.support import SupportFeatures, SupportRidge
 
 RESULT = Path(__file__).parent / "results" / "support.json"
 LOW_RANK = {"rank": 100, "max_iter": 4}
@@ -37,6 +37,12 @@ def timed(function: Callable[[], object]) -> tuple[object, dict[str, float]]:
     start, cpu = time.perf_counter(), time.process_time()
     result = function()
     return result, {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+
+
+def sparse_part(X, Y, low_rank, intercept, support: int, weights, threads: int):
+    features = SupportFeatures.build(X, support=support, n_threads=threads)
+    ridge = SupportRidge(features, Y, reg=1.0, support=support, positive_weight=weights, n_threads=threads)
+    return ridge.solve(low_rank, intercept).weights
 
 
 def run(name: str, reg: float, threads: int) -> dict:
@@ -77,11 +83,9 @@ def run(name: str, reg: float, threads: int) -> dict:
     print(f"{name}: low rank fitted in {fit['seconds']:.1f} s")
     lines = [line()]
     for support, weight in SETTINGS:
-        settings = {"support": support, "positive_weight": np.full(Y.shape[1], weight)}
+        weights = np.full(Y.shape[1], weight)
         sparse, solve = timed(
-            lambda settings=settings: support_least_squares(
-                rows, Y, low_rank=(U, V), intercept=intercept, reg=1.0, **settings, n_threads=threads
-            )
+            lambda support=support, weights=weights: sparse_part(rows, Y, (U, V), intercept, support, weights, threads)
         )
         lines.append(line(support, weight, sparse, solve))
     return {"dataset": name, "low_rank": {**LOW_RANK, "reg": reg, **fit}, "lines": lines}
@@ -91,7 +95,7 @@ def compile_first() -> None:
     X, Y, *_ = load_dataset("debtags-sample")
     model = LEML(rank=2, max_iter=1).fit(X, Y)
     U, V = model.feature_factors_, model.label_factors_
-    sparse = support_least_squares(X, Y, low_rank=(U, V), intercept=model.intercept_)
+    sparse = sparse_part(X, Y, (U, V), model.intercept_, 200, None, 1)
     embedded = csr_matmul(X, U)
     top_k_of_factors_and_sparse(embedded, V, 5, intercept=model.intercept_, rows=X, sparse=sparse)
     top_k_of_factors(np.ascontiguousarray(embedded), V, 5)

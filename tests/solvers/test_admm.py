@@ -1,6 +1,7 @@
 """ADMM against the dual problem, which scipy solves as least squares with bounds, and against optimality itself."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from scipy.optimize import lsq_linear
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels import feature_matrix
-from tagwise.solvers.admm import SparseFitRidge, columns_that_fit
+from tagwise.solvers.admm import ADMMOptions, L1FitRidge, columns_that_fit
 
 SHAPES = {"tall": (40, 12, None), "wide": (12, 40, None), "deficient": (40, 20, 4), "wide deficient": (15, 30, 5)}
 METHODS = ["eigen", "cholesky", "cg"]
-TIGHT = {"tol": 1e-9, "abs_tol": 1e-10, "max_iter": 20_000}
+TIGHT = ADMMOptions(tol=1e-9, abs_tol=1e-10, max_iter=20_000)
 
 
 def problem(n_rows, n_features, rank=None, *, columns=5, seed=0):
@@ -50,7 +51,7 @@ def least_value(X, r, reg, sparsity):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_reaches_the_value_of_the_dual_problem(shape, weights, method):
     X, R = problem(*shape)
-    result = SparseFitRidge(X, *weights, method=method).solve(*given_as(X, R), **TIGHT)
+    result = L1FitRidge(X, *weights, method=method).solve(*given_as(X, R), options=TIGHT)
     assert result.status == "converged"
     np.testing.assert_allclose(result.objective, value(X, R, result.solution, *weights), rtol=1e-10)
     least = [least_value(X, r, *weights) for r in R.T]
@@ -68,8 +69,10 @@ def test_reaches_the_value_of_the_dual_problem(shape, weights, method):
 )
 def test_optimality_conditions(n_rows, n_features, reg, sparsity, relaxation, seed):
     X, R = problem(n_rows, n_features, columns=3, seed=seed)
-    solver = SparseFitRidge(X, reg, sparsity)
-    result = solver.solve(*given_as(X, R), relaxation=relaxation, tol=1e-8, abs_tol=1e-9, max_iter=20_000)
+    solver = L1FitRidge(X, reg, sparsity)
+    result = solver.solve(
+        *given_as(X, R), options=ADMMOptions(relaxation=relaxation, tol=1e-8, abs_tol=1e-9, max_iter=20_000)
+    )
     assert result.status == "converged"
     H, subgradient = result.solution, result.dual / sparsity
     assert np.abs(subgradient).max() <= 1 + 1e-12
@@ -87,7 +90,7 @@ def test_optimality_conditions(n_rows, n_features, reg, sparsity, relaxation, se
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_without_sparsity_it_is_ridge_regression(shape, method):
     X, R = problem(*shape)
-    result = SparseFitRidge(X, 0.3, 0, method=method).solve(*given_as(X, R), tol=1e-9)
+    result = L1FitRidge(X, 0.3, 0, method=method).solve(*given_as(X, R), options=ADMMOptions(tol=1e-9))
     expected = np.linalg.solve(X.T @ X + 0.3 * np.eye(X.shape[1]), X.T @ R)
     np.testing.assert_allclose(result.solution, expected, atol=1e-8)
     np.testing.assert_allclose(result.split, X @ expected, atol=1e-8)
@@ -98,7 +101,9 @@ def test_without_sparsity_it_is_ridge_regression(shape, method):
 
 def test_ridge_regression_that_stops_short_says_so():
     X, R = problem(*SHAPES["tall"])
-    result = SparseFitRidge(1e6 * X, 1e-6, 0, method="cg").solve(1e6 * X.T @ R, np.sum(R**2, axis=0), tol=0, abs_tol=0)
+    result = L1FitRidge(1e6 * X, 1e-6, 0, method="cg").solve(
+        1e6 * X.T @ R, np.sum(R**2, axis=0), options=ADMMOptions(tol=0, abs_tol=0)
+    )
     assert result.status == "max_iter"
 
 
@@ -106,7 +111,7 @@ def test_ridge_regression_that_stops_short_says_so():
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_much_sparsity_leaves_nothing(shape, method):
     X, R = problem(*shape)
-    result = SparseFitRidge(X, 1.0, 1000.0, method=method).solve(*given_as(X, R), **TIGHT)
+    result = L1FitRidge(X, 1.0, 1000.0, method=method).solve(*given_as(X, R), options=TIGHT)
     assert not result.split.any()
     np.testing.assert_allclose(X @ result.solution, 0, atol=1e-7)
     np.testing.assert_allclose(result.objective, np.sum(R**2, axis=0), rtol=1e-6)
@@ -117,8 +122,8 @@ def test_relaxation_and_adaptation_save_steps_and_change_nothing_else(first_pena
     X, R = problem(*SHAPES["tall"], columns=12)
 
     def steps(**options):
-        solver = SparseFitRidge(X, 1.0, 0.5, method="eigen", penalty=first_penalty)
-        result = solver.solve(*given_as(X, R), **{**TIGHT, "tol": 1e-7, **options})
+        solver = L1FitRidge(X, 1.0, 0.5, method="eigen", penalty=first_penalty)
+        result = solver.solve(*given_as(X, R), options=replace(TIGHT, tol=1e-7, **options))
         assert result.status == "converged"
         return result.column_iterations.sum(), result.objective
 
@@ -135,9 +140,9 @@ def test_relaxation_and_adaptation_save_steps_and_change_nothing_else(first_pena
 def test_penalty_adapts_only_where_it_can():
     X, R = problem(*SHAPES["tall"])
     for method, fixed in [("eigen", False), ("cg", False), ("cholesky", True)]:
-        solver = SparseFitRidge(X, 1.0, 0.5, method=method, penalty=100.0)
-        assert (solver.solve(*given_as(X, R), max_iter=50).penalty == 100.0).all() == fixed
-        assert (solver.solve(*given_as(X, R), max_iter=50, adapt=False).penalty == 100.0).all()
+        solver = L1FitRidge(X, 1.0, 0.5, method=method, penalty=100.0)
+        assert (solver.solve(*given_as(X, R), options=ADMMOptions(max_iter=50)).penalty == 100.0).all() == fixed
+        assert (solver.solve(*given_as(X, R), options=ADMMOptions(max_iter=50, adapt=False)).penalty == 100.0).all()
 
 
 @pytest.mark.parametrize("shape", [(30, 9), (9, 30)], ids=["tall", "wide"])
@@ -147,7 +152,7 @@ def test_penalty_adapts_only_where_it_can():
 def test_every_way_of_solving_and_storing_agrees(shape, storage):
     X, R = problem(*shape, seed=3)
     X = np.where(np.abs(X) < 0.2, 0, X)
-    results = [SparseFitRidge(storage(X), 0.7, 0.4, method=m).solve(*given_as(X, R), **TIGHT) for m in METHODS]
+    results = [L1FitRidge(storage(X), 0.7, 0.4, method=m).solve(*given_as(X, R), options=TIGHT) for m in METHODS]
     for result in results:
         np.testing.assert_allclose(result.solution, results[0].solution, atol=1e-7)
         np.testing.assert_allclose(result.objective, results[0].objective, rtol=1e-8)
@@ -156,7 +161,7 @@ def test_every_way_of_solving_and_storing_agrees(shape, storage):
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_may_come_in_any_blocks(method):
     X, R = problem(30, 10, columns=7)
-    solver = SparseFitRidge(X, 1.0, 0.3, method=method)
+    solver = L1FitRidge(X, 1.0, 0.3, method=method)
     cross, squared = given_as(X, R)
     together = solver.solve(cross, squared)
     assert len(set(together.column_iterations)) > 1
@@ -176,7 +181,7 @@ def test_columns_may_come_in_any_blocks(method):
 def test_result_does_not_depend_on_threads(method):
     X, R = problem(60, 20, columns=300)
     X = sp.csr_matrix(X)
-    one, two = (SparseFitRidge(X, 1.0, 0.1, method=method, n_threads=n).solve(*given_as(X, R)) for n in (1, 2))
+    one, two = (L1FitRidge(X, 1.0, 0.1, method=method, n_threads=n).solve(*given_as(X, R)) for n in (1, 2))
     np.testing.assert_array_equal(one.solution, two.solution)
     np.testing.assert_array_equal(one.dual, two.dual)
 
@@ -184,16 +189,16 @@ def test_result_does_not_depend_on_threads(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_warm_start(method):
     X, R = problem(*SHAPES["tall"])
-    solver = SparseFitRidge(X, 1.0, 0.5, method=method)
-    cold = solver.solve(*given_as(X, R), **TIGHT)
+    solver = L1FitRidge(X, 1.0, 0.5, method=method)
+    cold = solver.solve(*given_as(X, R), options=TIGHT)
     penalty = None if method == "cholesky" else cold.penalty
-    again = solver.solve(*given_as(X, R), start=(cold.split, cold.dual), penalty=penalty, tol=1e-6)
+    again = solver.solve(*given_as(X, R), start=(cold.split, cold.dual), penalty=penalty, options=ADMMOptions(tol=1e-6))
     assert again.n_iter == 1
     np.testing.assert_allclose(again.objective, cold.objective, rtol=1e-6)
     nearby = R + 0.01 * np.random.default_rng(9).standard_normal(R.shape)
-    from_nothing = solver.solve(*given_as(X, nearby), penalty=penalty, adapt=False, **TIGHT)
+    from_nothing = solver.solve(*given_as(X, nearby), penalty=penalty, options=replace(TIGHT, adapt=False))
     from_there = solver.solve(
-        *given_as(X, nearby), start=(cold.split, cold.dual), penalty=penalty, adapt=False, **TIGHT
+        *given_as(X, nearby), start=(cold.split, cold.dual), penalty=penalty, options=replace(TIGHT, adapt=False)
     )
     assert from_there.column_iterations.sum() < from_nothing.column_iterations.sum()
     np.testing.assert_allclose(from_there.objective, from_nothing.objective, rtol=1e-6)
@@ -201,7 +206,7 @@ def test_warm_start(method):
 
 def test_residuals_fall_and_stand_still_in_the_end():
     X, R = problem(*SHAPES["tall"])
-    result = SparseFitRidge(X, 1.0, 0.5, method="cholesky").solve(*given_as(X, R), **TIGHT)
+    result = L1FitRidge(X, 1.0, 0.5, method="cholesky").solve(*given_as(X, R), options=TIGHT)
     for residuals in (result.primal_residual, result.dual_residual):
         assert residuals.shape == (result.n_iter, R.shape[1])
         thirds = residuals[[0, result.n_iter // 3, 2 * result.n_iter // 3, -1]].sum(axis=1)
@@ -215,16 +220,16 @@ def test_residuals_fall_and_stand_still_in_the_end():
 
 def test_plain_dual_residual_is_that_of_boyd():
     X, R = problem(*SHAPES["tall"])
-    solver = SparseFitRidge(X, 1.0, 0.5, method="cholesky", penalty=0.7)
+    solver = L1FitRidge(X, 1.0, 0.5, method="cholesky", penalty=0.7)
     options = {"relaxation": 1.0, "tol": 0, "abs_tol": 0}
-    before, after = (solver.solve(*given_as(X, R), max_iter=steps, **options) for steps in (4, 5))
+    before, after = (solver.solve(*given_as(X, R), options=ADMMOptions(max_iter=steps, **options)) for steps in (4, 5))
     change = 0.7 * np.linalg.norm(X.T @ (after.split - before.split), axis=0)
     np.testing.assert_allclose(after.dual_residual[-1], change, rtol=1e-10)
 
 
 def test_says_when_steps_ran_out():
     X, R = problem(*SHAPES["tall"])
-    result = SparseFitRidge(X, 1.0, 0.5).solve(*given_as(X, R), max_iter=2, tol=1e-12)
+    result = L1FitRidge(X, 1.0, 0.5).solve(*given_as(X, R), options=ADMMOptions(max_iter=2, tol=1e-12))
     assert (result.status, result.n_iter) == ("max_iter", 2)
     assert not result.converged.any()
     np.testing.assert_allclose(result.objective, value(X, R, result.solution, 1.0, 0.5))
@@ -236,9 +241,13 @@ def test_says_when_steps_ran_out():
 def test_single_precision(shape, method, storage):
     X, R = problem(*shape)
     X = X.astype(np.float32)
-    exact = SparseFitRidge(X.astype(np.float64), 0.1, 0.1, method=method).solve(*given_as(X.astype(float), R), **TIGHT)
+    exact = L1FitRidge(X.astype(np.float64), 0.1, 0.1, method=method).solve(
+        *given_as(X.astype(float), R), options=TIGHT
+    )
     cross, squared = given_as(X, R.astype(np.float32))
-    result = SparseFitRidge(storage(X), 0.1, 0.1, method=method).solve(cross, squared, tol=1e-5, max_iter=2000)
+    result = L1FitRidge(storage(X), 0.1, 0.1, method=method).solve(
+        cross, squared, options=ADMMOptions(tol=1e-5, max_iter=2000)
+    )
     assert result.status == "converged"
     assert {a.dtype for a in (result.solution, result.split, result.dual)} == {np.dtype(np.float32)}
     assert result.objective.dtype == np.float64
@@ -248,13 +257,13 @@ def test_single_precision(shape, method, storage):
 
 def test_method_follows_size_and_memory():
     X = sp.random(60, 50, 0.1, format="csr", random_state=0)
-    assert SparseFitRidge(X, 1, 1).method == "eigen"
-    assert SparseFitRidge(X, 1, 1, memory_limit=16 * 50**2).method == "cholesky"
-    assert SparseFitRidge(X, 1, 1, memory_limit=16 * 50**2 - 1).method == "cg"
-    assert SparseFitRidge(X[:20], 1, 1, memory_limit=16 * 20**2).method == "cholesky"
+    assert L1FitRidge(X, 1, 1).method == "eigen"
+    assert L1FitRidge(X, 1, 1, memory_limit=16 * 50**2).method == "cholesky"
+    assert L1FitRidge(X, 1, 1, memory_limit=16 * 50**2 - 1).method == "cg"
+    assert L1FitRidge(X[:20], 1, 1, memory_limit=16 * 20**2).method == "cholesky"
     # A wide dense matrix of single precision needs a copy too.
     dense = X[:20].toarray().astype(np.float32)
-    assert SparseFitRidge(dense, 1, 1, memory_limit=16 * 20**2).method == "cg"
+    assert L1FitRidge(dense, 1, 1, memory_limit=16 * 20**2).method == "cg"
 
 
 @pytest.mark.parametrize("shape", [(1500, 200), (200, 1500), (700, 700)], ids=["tall", "wide", "square"])
@@ -268,10 +277,10 @@ def test_columns_that_fit_fit(shape, dtype, method):
     assert size > 20
     R = np.where(rng.random((shape[0], size)) < 0.1, 1, -1).astype(dtype)
     cross, squared = given_as(X, R)
-    solver = SparseFitRidge(X, 1.0, 0.1, method=method)
-    first = solver.solve(cross, squared, max_iter=2)
+    solver = L1FitRidge(X, 1.0, 0.1, method=method)
+    first = solver.solve(cross, squared, options=ADMMOptions(max_iter=2))
     tracemalloc.start()
-    solver.solve(cross, squared, start=(first.split, first.dual), max_iter=20)
+    solver.solve(cross, squared, start=(first.split, first.dual), options=ADMMOptions(max_iter=20))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.4 * limit < peak <= limit
@@ -294,7 +303,7 @@ def test_bad_problem(changes, error, words):
     arguments = {"X": np.ones((3, 2)), "reg": 1.0, "sparsity": 1.0, **changes}
     X, reg, sparsity = (arguments.pop(name) for name in ("X", "reg", "sparsity"))
     with pytest.raises(error, match=words):
-        SparseFitRidge(X, reg, sparsity, **arguments)
+        L1FitRidge(X, reg, sparsity, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +319,18 @@ def test_bad_problem(changes, error, words):
         ({"start": (np.ones((5, 4)), np.full((5, 4), np.nan))}, "the dual of start contains NaN"),
         ({"penalty": np.zeros(4)}, "penalty must hold 4 positive numbers"),
         ({"penalty": np.ones(3)}, "penalty must hold 4 positive numbers"),
+    ],
+)
+def test_bad_columns(changes, words):
+    arguments = {"cross": np.ones((3, 4)), "squared_norm": np.ones(4), **changes}
+    solver = L1FitRidge(np.ones((5, 3)), 1.0, 1.0)
+    with pytest.raises(InvalidInputError, match=words):
+        solver.solve(arguments.pop("cross"), arguments.pop("squared_norm"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"relaxation": 0.9}, "relaxation must be finite at least 1"),
         ({"relaxation": 2.0}, "relaxation must be .* at most 1.8"),
         ({"tol": -1.0}, "tol must be"),
@@ -317,15 +338,13 @@ def test_bad_problem(changes, error, words):
         ({"max_iter": 0}, "max_iter must be at least 1"),
     ],
 )
-def test_bad_columns(changes, words):
-    arguments = {"cross": np.ones((3, 4)), "squared_norm": np.ones(4), **changes}
-    solver = SparseFitRidge(np.ones((5, 3)), 1.0, 1.0)
+def test_bad_options(changes, words):
     with pytest.raises(InvalidInputError, match=words):
-        solver.solve(arguments.pop("cross"), arguments.pop("squared_norm"), **arguments)
+        ADMMOptions(**changes)
 
 
 def test_a_fixed_penalty_cannot_be_changed():
-    solver = SparseFitRidge(np.ones((5, 3)), 1.0, 1.0, method="cholesky")
+    solver = L1FitRidge(np.ones((5, 3)), 1.0, 1.0, method="cholesky")
     assert solver.solve(np.ones((3, 2)), np.ones(2), penalty=np.ones(2)).status == "converged"
     with pytest.raises(InvalidInputError, match="fixed at 1 by the factorisation"):
         solver.solve(np.ones((3, 2)), np.ones(2), penalty=np.array([1.0, 2.0]))
@@ -333,4 +352,4 @@ def test_a_fixed_penalty_cannot_be_changed():
 
 def test_a_system_that_rounding_makes_singular_says_so():
     with pytest.raises(InvalidInputError, match="too small beside X"):
-        SparseFitRidge(1e10 * np.ones((5, 3)), 1e-6, 1.0, method="cholesky")
+        L1FitRidge(1e10 * np.ones((5, 3)), 1e-6, 1.0, method="cholesky")

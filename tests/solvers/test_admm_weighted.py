@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.solvers.admm import SparseFitRidge
-from tagwise.solvers.admm_weighted import WeightedFitRidge
+from tagwise.solvers.admm import ADMMOptions, L1FitRidge, WeightedL1FitRidge
 
-TIGHT = {"tol": 1e-9, "abs_tol": 1e-10, "max_iter": 20_000}
+TIGHT = ADMMOptions(tol=1e-9, abs_tol=1e-10, max_iter=20_000)
 METHODS = ["eigen", "cholesky", "cg"]
 
 
@@ -33,14 +32,14 @@ def value(X, R, omega, H, reg, sparsity):
 @pytest.mark.parametrize("shape", [(30, 12), (12, 30)])
 def test_a_mask_is_the_problem_on_the_known_rows(shape, method):
     X, R, known, _ = problem(*shape)
-    result = WeightedFitRidge(X, 0.8, 0.3, method=method).solve_weighted(R, known, **TIGHT)
+    result = WeightedL1FitRidge(X, 0.8, 0.3, method=method).solve_weighted(R, known, options=TIGHT)
     assert result.status == "converged"
     np.testing.assert_allclose(result.objective, value(X, R, known, result.solution, 0.8, 0.3), rtol=1e-12)
     for column in range(R.shape[1]):
         rows = known[:, column] > 0
-        alone = SparseFitRidge(X[rows], 0.8, 0.3)
+        alone = L1FitRidge(X[rows], 0.8, 0.3)
         r = R[rows, column : column + 1]
-        expected = alone.solve(X[rows].T @ r, np.sum(r**2, axis=0), **TIGHT)
+        expected = alone.solve(X[rows].T @ r, np.sum(r**2, axis=0), options=TIGHT)
         np.testing.assert_allclose(result.objective[column], expected.objective[0], rtol=1e-7)
         np.testing.assert_allclose(result.solution[:, column], expected.solution[:, 0], atol=1e-5)
 
@@ -49,7 +48,7 @@ def test_a_mask_is_the_problem_on_the_known_rows(shape, method):
 def test_without_sparsity_it_is_weighted_ridge_regression(method):
     X, R, known, omega = problem()
     omega = omega * known
-    result = WeightedFitRidge(X, 0.8, 0.0, method=method).solve_weighted(R, omega, **TIGHT)
+    result = WeightedL1FitRidge(X, 0.8, 0.0, method=method).solve_weighted(R, omega, options=TIGHT)
     for column in range(R.shape[1]):
         w = omega[:, column]
         expected = np.linalg.solve(X.T @ (w[:, None] * X) + 0.8 * np.eye(12), X.T @ (w * R[:, column]))
@@ -61,7 +60,9 @@ def test_without_sparsity_it_is_weighted_ridge_regression(method):
 def test_optimality_conditions(n_rows, n_features, reg, sparsity, seed):
     X, R, known, omega = problem(n_rows, n_features, 3, seed)
     omega = omega * known
-    result = WeightedFitRidge(X, reg, sparsity).solve_weighted(R, omega, tol=1e-8, abs_tol=1e-9, max_iter=20_000)
+    result = WeightedL1FitRidge(X, reg, sparsity).solve_weighted(
+        R, omega, options=ADMMOptions(tol=1e-8, abs_tol=1e-9, max_iter=20_000)
+    )
     assert result.status == "converged"
     H, Z = result.solution, result.split
     np.testing.assert_allclose(X @ H, Z, atol=1e-6)
@@ -77,19 +78,19 @@ def test_optimality_conditions(n_rows, n_features, reg, sparsity, seed):
 
 def test_columns_do_not_influence_each_other_and_float32_is_near():
     X, R, known, _ = problem()
-    solver = WeightedFitRidge(X, 1.0, 0.2)
-    together = solver.solve_weighted(R, known, **TIGHT)
-    alone = solver.solve_weighted(R[:, 1:2], known[:, 1:2], **TIGHT)
+    solver = WeightedL1FitRidge(X, 1.0, 0.2)
+    together = solver.solve_weighted(R, known, options=TIGHT)
+    alone = solver.solve_weighted(R[:, 1:2], known[:, 1:2], options=TIGHT)
     np.testing.assert_allclose(together.solution[:, 1], alone.solution[:, 0], atol=1e-7)
     single = [array.astype(np.float32) for array in (X, R, known)]
-    near = WeightedFitRidge(single[0], 1.0, 0.2).solve_weighted(*single[1:])
+    near = WeightedL1FitRidge(single[0], 1.0, 0.2).solve_weighted(*single[1:])
     assert near.solution.dtype == np.float32
     np.testing.assert_allclose(near.objective, together.objective, rtol=1e-4)
 
 
 def test_a_warm_start_takes_fewer_steps():
     X, R, known, _ = problem()
-    solver = WeightedFitRidge(X, 1.0, 0.2)
+    solver = WeightedL1FitRidge(X, 1.0, 0.2)
     cold = solver.solve_weighted(R, known)
     warm = solver.solve_weighted(R, known, start=(cold.split, cold.dual))
     assert warm.n_iter < cold.n_iter
@@ -112,4 +113,4 @@ def test_bad_input_is_named(change, words):
     X, R, known, _ = problem()
     arguments = {"residual": R, "weights": known, **change}
     with pytest.raises(InvalidInputError, match=words):
-        WeightedFitRidge(X, 1.0, 0.2).solve_weighted(**arguments)
+        WeightedL1FitRidge(X, 1.0, 0.2).solve_weighted(**arguments)

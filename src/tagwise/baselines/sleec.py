@@ -19,7 +19,7 @@ from tagwise.persistence.array_checks import require_dense, require_finite_float
 from tagwise.persistence.fit_state import State, array, each, flag, generator, real
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.admm import SparseFitRidge
+from tagwise.solvers.admm import ADMMOptions, L1FitRidge
 from tagwise.solvers.singular_value_projection import singular_value_projection
 from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
 from tagwise.validation import Features, check_integer, check_real
@@ -138,7 +138,7 @@ class SLEEC(SparseScoreModel):
     -----
     A callback that stops the fit leaves a model of the learners made so far. For a cluster of m rows: O(m²) to find Ω
     by inverted index, O(m·r·(k̄ + r)) per step of the projection, and the regression
-    (:class:`tagwise.solvers.admm.SparseFitRidge`). Memory per cluster under way (one per thread): a few copies of the
+    (:class:`tagwise.solvers.admm.L1FitRidge`). Memory per cluster under way (one per thread): a few copies of the
     at most 2m·k̄ pairs of Ω (16 bytes each), about ten arrays of m×r in float64, and the regression's factor, 32 MiB at
     most, with μ > 0 512 MiB. The model takes learners·(n + features of all clusters)·r numbers.
 
@@ -275,10 +275,8 @@ class SLEEC(SparseScoreModel):
         cross = np.ascontiguousarray(own.T @ Z, dtype=np.float64)
         # One ridge solution needs no eigenvectors, which ADMM's many steps reuse.
         method = "auto" if self.sparsity > 0 else "cholesky" if min(own.shape) <= _LARGEST_FACTOR else "cg"
-        problem = SparseFitRidge(
-            own, self.reg, self.sparsity, method=method, memory_limit=_FACTOR_BYTES, n_threads=threads
-        )
-        solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
+        problem = L1FitRidge(own, self.reg, self.sparsity, method=method, memory_limit=_FACTOR_BYTES, n_threads=threads)
+        solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), options=ADMMOptions(max_iter=_REGRESSION_STEPS))
         V = solved.solution.astype(rows.dtype)
         embedding = _embedded(own, V, n_threads=threads)
         converged = (projection.status == "converged", solved.status == "converged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,9 @@ from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
-from tagwise.models.solved_labels import SolvedBatch, SolvedLabels
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.persistence.fit_state import State, array, count, real
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.linear_block import Design, LinearBlock
@@ -191,10 +192,8 @@ class BinaryRelevance(MultiLabelModel):
 
         coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
         intercept = np.where(constant, loss.constant(labels.rates()) - loss.threshold, LOWEST_SCORE)
-        solved = SolvedLabels(coef, intercept)
-        solved = (
-            progress.resume(SolvedLabels, d=X.shape[1], L=Y.shape[1], dtype=X.dtype, n_batches=len(batches)) or solved
-        )
+        sizes = {"d": X.shape[1], "L": Y.shape[1], "dtype": X.dtype, "n_batches": len(batches)}
+        solved = progress.resume(_SolvedLabels, **sizes) or _SolvedLabels(coef, intercept)
         if not batches:
             progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
         left = batches[solved.batches :]
@@ -225,12 +224,12 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[SolvedBatch]:
+    ) -> Iterator[_SolvedBatch]:
         by_label = sp.csr_matrix(labels.positives.T)
         factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=n_threads)
         for ids in batches:
             ridge = factor.solve(by_label[ids])
-            yield SolvedBatch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
+            yield _SolvedBatch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
     def _iterative(
         self,
@@ -239,7 +238,7 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[SolvedBatch]:
+    ) -> Iterator[_SolvedBatch]:
         design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=n_threads)
         columns = LabelColumns(labels, loss)
         for ids in batches:
@@ -257,7 +256,7 @@ class BinaryRelevance(MultiLabelModel):
                 V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter
                 value = result.value
             Z, b = block.coefficients(V)
-            yield SolvedBatch(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
+            yield _SolvedBatch(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
 
     def _dual(
         self,
@@ -266,7 +265,7 @@ class BinaryRelevance(MultiLabelModel):
         loss: Loss,
         batches: list[np.ndarray],
         n_threads: int,
-    ) -> Iterator[SolvedBatch]:
+    ) -> Iterator[_SolvedBatch]:
         rows = canonical_csr(X)
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
@@ -285,7 +284,7 @@ class BinaryRelevance(MultiLabelModel):
                 n_threads=n_threads,
             )
             finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
-            yield SolvedBatch(
+            yield _SolvedBatch(
                 svm.coefficients.T, svm.intercept, float(svm.value.sum()), converged=finished, n_iter=n_iter
             )
 
@@ -364,3 +363,44 @@ class BinaryRelevance(MultiLabelModel):
 
 def _gigabytes(n_bytes: float) -> str:
     return f"{n_bytes / 2**30:.3g} GiB"
+
+
+@dataclass(frozen=True)
+class _SolvedBatch:
+    """One batch: coefficients (d×B), intercepts (B), the sum of its objectives, and how the solver ended."""
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    objective: float
+    converged: bool
+    n_iter: int
+
+
+@dataclass
+class _SolvedLabels(State):
+    """All batches so far.
+
+    Attributes
+    ----------
+    coef : array (d, L)
+        0 for labels that are not solved yet.
+    intercept : float64 array (L,)
+    objective : float
+        The sum over the solved labels.
+    batches, unfinished : int
+        How many there are, and how many of them the solver did not bring to its tolerance.
+    """
+
+    coef: np.ndarray = array("d", "L")
+    intercept: np.ndarray = array("L", dtype=np.float64)
+    objective: float = real(default=0.0)
+    batches: int = count(1, "n_batches", default=0)
+    unfinished: int = count(0, "batches", default=0)
+
+    def add(self, ids: np.ndarray, batch: _SolvedBatch, threshold: float) -> None:
+        """One more batch; its scores are centred at the ``threshold`` of the loss."""
+        self.coef[:, ids] = batch.coefficients
+        self.intercept[ids] = batch.intercept - threshold
+        self.objective += batch.objective
+        self.batches += 1
+        self.unfinished += not batch.converged

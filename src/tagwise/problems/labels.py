@@ -53,6 +53,15 @@ class TrainingLabels:
             n_threads=n_threads,
         )
 
+    def of(self, ids: np.ndarray) -> TrainingLabels:
+        """The labels ``ids`` alone, in this order."""
+        return TrainingLabels(
+            positives=sp.csr_matrix(self.positives[:, ids]),
+            observed=None if self.observed is None else sp.csr_matrix(self.observed[:, ids]),
+            positive_weight=None if self.positive_weight is None else self.positive_weight[ids],
+            n_threads=self.n_threads,
+        )
+
     @property
     def shape(self) -> tuple[int, int]:
         """(n, L)."""

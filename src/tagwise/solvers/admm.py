@@ -1,6 +1,6 @@
 """ADMM for ridge regression whose fitted values are kept sparse: many columns on one matrix.
 
-For every column of R alone,
+For each column of R,
 
     min over H of  ‖R − XH‖² + λ1‖H‖² + λ3‖XH‖₁,
 
@@ -10,19 +10,32 @@ by the splitting Z = XH (Boyd, Parikh, Chu, Peleato, Eckstein 2011, in scaled fo
     F ← αXH + (1−α)Z                                 over-relaxation
     Z ← soft(F + μ, λ3/2ρ),   μ ← F + μ − Z = clip(F + μ, ±λ3/2ρ)
 
-The last identity shows that 2ρμ is a subgradient of λ3‖·‖₁ at Z after every step. The residuals that are watched are
-then all that is missing to the optimality conditions, with factors of 2 left out:
+The last identity shows that 2ρμ is a subgradient of λ3‖·‖₁ at Z after every step. The residuals are then all that is
+missing to the optimality conditions, with factors of 2 left out:
 
     primal   ‖XH − Z‖
     dual     ‖XᵀXH − XᵀR + λ1 H + ρXᵀμ‖     (= ρ‖Xᵀ(Z − Z_before)‖ when α = 1 and the H-step is exact)
 
 R itself is never needed: XᵀR and ‖R‖² are enough.
+
+With a weight ω ≥ 0 per entry of R (0: unknown),
+
+    min over H of  Σ ω(R − XH)² + λ1‖H‖² + λ3 Σ_{ω>0} |XH|,
+
+the loss moves to the Z-step, which is entry by entry anyway, so that one factorisation still serves all columns:
+
+    H ← (ρXᵀX + λ1 I)⁻¹ ρXᵀ(Z − μ)
+    Z ← soft((ωR + ρ(F + μ)) / (ω + ρ), λ3/2(ω + ρ)),  F + μ where ω = 0
+    μ ← F + μ − Z
+
+Then 2ρμ is a subgradient of the loss and of λ3‖·‖₁ at Z, and the dual residual is ‖λ1 H + ρXᵀμ‖.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,24 +44,39 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
-from tagwise.solvers.admm_state import ADMMResult, Columns, balance, may_adapt_after, norms, relax
 from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, GramSystem, is_single
 from tagwise.validation import check_choice, check_integer, check_real, shape_text
 
-__all__ = ["CHUNK_NUMBERS", "ADMMResult", "SparseFitRidge", "columns_that_fit", "factorisation_bytes"]
+__all__ = [
+    "ADMMOptions",
+    "ADMMResult",
+    "ADMMState",
+    "L1FitRidge",
+    "WeightedL1FitRidge",
+    "columns_that_fit",
+    "factorisation_bytes",
+]
 
 # Up to this side an eigendecomposition (some ten times a Cholesky factor's time) is made in seconds.
 _EIGEN_SIDE = 2000
 # Numbers of Z and μ that pass through the cache together.
-CHUNK_NUMBERS = 1 << 16
+_CHUNK_NUMBERS = 1 << 16
 # Arrays of n and of d rows that a solve keeps at its peak, results included; see columns_that_fit.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 6, 14
+# ρ is reconsidered every so many steps, moved only when the residuals are out of balance by this factor, and left
+# alone after the last step named: ADMM with a penalty that is constant in the end converges from any start.
+_ADAPT_EVERY, _ADAPT_RATIO, _ADAPT_UNTIL = 5, 4.0, 200
+_MOST_CHANGE = 10.0
+_SMALLEST_PENALTY, _LARGEST_PENALTY = 1e-6, 1e6
+
+Start: TypeAlias = "tuple[np.ndarray, np.ndarray | None]"
+"""Split and dual of an earlier result; a dual of None is 0."""
 
 
 def columns_that_fit(
     n_rows: int, n_features: int, memory_limit: float, itemsize: int = 4, *, extra_rows: int = 0
 ) -> int:
-    """How many columns :meth:`SparseFitRidge.solve` can take at once within ``memory_limit`` bytes, at least 1.
+    """How many columns :meth:`L1FitRidge.solve` can take at once within ``memory_limit`` bytes, at least 1.
 
     A column costs 6 arrays of n and 14 of d numbers at the peak (the H-step works in float64), results included, and
     ``extra_rows`` arrays of n that the caller holds. The matrix and its factorisation come on top.
@@ -62,7 +90,145 @@ def factorisation_bytes(side: int) -> int:
     return 24 * side**2
 
 
-class SparseFitRidge:
+@dataclass(frozen=True)
+class ADMMOptions:
+    """How to iterate.
+
+    Attributes
+    ----------
+    relaxation : float in [1, 1.8]
+        α. 1 is plain ADMM; 1.5 to 1.8 saves about a third of the steps where there are many.
+    adapt : bool
+        Whether ρ may change, per column (never with ``"cholesky"``): every 5 steps, when primal and dual residual, each
+        over its tolerance, differ by more than a factor of 4, ρ is multiplied by the square root of their ratio, by 10
+        at most. No change after step 200.
+    tol, abs_tol : float
+        A column has converged when primal ≤ √n·abs_tol + tol·max(‖XH‖, ‖Z‖) and
+        dual ≤ √d·abs_tol + tol·max(‖XᵀR‖, ρ‖Xᵀμ‖). From then on it stands still and costs nothing.
+    max_iter : int
+    """
+
+    relaxation: float = 1.6
+    adapt: bool = True
+    tol: float = 1e-4
+    abs_tol: float = 1e-6
+    max_iter: int = 200
+
+    def __post_init__(self) -> None:
+        check_real(self.relaxation, "relaxation", minimum=1, maximum=1.8)
+        check_real(self.tol, "tol", minimum=0)
+        check_real(self.abs_tol, "abs_tol", minimum=0)
+        check_integer(self.max_iter, "max_iter", minimum=1)
+
+
+_DEFAULTS = ADMMOptions()
+
+
+@dataclass(frozen=True)
+class ADMMResult:
+    """How a solve ended.
+
+    Attributes
+    ----------
+    solution : array (d, B)
+        H.
+    split : array (n, B)
+        Z, the copy of XH that holds exact zeros.
+    dual : array (n, B)
+        The multiplier 2ρμ of Z = XH: a subgradient of λ3‖·‖₁ at Z. Independent of ρ, so fit for warm starts.
+    penalty : array (B,)
+        The last ρ of each column.
+    status : "converged" or "max_iter"
+        ``"converged"`` when every column met its tolerances.
+    n_iter : int
+        Steps of the slowest column.
+    converged, column_iterations : arrays (B,)
+        The same per column.
+    primal_residual, dual_residual : arrays (n_iter, B)
+        After every step; a column that has converged repeats its last value.
+    objective : array (B,)
+        Of each column at its solution.
+    """
+
+    solution: np.ndarray
+    split: np.ndarray
+    dual: np.ndarray
+    penalty: np.ndarray
+    status: Literal["converged", "max_iter"]
+    n_iter: int
+    converged: np.ndarray
+    column_iterations: np.ndarray
+    primal_residual: np.ndarray
+    dual_residual: np.ndarray
+    objective: np.ndarray
+
+
+@dataclass
+class ADMMState:
+    """The columns still under way. ``back_Z`` = XᵀZ, ``back_mu`` = Xᵀμ, ``gram_H`` = XᵀXH.
+
+    ``residual`` and ``weights`` are R and ω of the weighted problem, None otherwise.
+    """
+
+    columns: np.ndarray
+    rho: np.ndarray
+    cross: np.ndarray
+    Z: np.ndarray
+    mu: np.ndarray
+    back_Z: np.ndarray
+    back_mu: np.ndarray
+    H: np.ndarray
+    gram_H: np.ndarray
+    residual: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @classmethod
+    def begin(cls, X: FeatureMatrix, cross: np.ndarray, start: Start | None, rho: np.ndarray) -> ADMMState:
+        """At Z and μ of an earlier result, or at 0."""
+        shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
+        if start is None or not rho.all():
+            Z, mu, back_Z, back_mu = np.zeros(shape, dtype), np.zeros(shape, dtype), *np.zeros((2, *cross.shape), dtype)
+        else:
+            Z, back_mu = start[0].astype(dtype), np.zeros_like(cross)
+            back_Z = X.rmatmul(Z)
+            if start[1] is None:
+                mu = np.zeros(shape, dtype)
+            else:
+                mu = (start[1] / (2 * rho)).astype(dtype)
+                back_mu = X.rmatmul(mu)
+        H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
+        return cls(np.arange(shape[1]), rho, cross, Z, mu, back_Z, back_mu, H, gram_H)
+
+    def right(self) -> np.ndarray:
+        """The right side of the H-step: ρXᵀ(Z − μ), and XᵀR where the H-step knows the loss."""
+        right = self.back_Z - self.back_mu
+        right *= self.rho.astype(right.dtype)
+        if self.weights is None:
+            right += self.cross
+        return right
+
+    def smooth_slope(self) -> np.ndarray:
+        """XᵀXH − XᵀR, the slope of the loss in the H-step; 0 where the Z-step has the loss."""
+        return self.gram_H - self.cross if self.weights is None else np.zeros_like(self.H)
+
+    def keep(self, places: np.ndarray) -> None:
+        """Only these columns continue."""
+        for name, array in vars(self).items():
+            if array is not None:
+                setattr(self, name, np.take(array, places, axis=-1))
+
+    def rescale(self, factor: np.ndarray) -> None:
+        """ρ times ``factor``; μ the other way round, as ρμ is what has been learnt."""
+        rho = np.clip(self.rho * factor, _SMALLEST_PENALTY, _LARGEST_PENALTY)
+        if np.array_equal(rho, self.rho):
+            return
+        back = (self.rho / rho).astype(self.mu.dtype)
+        self.mu *= back
+        self.back_mu *= back
+        self.rho = rho
+
+
+class L1FitRidge:
     """The problem for one X, λ1 and λ3, with the factorisation that serves all columns and calls.
 
     Parameters
@@ -79,11 +245,11 @@ class SparseFitRidge:
         How the H-step is solved. With m = min(n, d):
 
         ``"eigen"``: an eigendecomposition of XᵀX (of XXᵀ when n < d), in which a new ρ is a new diagonal, so that each
-        column may adapt its own. O(m³) once (a large constant), O(m²) a column and step, 8m² bytes, 24m² while it is
+        column may adapt its own. O(m³) once (a large constant), O(m²) per column and step, 8m² bytes, 24m² while it is
         made.
 
         ``"cholesky"``: a Cholesky factor of (1+ρ)XᵀX + λ1 I, or of its n×n twin by Woodbury's identity. m³/3 once,
-        O(m²) a column and step, 8m² bytes, 16m² while it is made. **ρ stays fixed.**
+        O(m²) per column and step, 8m² bytes, 16m² while it is made. **ρ stays fixed.**
 
         ``"cg"``: conjugate gradients from the last H; ρ may adapt; no memory beyond the arrays of a solve.
 
@@ -91,7 +257,7 @@ class SparseFitRidge:
     memory_limit : float
         Bytes for the factorisation.
     n_threads : int
-        For products and direct solves; used only when X is no FeatureMatrix, which brings its own.
+        For products and direct solves; used only when X is not a FeatureMatrix, which brings its own.
 
     Notes
     -----
@@ -138,7 +304,7 @@ class SparseFitRidge:
             self._system = CGSystem(self.X, self.reg)
 
     def objective(self, H: np.ndarray, cross: np.ndarray, squared_norm: np.ndarray) -> np.ndarray:
-        """‖R − XH‖² + λ1‖H‖² + λ3‖XH‖₁ for each column; cross = XᵀR (d×B), squared_norm = ‖R‖² (B). float64."""
+        """‖R − XH‖² + λ1‖H‖² + λ3‖XH‖₁ per column; cross = XᵀR (d×B), squared_norm = ‖R‖² (B). float64."""
         fitted = self.X.matmul(H)
         squares = dot_columns(fitted, fitted) - 2 * dot_columns(cross, H) + self.reg * dot_columns(H, H)
         np.abs(fitted, out=fitted)
@@ -149,13 +315,9 @@ class SparseFitRidge:
         cross: np.ndarray,
         squared_norm: np.ndarray,
         *,
-        start: tuple[np.ndarray, np.ndarray | None] | None = None,
+        start: Start | None = None,
         penalty: np.ndarray | None = None,
-        relaxation: float = 1.6,
-        adapt: bool = True,
-        tol: float = 1e-4,
-        abs_tol: float = 1e-6,
-        max_iter: int = 200,
+        options: ADMMOptions = _DEFAULTS,
     ) -> ADMMResult:
         """Solve for the columns of R given by XᵀR and ‖R‖².
 
@@ -168,17 +330,8 @@ class SparseFitRidge:
         start : (split, dual), optional
             Of an earlier result, for the same or a similar R. By default both are 0; a dual of None is 0 too.
         penalty : array (B,), optional
-            ρ to begin with for each column, that of an earlier result say; not with ``"cholesky"``.
-        relaxation : float in [1, 1.8]
-            α. 1 is plain ADMM; 1.5 to 1.8 saves about a third of the steps where there are many.
-        adapt : bool
-            Whether ρ may change, each column's on its own (never with ``"cholesky"``): every 5 steps, when primal and
-            dual residual, each over its tolerance, differ by more than a factor of 4, ρ is multiplied by the square
-            root of their ratio, by 10 at most. No change after step 200.
-        tol, abs_tol : float
-            A column has converged when primal ≤ √n·abs_tol + tol·max(‖XH‖, ‖Z‖) and
-            dual ≤ √d·abs_tol + tol·max(‖XᵀR‖, ρ‖Xᵀμ‖). From then on it stands still and costs nothing.
-        max_iter : int
+            The first ρ of each column, that of an earlier result say; not with ``"cholesky"``.
+        options : ADMMOptions
 
         Notes
         -----
@@ -186,24 +339,12 @@ class SparseFitRidge:
         product with X, two with Xᵀ and the H-step. Memory: :func:`columns_that_fit`.
         """
         cross, squared_norm = self._check_columns(cross, squared_norm)
-        check_real(relaxation, "relaxation", minimum=1, maximum=1.8)
-        check_real(tol, "tol", minimum=0)
-        check_real(abs_tol, "abs_tol", minimum=0)
-        check_integer(max_iter, "max_iter", minimum=1)
         self._check_start(start, cross.shape[1])
-        begin = self._first_penalty(penalty, cross.shape[1])
-        work = Columns.begin(self.X, cross, start, begin)
+        state = ADMMState.begin(self.X, cross, start, self._first_penalty(penalty, cross.shape[1]))
         if self._is_ridge():
-            return self._ridge(work, squared_norm, tol, abs_tol)
+            return self._ridge(state, squared_norm, options)
         return self._iterate(
-            work,
-            lambda H: self.objective(H, cross, squared_norm),
-            started=start is not None,
-            relaxation=relaxation,
-            adapt=adapt,
-            tol=tol,
-            abs_tol=abs_tol,
-            max_iter=max_iter,
+            state, lambda H: self.objective(H, cross, squared_norm), options, started=start is not None
         )
 
     def _is_ridge(self) -> bool:
@@ -216,22 +357,19 @@ class SparseFitRidge:
 
     def _iterate(
         self,
-        work: Columns,
+        state: ADMMState,
         objective: Callable[[np.ndarray], np.ndarray],
+        options: ADMMOptions,
         *,
         started: bool,
-        relaxation: float,
-        adapt: bool,
-        tol: float,
-        abs_tol: float,
-        max_iter: int,
     ) -> ADMMResult:
         """Steps until every column has met its tolerances."""
-        cross, begin = work.cross, work.rho
+        cross, begin, max_iter = state.cross, state.rho, options.max_iter
         if started and self.method == "cg":
             # A rough first H would spoil the Z and μ that were given.
-            work.H = self._exact_system(tol).solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
-            work.gram_H = self.X.rmatmul(self.X.matmul(work.H))
+            exact = self._exact_system(options.tol)
+            state.H = exact.solve(state.right(), self._scale(state.rho), state.H, state.gram_H)
+            state.gram_H = self.X.rmatmul(self.X.matmul(state.H))
 
         n_rows, n_features = self.X.shape
         solution = np.empty_like(cross)
@@ -241,26 +379,26 @@ class SparseFitRidge:
         converged = np.zeros(cross.shape[1], dtype=bool)
         history: list[np.ndarray] = []
         for step in range(1, max_iter + 1):
-            primal, primal_goal, dual_left, dual_goal = self._step(work, relaxation)
-            primal_goal = np.sqrt(n_rows) * abs_tol + tol * primal_goal
-            dual_goal = np.sqrt(n_features) * abs_tol + tol * dual_goal
+            primal, primal_goal, dual_left, dual_goal = self._step(state, options.relaxation)
+            primal_goal = np.sqrt(n_rows) * options.abs_tol + options.tol * primal_goal
+            dual_goal = np.sqrt(n_features) * options.abs_tol + options.tol * dual_goal
             now = np.zeros((2, cross.shape[1])) if not history else history[-1].copy()
-            now[:, work.columns] = primal, dual_left
+            now[:, state.columns] = primal, dual_left
             history.append(now)
             met = (primal <= primal_goal) & (dual_left <= dual_goal)
             done = met if step < max_iter else np.ones_like(met)
             if done.any():
-                which = work.columns[done]
-                solution[:, which], split[:, which] = work.H[:, done], work.Z[:, done]
-                dual[:, which] = work.mu[:, done] * (2 * work.rho[done]).astype(cross.dtype)
-                last_penalty[which], steps[which], converged[which] = work.rho[done], step, met[done]
+                which = state.columns[done]
+                solution[:, which], split[:, which] = state.H[:, done], state.Z[:, done]
+                dual[:, which] = state.mu[:, done] * (2 * state.rho[done]).astype(cross.dtype)
+                last_penalty[which], steps[which], converged[which] = state.rho[done], step, met[done]
                 if done.all():
                     break
-                work.keep(np.flatnonzero(~done))
-            if adapt and self._system.adaptive and may_adapt_after(step):
+                state.keep(np.flatnonzero(~done))
+            if options.adapt and self._system.adaptive and step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
                 left = ~done
-                work.rescale(balance(primal[left], primal_goal[left], dual_left[left], dual_goal[left]))
-        del work
+                state.rescale(_balance(primal[left], primal_goal[left], dual_left[left], dual_goal[left]))
+        del state
         residuals = np.array(history).reshape(len(history), 2, -1)
         return ADMMResult(
             solution=solution,
@@ -276,55 +414,53 @@ class SparseFitRidge:
             objective=objective(solution),
         )
 
-    def _step(self, work: Columns, relaxation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _step(self, state: ADMMState, relaxation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One round of H, Z and μ; the norms of both residuals and of what they are measured against."""
-        dtype = work.cross.dtype
-        rho = work.rho.astype(dtype)
-        solved = self._system.solve(work.right(), self._scale(work.rho), work.H, work.gram_H)
-        work.H = solved.astype(dtype, copy=False)
-        fitted = self.X.matmul(work.H)
-        self._split(work, fitted, relaxation)
-        sizes = np.maximum(norms(fitted), norms(work.Z))
-        fitted -= work.Z
-        primal = norms(fitted)
+        dtype = state.cross.dtype
+        rho = state.rho.astype(dtype)
+        solved = self._system.solve(state.right(), self._scale(state.rho), state.H, state.gram_H)
+        state.H = solved.astype(dtype, copy=False)
+        fitted = self.X.matmul(state.H)
+        # A few rows at a time, so that a chunk of Z and μ passes through the cache once.
+        for start, stop in even_chunks(len(fitted), max(1, _CHUNK_NUMBERS // fitted.shape[1])):
+            _relax(state.Z[start:stop], fitted[start:stop], relaxation)
+            self._split(state, start, stop)
+        sizes = np.maximum(_norms(fitted), _norms(state.Z))
+        fitted -= state.Z
+        primal = _norms(fitted)
         del fitted
         # XᵀF = Xᵀ(μ − μ_before + Z), and F = αXH + (1−α)Z_before: XᵀXH comes without a product of its own.
-        work.gram_H = (relaxation - 1) * work.back_Z - work.back_mu
-        work.back_Z, work.back_mu = self.X.rmatmul(work.Z), self.X.rmatmul(work.mu)
-        work.gram_H += work.back_Z
-        work.gram_H += work.back_mu
-        work.gram_H /= relaxation
-        slope = rho * work.back_mu
-        against = np.maximum(norms(work.cross), norms(slope))
-        slope += work.smooth_slope()
-        slope += self.reg * work.H
-        return primal, sizes, norms(slope), against
+        state.gram_H = (relaxation - 1) * state.back_Z - state.back_mu
+        state.back_Z, state.back_mu = self.X.rmatmul(state.Z), self.X.rmatmul(state.mu)
+        state.gram_H += state.back_Z
+        state.gram_H += state.back_mu
+        state.gram_H /= relaxation
+        slope = rho * state.back_mu
+        against = np.maximum(_norms(state.cross), _norms(slope))
+        slope += state.smooth_slope()
+        slope += self.reg * state.H
+        return primal, sizes, _norms(slope), against
 
-    def _split(self, work: Columns, fitted: np.ndarray, relaxation: float) -> None:
-        """Z and μ anew, in place, a few rows at a time so that a chunk passes through the cache once."""
-        threshold = (self.sparsity / (2 * work.rho)).astype(work.cross.dtype)
-        for start, stop in even_chunks(len(fitted), max(1, CHUNK_NUMBERS // fitted.shape[1])):
-            z, m = work.Z[start:stop], work.mu[start:stop]
-            relax(z, fitted[start:stop], relaxation)
-            z += m
-            np.clip(z, -threshold, threshold, out=m)
-            z -= m
+    def _split(self, state: ADMMState, start: int, stop: int) -> None:
+        """Z and μ of some rows anew, in place, given F in place of Z."""
+        threshold = (self.sparsity / (2 * state.rho)).astype(state.cross.dtype)
+        z, m = state.Z[start:stop], state.mu[start:stop]
+        z += m
+        np.clip(z, -threshold, threshold, out=m)
+        z -= m
 
-    def _ridge(self, work: Columns, squared_norm: np.ndarray, tol: float, abs_tol: float) -> ADMMResult:
-        cross = work.cross
-        H = (
-            self._exact_system(tol)
-            .solve(cross, self._scale(work.rho), work.H, work.gram_H)
-            .astype(cross.dtype, copy=False)
-        )
+    def _ridge(self, state: ADMMState, squared_norm: np.ndarray, options: ADMMOptions) -> ADMMResult:
+        cross, scale = state.cross, self._scale(state.rho)
+        solved = self._exact_system(options.tol).solve(cross, scale, state.H, state.gram_H)
+        H = solved.astype(cross.dtype, copy=False)
         fitted = self.X.matmul(H)
-        slope = norms(self.X.rmatmul(fitted) - cross + self.reg * H)
-        met = slope <= np.sqrt(len(H)) * abs_tol + tol * norms(cross)
+        slope = _norms(self.X.rmatmul(fitted) - cross + self.reg * H)
+        met = slope <= np.sqrt(len(H)) * options.abs_tol + options.tol * _norms(cross)
         return ADMMResult(
             solution=H,
             split=fitted,
             dual=np.zeros_like(fitted),
-            penalty=work.rho,
+            penalty=state.rho,
             status="converged" if met.all() else "max_iter",
             n_iter=1,
             converged=met,
@@ -357,7 +493,7 @@ class SparseFitRidge:
         _require_finite(squared_norm, "squared_norm")
         return cross, squared_norm
 
-    def _check_start(self, start: tuple[np.ndarray, np.ndarray | None] | None, n_columns: int) -> None:
+    def _check_start(self, start: Start | None, n_columns: int) -> None:
         expected = (self.X.shape[0], n_columns)
         for name, array in zip(("split", "dual"), start or ()):
             if array is None:
@@ -375,13 +511,108 @@ class SparseFitRidge:
         given = np.array(penalty, dtype=np.float64)
         if given.shape != (size,) or not np.isfinite(given).all() or (given <= 0).any():
             raise InvalidInputError(
-                f"penalty must hold {size:,} positive numbers, one a column; found {penalty!r:.200}."
+                f"penalty must hold {size:,} positive numbers, one per column; found {penalty!r:.200}."
             )
         if not self._system.adaptive and (given != self.penalty).any():
             raise InvalidInputError(
                 f'penalty is fixed at {self.penalty:g} by the factorisation of method="cholesky"; leave it out here.'
             )
         return given
+
+
+class WeightedL1FitRidge(L1FitRidge):
+    """The weighted problem for one X, λ1 and λ3. Parameters as in :class:`L1FitRidge`; λ3 = 0 is no special case.
+
+    A column costs two more arrays of n numbers than :func:`columns_that_fit` counts.
+    """
+
+    def weighted_objective(self, H: np.ndarray, residual: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Σ ω(R − XH)² + λ1‖H‖² + λ3 Σ_{ω>0} |XH| per column, float64; R and ω are n×B."""
+        fitted = self.X.matmul(H)
+        left = residual - fitted
+        squares = dot_columns(weights * left, left) + self.reg * dot_columns(H, H)
+        np.abs(fitted, out=fitted)
+        fitted *= weights > 0
+        return squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
+
+    def solve_weighted(
+        self,
+        residual: np.ndarray,
+        weights: np.ndarray,
+        *,
+        start: Start | None = None,
+        options: ADMMOptions = _DEFAULTS,
+    ) -> ADMMResult:
+        """Solve for the columns of R (n×B) with weights ω ≥ 0 (n×B); the rest as in :meth:`L1FitRidge.solve`."""
+        residual, weights = self._check_weighted(residual, weights)
+        self._check_start(start, residual.shape[1])
+        cross = self.X.rmatmul(weights * residual)
+        state = ADMMState.begin(self.X, cross, start, np.full(residual.shape[1], self.penalty))
+        state.residual, state.weights = residual, weights
+        return self._iterate(
+            state, lambda H: self.weighted_objective(H, residual, weights), options, started=start is not None
+        )
+
+    def _is_ridge(self) -> bool:
+        return False
+
+    def _scale(self, rho: Any) -> Any:
+        return rho
+
+    def _split(self, state: ADMMState, start: int, stop: int) -> None:
+        assert state.weights is not None
+        assert state.residual is not None
+        rho = state.rho.astype(state.Z.dtype)
+        half = state.Z.dtype.type(self.sparsity / 2)
+        z, m, weight = state.Z[start:stop], state.mu[start:stop], state.weights[start:stop]
+        z += m
+        m[:] = z
+        z *= rho
+        z += weight * state.residual[start:stop]
+        threshold = half * (weight > 0)
+        z -= np.clip(z, -threshold, threshold)
+        z /= weight + rho
+        m -= z
+        # Exactly: an unknown entry pulls nowhere.
+        m[weight == 0] = 0
+
+    def _check_weighted(self, residual: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        residual, weights = np.ascontiguousarray(residual), np.ascontiguousarray(weights)
+        expected = f"{self.X.shape[0]:,} rows (those of X) and at least one column"
+        if residual.ndim != 2 or residual.shape[0] != self.X.shape[0] or residual.shape[1] == 0:
+            raise InvalidInputError(f"residual must have {expected}; found shape {shape_text(residual.shape)}.")
+        if weights.shape != residual.shape or weights.dtype != residual.dtype:
+            raise InvalidInputError(
+                f"weights must have the shape and type of residual, {shape_text(residual.shape)} {residual.dtype}; "
+                f"found {shape_text(weights.shape)} {weights.dtype}."
+            )
+        if residual.dtype not in (np.float32, np.float64):
+            raise InvalidInputError(f"residual must be of type float32 or float64; found {residual.dtype}.")
+        if not (np.isfinite(residual).all() and np.isfinite(weights).all() and (weights >= 0).all()):
+            raise InvalidInputError("residual and weights must be finite, and weights not below 0.")
+        return residual, weights
+
+
+def _relax(Z: np.ndarray, fitted: np.ndarray, relaxation: float) -> None:
+    """F = α·XH + (1−α)·Z in place of Z."""
+    if relaxation == 1:
+        Z[:] = fitted
+    else:
+        Z *= 1 - relaxation
+        Z += relaxation * fitted
+
+
+def _balance(primal: np.ndarray, primal_goal: np.ndarray, dual: np.ndarray, dual_goal: np.ndarray) -> np.ndarray:
+    """The factor of ρ that brings both residuals, over their tolerances, closer to each other."""
+    tiny = np.finfo(np.float64).tiny
+    ratio = np.maximum(primal * dual_goal, tiny) / np.maximum(dual * primal_goal, tiny)
+    factor = np.clip(np.sqrt(ratio), 1 / _MOST_CHANGE, _MOST_CHANGE)
+    return np.where((ratio > _ADAPT_RATIO) | (ratio < 1 / _ADAPT_RATIO), factor, 1.0)
+
+
+def _norms(columns: np.ndarray) -> np.ndarray:
+    """The length of each column."""
+    return np.sqrt(dot_columns(columns, columns)[0])
 
 
 def _as_feature_matrix(X: FeatureMatrix | sp.csr_matrix | np.ndarray, n_threads: int) -> FeatureMatrix:

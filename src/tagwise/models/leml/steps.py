@@ -46,6 +46,10 @@ class Factors(State):
     H: np.ndarray = array("L", "k")
     b: np.ndarray = array("L", dtype=np.float64)
 
+    def shifted(self, offset: float) -> Factors:
+        """The same factors with ``offset`` added to b; arrays are shared."""
+        return Factors(self.W, self.A, self.H, self.b + offset)
+
 
 class Alternation(Protocol):
     """One loss's way of lowering the objective in either block."""

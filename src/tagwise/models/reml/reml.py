@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import CSRWithTranspose
+from tagwise.kernels.vectors import dot_all
+from tagwise.losses import get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
+from tagwise.models.leml.steps import Factors, SquaredAlternation
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
+from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
+from tagwise.models.reml.sparse_part import (
+    ADMMPart,
+    Prepared,
+    SparsePart,
+    SparseStep,
+    SupportPart,
+    admm_fits,
+    pruned,
+)
 from tagwise.models.sparse_factor_model import SparseFactorModel
-from tagwise.parallel import thread_count
+from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
+from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.linear_scores import LinearScores
+from tagwise.problems.spectral_start import spectral_start
+from tagwise.problems.squared import SquaredTerms
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
+from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge
+from tagwise.solvers.support import SupportFeatures
 from tagwise.validation import check_choice, check_integer, check_real
 
-if TYPE_CHECKING:
-    from tagwise.models.reml.alternation import LowRankAndSparse, Prepared, Settings
-    from tagwise.problems.labels import TrainingLabels
-
-# What only fits need is imported by them, so that a fitted model is loaded quickly.
-
 __all__ = ["REML"]
+
+# The alternation works with 0/1 labels, S± = 2·S01 − 1, and halves of squares:
+# ½‖Y − S‖² + ½·½λ2(‖W‖² + ‖H‖²) + ½λ1‖S‖² + ¼λ3‖XS‖₁. With Y± = 2Y − 1, factors that are √2 and a sparse part that is
+# 2 times as large, equation 5 is this many times that.
+_EQUATION_5 = 8.0
+# A fall below this share of the objective is rounding.
+_ROUNDING = 1e-12
+# H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
+_SUPPORT_SHARE = 4
+
+Report: TypeAlias = Callable[..., bool]
+"""Called with the objective after every round, its ``state`` and ``unsolved``; True ends the alternation."""
 
 
 class REML(SparseFactorModel):
@@ -60,10 +89,10 @@ class REML(SparseFactorModel):
         How H is found. "auto" takes ADMM where XᵀX or XXᵀ is factorised quickly (a side of at most 2,000) and within
         half of ``memory_limit``, and all labels' Z, μ and H fit the other half; else support.
     support : int
-        Features a label may use, with "support".
+        Most features per label, with "support".
     prune : float
         After ADMM, entries of H below ``prune`` times the largest of their label are dropped. The default is the
-        largest tolerance that cost less than 0.1 points on held-out rows of four sets; docs/reml.md shows the curve.
+        largest one that cost less than 0.1 points on validation rows of four sets; docs/reml.md shows the curve.
     max_iter : int
         Rounds at the most.
     positive_weight : float, array (L,) or "propensity"
@@ -71,7 +100,7 @@ class REML(SparseFactorModel):
     fit_intercept, normalize : bool
         Whether b is learnt; scale rows of X to unit length, at fit and at prediction.
     inner_iter : int
-        Steps of conjugate gradients for U in a round. Few leave to H what H explains better; see the notes.
+        Steps of conjugate gradients for U per round. Few leave to H what H explains better.
     tol : float
         The fit has converged when a round lowers the objective by at most ``tol`` times what the first round did.
     memory_limit : float
@@ -103,14 +132,11 @@ class REML(SparseFactorModel):
     Notes
     -----
     Time: a round costs LEML's O((nnz X + nnz Y + nnz H)k + (n + L)k²), with a mask O(|Ω|k) more, and H. ADMM: per step
-    O(nnz(X)L) and O(min(n, d)²L), and min(n, d)³ once. Support: see :class:`tagwise.solvers.support_least_squares`.
+    O(nnz(X)L) and O(min(n, d)²L), and min(n, d)³ once. Support: see
+    :class:`tagwise.solvers.support.SupportRidge`.
     Memory O(nnz X + nnz Y + |Ω| + nnz H + (n + d + L)k) + ``memory_limit``; d×L dense while ADMM runs; never n×L.
 
     A mask (``observed``) is handled by both forms: residuals, Gram matrices and λ3‖XH‖₁ then run over known pairs.
-
-    ``inner_iter`` and ``tol`` were chosen on held-out training rows of bibtex, debtags and yso-finna-en-min4: with 5
-    conjugate-gradient steps the low rank takes over what H explains better, and precision falls with every round; with
-    one, further rounds change it by 0.1 or 0.2 points in either direction.
 
     Examples
     --------
@@ -191,65 +217,94 @@ class REML(SparseFactorModel):
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
-        from tagwise.models.reml.alternation import alternate, prepare
-        from tagwise.models.reml.partitions import random_parts
-        from tagwise.models.reml.rounds import REMLRounds, require_possible_sparse_part
-        from tagwise.models.reml.sparse_part import pruned
-        from tagwise.problems.labels import TrainingLabels
-
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        dtype = X.dtype
-        self.sparse_part_ = self._which_sparse_part(X.shape, Y.shape[1], dtype.itemsize)
-        n_features, n_labels = X.shape[1], Y.shape[1]
+        dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
+        self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
         features = CSRWithTranspose(rows, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
-        known = np.setdiff1d(np.arange(n_labels), labels.unknown_labels())
+        unknown = labels.unknown_labels()
+        known = np.setdiff1d(np.arange(n_labels), unknown)
         partitions = self._usable_partitions(len(known))
-        settings = self._settings(rank, partitions)
-        prepared = prepare(features, labels, settings)
+        # The same model with what the data made of its parameters; with parts, each has its share of the rank.
+        model = clone(self).set_params(rank=-(-rank // partitions), sparse_part=self.sparse_part_)
+        prepared = model._prepare(features, labels)
         rng = random_generator(self.random_state)
         if partitions == 1:
-            support = settings.support if self.sparse_part_ == "support" else None
-            rounds = progress.resume(
-                REMLRounds,
-                check=lambda found: require_possible_sparse_part(found.sparse, features, labels, support),
-                d=n_features,
-                L=n_labels,
-                k=rank,
-                dtype=dtype,
-                max_iter=self.max_iter,
-            )
-            if rounds is not None:
-                rounds.factors.A = features.matmul(rounds.factors.W)
-            learnt = alternate(features, prepared, labels, settings, rng, progress.step, rounds)
+            saved = model._resumed(features, labels, progress)
+            rounds = model._alternate(features, prepared, labels, rng, progress.step, saved)
         else:
             ids = random_parts(known, partitions, rng)
-            learnt = self._divide_and_conquer(features, prepared, labels, ids, settings, rng, progress, threads)
-        if not learnt.converged and not progress.stopped:
+            rounds = model._divide_and_conquer(features, prepared, labels, ids, rng, progress)
+        if not rounds.converged and not progress.stopped:
             warn(
                 f"REML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
-                f"{learnt.fall:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
+                f"{rounds.share:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
             )
-        if learnt.unsolved:
+        if rounds.unsolved:
             warn(
-                f"ADMM did not reach its tolerance for {learnt.unsolved} of {n_labels} labels in the last round, which "
+                f"ADMM did not reach its tolerance for {rounds.unsolved} of {n_labels} labels in the last round, which "
                 "keep the best sparse part found; lower positive_weight or sparsity, scale the features, or use "
                 'sparse_part="support".',
                 ConvergenceWarning,
             )
-        factors = learnt.factors
-        unknown = labels.unknown_labels()
+        factors = rounds.factors
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
         self.rank_ = factors.H.shape[1]
         self.feature_factors_ = factors.W.astype(dtype, copy=False)
         self.label_factors_ = factors.H.astype(dtype, copy=False)
         self.intercept_ = (factors.b - 0.5).astype(dtype)
-        self.sparse_weights_ = pruned(learnt.sparse, self.prune).astype(dtype, copy=False)
+        self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
+
+    def _alternate(
+        self,
+        X: CSRWithTranspose,
+        prepared: Prepared,
+        labels: TrainingLabels,
+        seed: int | np.random.Generator,
+        report: Report,
+        rounds: Rounds | None = None,
+    ) -> Rounds:
+        """Minimise equation 5 in turn over U, V and H, whose problems are 6b, 6a and 6c; no step raises it.
+
+        U, V and H of the paper are W, H and the sparse part here. ``rounds`` are those of a fit to resume.
+        """
+        terms = SquaredTerms.build(labels)
+        reg, offset = self.reg_low_rank / 2, self._offset()
+        low_rank = SquaredAlternation(X, terms, reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
+        sparse = self._sparse_part(X, prepared, labels, terms)
+        if rounds is None:
+            rounds = self._start(X, labels, terms, random_generator(seed))
+        factors = rounds.factors
+        while not rounds.converged and rounds.done < self.max_iter:
+            low_rank.terms = terms.around(LinearScores(X, rounds.sparse, offset=offset, n_threads=X.n_threads))
+            low_rank.step_features(factors)  # U: a few steps of conjugate gradients
+            low_rank.step_labels(factors)  # V and b: closed form
+            step = sparse.step(factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
+            rounds.add(step, step.value + _penalty(factors, reg), self.tol)
+            if report(_EQUATION_5 * rounds.value, state=rounds, unsolved=step.unsolved):
+                break
+        return replace(rounds, factors=factors.shifted(offset))
+
+    def _start(
+        self, X: CSRWithTranspose, labels: TrainingLabels, terms: SquaredTerms, rng: np.random.Generator
+    ) -> Rounds:
+        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty."""
+        dtype, (n_rows, n_features), n_labels = X.matrix.dtype, X.shape, labels.shape[1]
+        constants = self._constants(labels)
+        H = spectral_start(X, *labels.slope_at(get_loss("squared"), constants), self.rank, rng, dtype)
+        factors = Factors(
+            W=np.zeros((n_features, self.rank), dtype),
+            A=np.zeros((n_rows, self.rank), dtype),
+            H=H,
+            b=constants - self._offset(),
+        )
+        value = terms.value(factors.A, H, constants) + _penalty(factors, self.reg_low_rank / 2)
+        return Rounds(factors, sp.csr_matrix((n_features, n_labels), dtype=dtype), value)
 
     def _divide_and_conquer(
         self,
@@ -257,44 +312,90 @@ class REML(SparseFactorModel):
         prepared: Prepared,
         labels: TrainingLabels,
         ids: list[np.ndarray],
-        settings: Settings,
         rng: np.random.Generator,
         progress: FitProgress,
-        n_processes: int,
-    ) -> LowRankAndSparse:
-        """Parts alone, their low ranks projected onto the first one's column space, then H for all labels."""
-        from tagwise.losses import get_loss
-        from tagwise.models.reml.alternation import EQUATION_5, LowRankAndSparse, low_rank_penalty, sparse_part
-        from tagwise.models.reml.partitions import LearntParts, learn_parts, project_onto_first
-        from tagwise.problems.squared import SquaredTerms
-
+    ) -> Rounds:
+        """Algorithm 1: parts alone, their low ranks projected onto the first one's column space, then H for all."""
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
         ready = progress.resume(
             LearntParts,
-            check=lambda found: found.require_parts_of(ids, settings.rank),
+            check=lambda found: found.require_parts_of(ids, self.rank),
             d=X.shape[1],
             dtype=X.matrix.dtype,
         ) or LearntParts([])
         parts = ready.parts
-        left = slice(len(parts), None)
-        for part in learn_parts(X, prepared, labels, ids[left], settings, seeds[left], n_processes=n_processes):
+        left = list(zip(ids, seeds))[len(parts) :]
+        tasks = ((self._of_part(len(part)), X, prepared, labels.of(part), part, seed) for part, seed in left)
+        work = X.matrix.nnz * self.rank
+        learnt = map_parts(_learn_part, tasks, n_parts=len(left), n_processes=thread_count(self.n_jobs), work=work)
+        for part in learnt:
             parts.append(part)
             if progress.step(part.objective, state=ready, part=len(parts)):
                 break
-        loss = get_loss("squared")
-        constant = loss.constant(labels.rates()) if self.fit_intercept else np.full(labels.shape[1], loss.threshold)
-        factors = project_onto_first(X, parts, constant)
-        step = sparse_part(X, prepared, labels, SquaredTerms.build(labels), settings).step(factors, None)
-        value = step.value + low_rank_penalty(factors, settings.reg_low_rank / 2)
+        factors = project_onto_first(X, parts, self._constants(labels))
+        step = self._sparse_part(X, prepared, labels, SquaredTerms.build(labels)).step(factors, None)
+        value = step.value + _penalty(factors, self.reg_low_rank / 2)
         if not progress.stopped:
-            progress.step(EQUATION_5 * value, unsolved=step.unsolved)
-        return LowRankAndSparse(
+            progress.step(_EQUATION_5 * value, unsolved=step.unsolved)
+        return Rounds(
             factors,
             step.weights,
-            converged=all(part.converged for part in parts),
+            value,
+            first=1.0,
             fall=max(part.fall for part in parts),
             unsolved=step.unsolved,
+            converged=all(part.converged for part in parts),
         )
+
+    def _of_part(self, n_labels: int) -> REML:
+        return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
+
+    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels) -> Prepared:
+        """What the sparse part needs of X. Of the labels it matters only whether there is a mask or a weight."""
+        if self.sparse_part == "support":
+            return SupportFeatures.build(
+                X.matrix,
+                support=self.support,
+                with_gram=labels.observed is None,
+                memory_limit=self.memory_limit,
+                n_threads=X.n_threads,
+            )
+        weighted = labels.observed is not None or labels.positive_weight is not None
+        solver = WeightedL1FitRidge if weighted else L1FitRidge
+        # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
+        return solver(X, self.reg_sparse, self.sparsity / 2, memory_limit=self.memory_limit / 2)
+
+    def _sparse_part(
+        self, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
+    ) -> SparsePart:
+        if isinstance(prepared, SupportFeatures):
+            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support)
+        return ADMMPart(X, prepared, labels, self.memory_limit)
+
+    def _resumed(self, X: CSRWithTranspose, labels: TrainingLabels, progress: FitProgress) -> Rounds | None:
+        """The rounds of a checkpoint, if there is one."""
+        support = self.support if self.sparse_part == "support" else None
+        rounds = progress.resume(
+            Rounds,
+            check=lambda found: _require_possible_sparse_part(found.sparse, X, labels, support),
+            d=X.shape[1],
+            L=labels.shape[1],
+            k=self.rank,
+            dtype=X.matrix.dtype,
+            max_iter=self.max_iter,
+        )
+        if rounds is not None:
+            rounds.factors.A = X.matmul(rounds.factors.W)
+        return rounds
+
+    def _offset(self) -> float:
+        """The score that is fixed where no intercept is learnt: the border between off and on."""
+        return 0.0 if self.fit_intercept else get_loss("squared").threshold
+
+    def _constants(self, labels: TrainingLabels) -> np.ndarray:
+        """The best constant score of each label, or the border between off and on (L)."""
+        loss = get_loss("squared")
+        return loss.constant(labels.rates()) if self.fit_intercept else np.full(labels.shape[1], loss.threshold)
 
     def _usable_partitions(self, n_labels: int) -> int:
         if self.partitions > n_labels:
@@ -304,26 +405,7 @@ class REML(SparseFactorModel):
             )
         return min(self.partitions, n_labels)
 
-    def _settings(self, rank: int, partitions: int) -> Settings:
-        from tagwise.models.reml.alternation import Settings
-
-        return Settings(
-            rank=-(-rank // partitions),
-            reg_low_rank=self.reg_low_rank,
-            reg_sparse=self.reg_sparse,
-            sparsity=self.sparsity,
-            sparse_part=self.sparse_part_,
-            support=self.support,
-            max_iter=self.max_iter,
-            inner_iter=self.inner_iter,
-            tol=self.tol,
-            fit_intercept=self.fit_intercept,
-            memory_limit=self.memory_limit,
-        )
-
     def _which_sparse_part(self, shape: tuple[int, int], n_labels: int, itemsize: int) -> str:
-        from tagwise.models.reml.sparse_part import admm_fits
-
         dense = itemsize * shape[1] * n_labels
         if self.sparse_part == "admm" and dense > self.memory_limit:
             raise InvalidInputError(
@@ -339,3 +421,80 @@ class REML(SparseFactorModel):
         super()._check_restored()
         check_integer(self.rank_, "rank_", minimum=1)
         check_choice(self.sparse_part_, "sparse_part_", ("admm", "support"))
+
+
+@dataclass
+class Rounds(State):
+    """An alternation under way, and what it has come to in the end.
+
+    Attributes
+    ----------
+    factors : Factors
+        Without the offset ½ of a model without intercept.
+    sparse : CSR or array (d, L)
+        S of the last round; before the first one empty.
+    value : float
+        The objective, an eighth of equation 5.
+    first, fall : float
+        By how much the first and the last round lowered it; with parts 1 and the largest ``share`` of a part.
+    done : int
+        Rounds so far.
+    unsolved : int
+        Labels whose S fell short of its tolerance in the last round.
+    converged : bool
+        Whether the last round met the stopping rule.
+    """
+
+    factors: Factors = nested(Factors)
+    sparse: sp.csr_matrix | np.ndarray = matrix("d", "L")
+    value: float = real()
+    first: float = real(default=0.0)
+    fall: float = real(default=0.0)
+    done: int = count(1, "max_iter", default=0)
+    unsolved: int = count(0, "L", default=0)
+    converged: bool = flag(default=False)
+
+    def add(self, step: SparseStep, value: float, tol: float) -> None:
+        """One more round, at whose end the objective is ``value``."""
+        self.fall = self.value - value
+        self.first = self.first or self.fall
+        self.sparse, self.value, self.unsolved = step.weights, value, step.unsolved
+        self.done += 1
+        self.converged = bool(self.fall <= max(tol * self.first, _ROUNDING * abs(value)))
+
+    @property
+    def share(self) -> float:
+        """By how much the last round lowered the objective, over what the first one did."""
+        return self.fall / self.first if self.first else 0.0
+
+
+def _require_possible_sparse_part(
+    S: sp.csr_matrix | np.ndarray, X: CSRWithTranspose, labels: TrainingLabels, support: int | None
+) -> None:
+    """Raise ValueError for an S of the wrong form (dense if ``support`` is None) or that no fit can have found.
+
+    A label with more features than it can have chosen would have no room for them in its next system.
+    """
+    if isinstance(S, np.ndarray) != (support is None):
+        raise ValueError(f"sparse must be a {'dense array' if support is None else 'CSR matrix'}")
+    if isinstance(S, np.ndarray) or support is None:
+        return
+    entries = np.asarray((X.matrix != 0).sum(axis=1)).ravel()
+    in_positives = (labels.positives.T != 0) @ entries
+    if (np.bincount(S.indices, minlength=S.shape[1]) > np.minimum(in_positives, support)).any():
+        raise ValueError("sparse has more entries in a column than the label can have features")
+
+
+def _learn_part(
+    model: REML, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, ids: np.ndarray, seed: int
+) -> Part:
+    """Equation 5 for one part of the labels, on one thread; its H is not kept."""
+    with single_threaded_blas(), on_this_thread():
+        rounds = model._alternate(X, prepared, labels, seed, report=lambda *_, **__: False)
+    W, H, b = rounds.factors.W, rounds.factors.H, rounds.factors.b
+    return Part(ids, W, H, b, _EQUATION_5 * rounds.value, rounds.converged, rounds.share)
+
+
+def _penalty(factors: Factors, reg: float) -> float:
+    """½λ(‖W‖² + ‖H‖²)."""
+    return 0.5 * reg * (dot_all(factors.W, factors.W).item() + dot_all(factors.H, factors.H).item())

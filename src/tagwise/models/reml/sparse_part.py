@@ -1,4 +1,9 @@
-"""REML's third block: the part of the scores that no low rank explains, label by label beside a fixed low rank."""
+"""REML's third block, H (problem 6c): what no low rank explains, label by label beside a fixed low rank.
+
+H is called S here, beside LEML's W, H and b for the low rank. Labels are independent of each other, so either form of
+the step is a map over blocks of labels, from the shared features and the low rank to the columns of S of that block
+and its share of the objective, and a sum of these shares.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +17,29 @@ import scipy.sparse as sp
 from tagwise.kernels import CSRWithTranspose, gram
 from tagwise.losses import get_loss
 from tagwise.models.leml.steps import Factors
-from tagwise.parallel import even_chunks
+from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.squared import SquaredTerms, with_intercept
-from tagwise.solvers.admm import ADMMResult, SparseFitRidge, columns_that_fit, factorisation_bytes
-from tagwise.solvers.admm_weighted import WeightedFitRidge
-from tagwise.solvers.support_features import SupportFeatures
-from tagwise.solvers.support_least_squares import SupportRidge
+from tagwise.solvers.admm import (
+    ADMMOptions,
+    ADMMResult,
+    L1FitRidge,
+    WeightedL1FitRidge,
+    columns_that_fit,
+    factorisation_bytes,
+)
+from tagwise.solvers.support import SupportFeatures, SupportRidge
 
-__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
+__all__ = ["ADMMPart", "Prepared", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
+
+Prepared: TypeAlias = SupportFeatures | L1FitRidge
+"""What the step needs of X, for all labels, rounds and parts: sorted features and XᵀX, or a factorisation."""
 
 # A factorisation of this side takes seconds.
 _QUICK_SIDE = 2000
 # ADMM within a round: the next round changes its problem, so that a few digits are enough.
-_TOL, _MOST_STEPS = 1e-3, 50
+_WITHIN_A_ROUND = ADMMOptions(tol=1e-3, max_iter=50)
 # Numbers of a dense S that are looked at together when it is pruned.
 _PRUNED_AT_ONCE = 1 << 18
 
@@ -54,7 +67,7 @@ class SparsePart(Protocol):
 
 
 class SupportPart:
-    """S on a few features a label, chosen in the first round and kept: restricted least squares."""
+    """S on a few features per label, chosen in the first round and kept: restricted least squares."""
 
     def __init__(
         self, features: SupportFeatures, labels: TrainingLabels, terms: SquaredTerms, *, reg: float, support: int
@@ -63,7 +76,7 @@ class SupportPart:
         self.ridge = SupportRidge(
             features,
             labels.positives,
-            observed=labels.observed,
+            known=labels.observed,
             reg=reg,
             support=support,
             positive_weight=labels.positive_weight,
@@ -85,10 +98,10 @@ class ADMMPart:
     dense d×L array while the fit runs.
     """
 
-    def __init__(self, X: CSRWithTranspose, ridge: SparseFitRidge, labels: TrainingLabels, memory_limit: float) -> None:
+    def __init__(self, X: CSRWithTranspose, ridge: L1FitRidge, labels: TrainingLabels, memory_limit: float) -> None:
         self.X, self.ridge, self.labels = X, ridge, labels
         self.columns = LabelColumns(labels, get_loss("squared"))
-        self.weighted = isinstance(ridge, WeightedFitRidge)
+        self.weighted = isinstance(ridge, WeightedL1FitRidge)
         width = columns_that_fit(
             *X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
         )
@@ -98,17 +111,23 @@ class ADMMPart:
         """Each label keeps the S of the last round where ADMM has not got below it."""
         n_features, n_labels = self.X.shape[1], self.labels.shape[1]
         S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
-        block = self._weighted_block if self.weighted else self._plain_block(factors)
-        total, unsolved = 0.0, 0
-        for start, stop in self.blocks:
-            objective_of, solve = block(factors, np.arange(start, stop))
+        problem_of = self._weighted_block if self.weighted else self._plain_block(factors)
+
+        def block(start: int, stop: int) -> tuple[float, int]:
+            """The columns of S of some labels; their objective, and how many of them are not solved."""
+            objective_of, solve = problem_of(factors, np.arange(start, stop))
             before = objective_of(S[:, start:stop])
             split = None if last is None else self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
             found = solve(None if split is None else (split, None))
             better = found.objective < before
-            unsolved += int((~found.converged).sum())
             S[:, start:stop][:, better] = found.solution[:, better]
-            total += float(np.where(better, found.objective, before).sum())
+            return float(np.where(better, found.objective, before).sum()), int((~found.converged).sum())
+
+        # One block at a time: a block takes all the memory there is, and its products all threads.
+        total, unsolved = 0.0, 0
+        for value, short in run_chunks(block, self.blocks, n_threads=1):
+            total += value
+            unsolved += short
         return SparseStep(S, 0.5 * total, unsolved)
 
     def _plain_block(self, factors: Factors) -> _Block:
@@ -127,14 +146,14 @@ class ADMMPart:
             cross = np.ascontiguousarray(cross)
             return (
                 lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
-                lambda start: ridge.solve(cross, squared_norm, start=start, tol=_TOL, max_iter=_MOST_STEPS),
+                lambda start: ridge.solve(cross, squared_norm, start=start, options=_WITHIN_A_ROUND),
             )
 
         return block
 
     def _weighted_block(self, factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
         ridge = self.ridge
-        assert isinstance(ridge, WeightedFitRidge)
+        assert isinstance(ridge, WeightedL1FitRidge)
         batch = self.columns.batch(ids, with_start=False)
         residual = batch.targets - factors.A @ factors.H[ids].T
         residual -= factors.b[ids].astype(residual.dtype)
@@ -142,7 +161,7 @@ class ADMMPart:
         assert weights is not None
         return (
             lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
-            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=_TOL, max_iter=_MOST_STEPS),
+            lambda start: ridge.solve_weighted(residual, weights, start=start, options=_WITHIN_A_ROUND),
         )
 
 
@@ -155,7 +174,7 @@ def admm_fits(shape: tuple[int, int], n_labels: int, memory_limit: float, itemsi
 
 
 def _block_arrays(weighted: bool) -> int:
-    """Arrays of n numbers a label that a step holds beside those of the solver: targets, scores, weights, products."""
+    """Arrays of n numbers per label that a step holds beside the solver: targets, scores, weights, products."""
     return 9 if weighted else 4
 
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tagwise import LEML, REML, load
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.kernels import CSRWithTranspose
 from tagwise.metrics import inverse_propensity, ndcg_at_k, precision_at_k, psp_at_k
-from tagwise.models.leml.steps import Factors
-from tagwise.models.reml.partitions import Part, project_onto_first, random_parts
+from tagwise.models.reml import partitions
+from tagwise.models.reml.partitions import Part, map_parts, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import pruned
+from tagwise.solvers.support import SupportFeatures
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 
@@ -179,20 +181,18 @@ def test_parts_hold_every_label_once():
 
 
 def test_projection_is_the_nearest_in_the_first_column_space():
-    from tagwise.kernels import CSRWithTranspose
-
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 9))
     ids = [np.array([0, 2]), np.array([1, 3, 4])]
-    factors = [Factors(rng.standard_normal((9, 2)), np.empty((0, 2)), rng.standard_normal((len(i), 2)), i * 0.1)
-               for i in ids]  # fmt: skip
-    parts = [Part(i, f, 0.0, True, 0.0) for i, f in zip(ids, factors)]
-    found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), parts, np.zeros(5))
-    A = X @ factors[0].W
+    first, second = (
+        Part(i, rng.standard_normal((9, 2)), rng.standard_normal((len(i), 2)), i * 0.1, 0.0, True, 0.0) for i in ids
+    )
+    found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), [first, second], np.zeros(5))
+    A = X @ first.W
     np.testing.assert_allclose(found.A, A)
     np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
-    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[0]], A @ factors[0].H.T)
-    target = X @ factors[1].W @ factors[1].H.T
+    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[0]], A @ first.H.T)
+    target = X @ second.W @ second.H.T
     np.testing.assert_allclose((found.A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
 
 
@@ -211,36 +211,20 @@ def test_any_number_of_processes_gives_the_same_bits(masked):
 
 def test_processes_get_memory_maps_of_x(monkeypatch):
     """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
-    from tagwise.kernels import CSRWithTranspose
-    from tagwise.models.reml import partitions
-    from tagwise.models.reml.alternation import Settings, prepare
-    from tagwise.problems.labels import TrainingLabels
-
     monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)
-    monkeypatch.setattr(partitions, "_learn", what_is_mapped)
     X = sp.random(20_000, 60, 0.5, "csr", random_state=0, dtype=np.float32)
-    Y = sp.random(20_000, 6, 0.2, "csr", random_state=1, dtype=np.float32)
-    Y.data[:] = 1
-    settings = Settings(2, 1.0, 1.0, 0.1, "support", 5, 2, 1, 0.1, True, 2**30)
-    labels = TrainingLabels.build(Y, None, None, dtype=np.float32)
-    features = CSRWithTranspose(X)
-    parts = [np.arange(3), np.arange(3, 6)]
-    found = list(
-        partitions.learn_parts(
-            features, prepare(features, labels, settings), labels, parts, settings, [0, 1], n_processes=2
-        )
-    )
+    features, prepared = CSRWithTranspose(X), SupportFeatures.build(X, support=5)
+    tasks = [(features, prepared), (features, prepared)]
+    found = list(map_parts(what_is_mapped, tasks, n_parts=2, n_processes=2, work=1))
     assert found == [[True] * 5] * 2
 
 
-def what_is_mapped(X, prepared, labels, ids, settings, seed):
+def what_is_mapped(X, prepared):
     arrays = (X.matrix.data, X.matrix.indices, X.transpose.data, X.transpose.indices, prepared.rows.data)
     return [isinstance(array, np.memmap) or isinstance(array.base, np.memmap) for array in arrays]
 
 
 def test_processes_and_threads_learn_the_same(monkeypatch):
-    from tagwise.models.reml import partitions
-
     X, Y, _ = problem(n=200, n_labels=12)
     threads = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)
     monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels import reference_sparse
-from tagwise.solvers import support_features as module
-from tagwise.solvers import support_least_squares as solver_module
-from tagwise.solvers.support_least_squares import SupportRidge, support_least_squares
+from tagwise.problems.labels import TrainingLabels
+from tagwise.solvers import support as module
+from tagwise.solvers.support import SupportFeatures, SupportRidge
+from tagwise.validation import check_labels, check_observed
 
 
 def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float64):
@@ -19,6 +20,24 @@ def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float6
     Y = (rng.random((n, n_labels)) < rng.uniform(0, 0.3, size=n_labels)).astype(dtype)
     U, V = rng.standard_normal((d, rank)).astype(dtype), 0.1 * rng.standard_normal((n_labels, rank)).astype(dtype)
     return X, Y, U, V, rng.standard_normal(n_labels) * 0.1, rng.uniform(0.5, 4, size=n_labels)
+
+
+def support_ridge(X, Y, *, observed=None, reg=1.0, support=200, positive_weight=None, memory_limit=2**31, n_threads=1):
+    """The solver for labels in any form, checked as a model checks them."""
+    features = SupportFeatures.build(
+        X, support=support, with_gram=observed is None, memory_limit=memory_limit, n_threads=n_threads
+    )
+    Y = check_labels(Y, n_rows=X.shape[0])
+    known = None if observed is None else check_observed(observed, shape=Y.shape, may_be_empty=True)
+    labels = TrainingLabels.build(Y, known, None)
+    return SupportRidge(
+        features, labels.positives, known=labels.observed, reg=reg, support=support, positive_weight=positive_weight,
+        n_threads=n_threads,
+    )  # fmt: skip
+
+
+def support_least_squares(X, Y, *, low_rank=None, intercept=None, **settings):
+    return support_ridge(X, Y, **settings).solve(low_rank, intercept).weights
 
 
 @given(
@@ -42,7 +61,7 @@ def test_equals_the_slow_twin(seed, n, d, rank, support, weighted, masked, memor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LEAST_WALK", 4)
         patch.setattr(module, "_WALK_PER_GATHER", 1)
-        patch.setattr(solver_module, "_COLUMN_STEP", column_step)
+        patch.setattr(module, "_COLUMN_STEP", column_step)
         found = support_least_squares(
             sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), reg=0.7, support=support, intercept=intercept,
             positive_weight=weights if weighted else None, memory_limit=memory_limit,
@@ -65,7 +84,7 @@ def objective(X, Y, U, V, intercept, weights, known, S, reg):
 def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(masked):
     X, Y, U, V, intercept, weights = problem(3)
     known = (np.random.default_rng(1).random(Y.shape) < (0.5 if masked else 2)).astype(float)
-    ridge = SupportRidge(X, Y, observed=known if masked else None, reg=0.7, support=5, positive_weight=weights)
+    ridge = support_ridge(X, Y, observed=known if masked else None, reg=0.7, support=5, positive_weight=weights)
     first = ridge.solve((U, V), intercept)
 
     def value(V, S):
@@ -84,7 +103,7 @@ def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(ma
 def test_a_pattern_of_another_shape_is_refused():
     X, Y, *_ = problem()
     with pytest.raises(InvalidInputError, match="pattern has shape"):
-        SupportRidge(X, Y).solve(pattern=sp.csr_matrix((3, 3)))
+        support_ridge(X, Y).solve(pattern=sp.csr_matrix((3, 3)))
 
 
 def test_what_y_says_outside_the_mask_is_not_seen():

@@ -1,0 +1,367 @@
+"""Least squares on small supports: each column of a 0/1 matrix on a few features of its own, beside a low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.products import csr_matmul
+from tagwise.kernels.sampled import sampled_product
+from tagwise.kernels.supports import (
+    IndexedCSR,
+    Supports,
+    gram_of_last,
+    solve_known_supports,
+    solve_supports,
+    walk_lengths,
+)
+from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
+from tagwise.validation import canonical_csr, check_features, check_integer, check_real
+
+__all__ = ["SupportFeatures", "SupportRidge", "SupportSolution"]
+
+# Gathering a feature's entries from the dense block costs up to ``support`` cache misses; walking over this many stored
+# entries for each of them costs about the same. Walks below the second figure are not worth a block, however few the
+# misses: zeroing and paging it in would cost more.
+_WALK_PER_GATHER = 4
+_LEAST_WALK = 400
+# XU is made for so many columns at a time, so that it takes n×32 numbers rather than n×k.
+_FACTOR_COLUMNS = 32
+# Following a column and its rows' chains costs so many steps of a walk along a row, which is read in order.
+_COLUMN_STEP = 4
+
+
+@dataclass(frozen=True)
+class SupportFeatures:
+    """X by rising frequency of its features, both ways, with the costly part of XᵀX kept: shared by all columns.
+
+    Attributes
+    ----------
+    order : int array (d,)
+        Ids of the features from the rarest to the most frequent; all below is in this order.
+    rows : IndexedCSR
+        X.
+    walks : int array (d,)
+        w_f: stored entries at or after a feature in the rows that hold it.
+    block : array (t, t)
+        XᵀX of the t most frequent features; 0×0 where it is not needed.
+    diagonal, column_sums : arrays (d,)
+        Of XᵀX, and Xᵀ1.
+    """
+
+    order: np.ndarray
+    rows: IndexedCSR
+    walks: np.ndarray
+    block: np.ndarray
+    diagonal: np.ndarray
+    column_sums: np.ndarray
+
+    @classmethod
+    def build(
+        cls,
+        X: sp.csr_matrix | np.ndarray,
+        *,
+        support: int,
+        with_gram: bool = True,
+        memory_limit: float = 2**31,
+        n_threads: int = 1,
+    ) -> SupportFeatures:
+        """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory t² numbers and two copies of X.
+
+        Explicit zeros of X do not count as occurrences. ``memory_limit`` is in bytes, for what is kept of XᵀX and the
+        workspace of one thread; each further thread adds its own. ``with_gram=False`` leaves XᵀX out: for columns that
+        are known on rows of their own.
+        """
+        check_integer(support, "support", minimum=1)
+        features = check_features(X)
+        order, rows = _by_rising_frequency(features if sp.issparse(features) else sp.csr_matrix(features))
+        walks = walk_lengths(rows)
+        kept = _features_kept(walks, support, memory_limit, rows.data.dtype.itemsize)
+        n_features = len(order)
+        return cls(
+            order=order,
+            rows=rows,
+            walks=walks,
+            block=gram_of_last(rows, kept if with_gram else 0, n_threads=n_threads),
+            diagonal=np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features),
+            column_sums=np.bincount(rows.indices, weights=rows.data, minlength=n_features),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return len(self.rows.indptr) - 1, len(self.order)
+
+    def matrix(self) -> sp.csr_matrix:
+        """X with its features in this order; shares the arrays."""
+        return sp.csr_matrix((self.rows.data, self.rows.indices, self.rows.indptr), shape=self.shape)
+
+    def gram_times(self, U: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+        """XᵀXU (d×k) in the type of U, which is in this order."""
+        rows, X = self.rows, self.matrix()
+        transpose = sp.csr_matrix(
+            (rows.data[rows.feature_positions], rows.feature_rows, rows.feature_indptr), shape=self.shape[::-1]
+        )
+        out = np.empty_like(U)
+        for first in range(0, U.shape[1], _FACTOR_COLUMNS):
+            columns = slice(first, first + _FACTOR_COLUMNS)
+            embedded = csr_matmul(X, U[:, columns], n_threads=n_threads)
+            out[:, columns] = csr_matmul(transpose, embedded, n_threads=n_threads)
+        return out
+
+
+def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, IndexedCSR]:
+    """The ids of the features from the rarest to the most frequent, and X with its features in that order."""
+    if X.nnz and not X.data.all():
+        X = X.copy()
+        X.eliminate_zeros()
+    order = np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
+    rank = np.empty(len(order), dtype=X.indices.dtype)
+    rank[order] = np.arange(len(order), dtype=X.indices.dtype)
+    rows = sp.csr_matrix((X.data.copy(), rank[X.indices], X.indptr), shape=X.shape)
+    rows.sort_indices()
+    # Transposing the storage positions in place of the values tells where in its row each occurrence stands.
+    positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
+    by_feature = sp.csr_matrix(positions.T)
+    return order, IndexedCSR(
+        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data
+    )
+
+
+def _features_kept(walks: np.ndarray, support: int, memory_limit: float, itemsize: int) -> int:
+    """t: how many of the most frequent features have their part of XᵀX stored.
+
+    One thread's workspace is set aside, however many there are: stored and gathered entries are rounded differently,
+    and t must not depend on the number of threads.
+    """
+    side = min(support, len(walks))
+    left = memory_limit - (16 * side**2 + 48 * len(walks))
+    if left < 0:
+        raise InvalidInputError(
+            f"memory_limit is {memory_limit:,.0f} bytes, but systems of {side:,} features need "
+            f"{memory_limit - left:,.0f}; raise it, or lower support."
+        )
+    worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
+    return min(worth_it, int(np.sqrt(left / itemsize)))
+
+
+@dataclass(frozen=True)
+class SupportSolution:
+    """S (d×L, CSR in the type of X) and per column by how much its objective is below that at S = 0: ½bᵀs (L).
+
+    A column without positives is empty.
+    """
+
+    weights: sp.csr_matrix
+    gain: np.ndarray
+
+
+class SupportRidge:
+    r"""The residual of a low-rank model fitted by a sparse matrix S: one exact small ridge problem per column.
+
+    With scores :math:`x^\top(UV^\top + S) + a`, targets 0/1 and :math:`G = X^\top X`, column j minimises
+
+    .. math:: \tfrac12 \sum_i c_{ij} (y_{ij} - x_i^\top U v_j - a_j - x_i^\top s_j)^2
+        + \tfrac\lambda2 \lVert s_j\rVert^2,
+
+    c = c_j at the positives P and 1 elsewhere, over the support F that is chosen so: of the features that occur in the
+    rows of P, the ``support`` with the largest :math:`b_f^2/(A_{ff} + \lambda)`, where
+
+    .. math:: b &= X^\top y_j - (GU)v_j - a_j X^\top 1 + (c_j - 1)\, X_P^\top(1 - X_P U v_j - a_j), \\
+              A &= G + (c_j - 1)\, X_P^\top X_P
+
+    (twice the fall of the objective for that feature alone); equal gains go to the feature that occurs in fewer rows,
+    then to the lower id. Then :math:`(A_{FF} + \lambda I)\, s_F = b_F` by Cholesky in float64. All negatives are inside
+    G, so none is sampled, and b is only ever formed on a column's candidates.
+
+    With a mask, sums run over the known rows of each column: P are the known positives, and b and A are added up from
+    the rows, as no G serves two columns.
+
+    Parameters
+    ----------
+    X : SupportFeatures
+        Several fits can share them.
+    positives : CSR (n, L) of ones
+        Where the targets are 1; inside the mask, where there is one.
+    known : CSR (n, L) of ones, optional
+        The mask; all entries are known by default.
+    reg : float
+        λ > 0.
+    support : int
+        The most features a column may use.
+    positive_weight : array (L,), optional
+        c > 0 per column; 1 by default.
+    n_threads : int
+        Columns are spread over this many threads; the result has the same bits for any number of them.
+
+    Notes
+    -----
+    G is kept, dense, for the t most frequent features: those whose entries cost more to add up again than to fetch, and
+    no more of them than ``memory_limit`` allows. The entries of rarer features are added up when a column chooses them,
+    in the smaller of two times: Σ w_f over these features, w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more
+    frequent than f), along the rows; or about 4 Σ (occurrences) over all its features, along the columns of X, which
+    wins where rows are long. So any limit will do that holds a workspace; a small one costs time only.
+
+    With m = ``support``: time Σ w_f over the kept features once; per solve O(nnz(X)·k) for GU and, per column,
+    O(candidates·k + m²) + m³/3 + the smaller time above. With a mask: O(|Ω|·k), and per known entry
+    the entries of its row and the square of how many of them are in the support. Memory: t² numbers of X's type,
+    16·m² + 48·d + 8·n bytes per thread and 24 for each entry of a column's rare features, two copies of X, 2·d·k + 32·n
+    numbers of the type of U, and S twice; with a mask 3·|Ω| numbers in place of t².
+    """
+
+    def __init__(
+        self,
+        X: SupportFeatures,
+        positives: sp.csr_matrix,
+        *,
+        known: sp.csr_matrix | None = None,
+        reg: float = 1.0,
+        support: int = 200,
+        positive_weight: np.ndarray | None = None,
+        n_threads: int = 1,
+    ) -> None:
+        self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
+        self.support = check_integer(support, "support", minimum=1)
+        if positives.shape[0] != X.shape[0]:
+            raise InvalidInputError(f"positives has {positives.shape[0]:,} rows but X has {X.shape[0]:,}.")
+        self.X, self.n_threads = X, n_threads
+        self.shape = (X.shape[1], positives.shape[1])
+        self.positive_weight = _per_column(positive_weight, "positive_weight", positives.shape[1], default=1.0)
+        if not (self.positive_weight > 0).all():
+            raise InvalidInputError(
+                f"positive_weight must be above 0 for every column; found {self.positive_weight.min():g}."
+            )
+        self._positives = canonical_csr(positives.T)
+        self._known = None if known is None else self._known_entries(known)
+
+    def _known_entries(self, known: sp.csr_matrix) -> tuple[sp.csr_matrix, np.ndarray]:
+        """By column, the weights of the known entries (CSR L×n) and their targets in the same storage order."""
+        weights = canonical_csr(known.T).astype(self.X.rows.data.dtype)
+        # 1 on the mask, 2 on the positives in it: a sum of ones never loses an entry to scipy's pruning of zeros.
+        targets = sp.csr_matrix(weights + self._positives.astype(weights.dtype)).data - 1
+        of_positives = np.repeat(self.positive_weight, np.diff(weights.indptr)).astype(weights.dtype)
+        weights.data = np.where(targets > 0, of_positives, weights.dtype.type(1))
+        return weights, targets
+
+    def solve(
+        self,
+        low_rank: tuple[np.ndarray, np.ndarray] | None = None,
+        intercept: np.ndarray | None = None,
+        *,
+        pattern: sp.csr_matrix | None = None,
+    ) -> SupportSolution:
+        """S for the residual of a low-rank model.
+
+        Parameters
+        ----------
+        low_rank : (U (d, k), V (L, k)), optional
+            The part that is already explained; none by default.
+        intercept : array (L,), optional
+            a; 0 by default.
+        pattern : CSR (d, L), optional
+            The S of an earlier solve, whose supports are used again; then the objective at the new S is never above
+            that at the old one.
+        """
+        U, V = _check_low_rank(low_rank, *self.shape)
+        shift = _per_column(intercept, "intercept", self.shape[1], default=0.0)
+        given, order = self._supports(pattern), self.X.order
+        counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
+        X, positives, threads = self.X, self._positives, self.n_threads
+        U = np.ascontiguousarray(U[order])
+        if self._known is None:
+            gram_factors = X.gram_times(U, n_threads=threads)
+
+            def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+                return solve_supports(
+                    X.rows, X.walks, X.block, X.diagonal, positives.indptr, positives.indices, gram_factors, U, V,
+                    shift, X.column_sums, self.positive_weight, self.reg, self.support, given, _COLUMN_STEP, counts,
+                    gains, start, stop,
+                )  # fmt: skip
+        else:
+            weights, targets = self._known
+            embedded = csr_matmul(X.matrix(), U, n_threads=threads)
+            residuals = targets - sampled_product(weights, V, embedded, n_threads=threads)
+            residuals -= np.repeat(shift, np.diff(weights.indptr)).astype(residuals.dtype)
+
+            def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+                return solve_known_supports(
+                    X.rows, weights.indptr, weights.indices, residuals, weights.data, positives.indptr,
+                    positives.indices, self.reg, self.support, given, counts, gains, start, stop,
+                )  # fmt: skip
+
+        try:
+            with single_threaded_blas():
+                found = run_chunks(solve, self._chunks(), threads)
+        except np.linalg.LinAlgError:
+            raise InvalidInputError(
+                f"reg={self.reg:g} is too small beside the features: a system of one column is not positive definite "
+                "in floating point; raise reg, scale the rows of X to unit length, or pass X in float64."
+            ) from None
+        chosen = order[np.concatenate([part for part, _ in found])]
+        values = np.concatenate([part for _, part in found])
+        columns = sp.csc_matrix((values, chosen, np.concatenate([[0], np.cumsum(counts)])), shape=self.shape)
+        return SupportSolution(weights=canonical_csr(sp.csr_matrix(columns)), gain=0.5 * gains)
+
+    def _supports(self, pattern: sp.csr_matrix | None) -> Supports:
+        """The supports of a pattern in the order of the frequencies."""
+        if pattern is None:
+            return Supports(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        if pattern.shape != self.shape:
+            raise InvalidInputError(f"pattern has shape {pattern.shape}; the S of an earlier solve has {self.shape}.")
+        # Rows in the order of the frequencies: the columns of the transpose then list their features rising.
+        by_column = sp.csr_matrix(sp.csr_matrix(pattern)[self.X.order].T)
+        by_column.sort_indices()
+        return Supports(by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64))
+
+    def _chunks(self) -> list[tuple[int, int]]:
+        """Columns in chunks of about equal work: the entries of the rows they read, and the sizes of their systems."""
+        candidates = self._stored_entries(self._positives)
+        read = candidates if self._known is None else self._stored_entries(self._known[0])
+        work = read + np.minimum(candidates, self.support) ** 2
+        return work_chunks(np.concatenate([[0], np.cumsum(work)]))
+
+    def _stored_entries(self, by_column: sp.csr_matrix) -> np.ndarray:
+        """Per column the stored entries of X in all of its rows (L,); ``by_column`` is L×n."""
+        lengths = np.diff(self.X.rows.indptr)
+        stored = np.concatenate([[0], np.cumsum(lengths[by_column.indices], dtype=np.int64)])
+        return np.diff(stored[by_column.indptr])
+
+
+def _check_low_rank(
+    low_rank: tuple[np.ndarray, np.ndarray] | None, n_features: int, n_columns: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """U and V as C-ordered arrays of one floating type; of width 0 where there is no low rank."""
+    if low_rank is None:
+        return np.empty((n_features, 0), dtype=np.float32), np.empty((n_columns, 0), dtype=np.float32)
+    try:
+        U, V = (np.asarray(factor) for factor in low_rank)
+    except (TypeError, ValueError):
+        raise InvalidInputError("low_rank must be a pair of arrays, U (d×k) and V (L×k).") from None
+    expected = f"U {n_features:,}×k and V {n_columns:,}×k"
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or (len(U), len(V)) != (n_features, n_columns):
+        raise InvalidInputError(f"low_rank must be a pair of arrays {expected}; found shapes {U.shape} and {V.shape}.")
+    if U.dtype.kind not in "fiub" or V.dtype.kind not in "fiub":
+        raise InvalidInputError(f"low_rank must hold real numbers; found types {U.dtype} and {V.dtype}.")
+    single = U.dtype == np.float32 and V.dtype == np.float32
+    U, V = (np.ascontiguousarray(factor, dtype=np.float32 if single else np.float64) for factor in (U, V))
+    if not (np.isfinite(U).all() and np.isfinite(V).all()):
+        raise InvalidInputError("low_rank contains NaN or infinity.")
+    return U, V
+
+
+def _per_column(values: Any, name: str, n_columns: int, *, default: float) -> np.ndarray:
+    if values is None:
+        return np.full(n_columns, default)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be an array of one number per column; found {values!r:.60}.") from None
+    if array.shape != (n_columns,):
+        raise InvalidInputError(f"{name} has shape {array.shape}; one number per column ({n_columns:,}) is expected.")
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity.")
+    return np.ascontiguousarray(array)
