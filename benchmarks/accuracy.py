@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from machine import description
+from pages import replace_between, store
 
 from tagwise import LEML, REML, BinaryRelevance, Cascade
 from tagwise.data import available_datasets, hide_labels, load_dataset
@@ -127,11 +128,8 @@ def main() -> None:
             continue
         report["results"].append(run(name, *rest, threads))
         print(json.dumps(report["results"][-1]))
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(START)
-    readme.write_text(before + START + "\n" + table(report) + "\n" + END + rest.split(END)[1])
+    store(RESULT, report)
+    replace_between(ROOT / "README.md", START, END, table(report))
 
 
 if __name__ == "__main__":

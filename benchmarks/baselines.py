@@ -23,6 +23,7 @@ from pathlib import Path
 from baselines_page import DATASETS, METHODS, PUBLISHED, RESULTS, full_page, write_pages
 from machine import description
 from memory import PeakMemory, run_cell
+from pages import store
 
 # On yso-finna-en-min4 work that grows with rows or features times labels would take hours; delicious-random is for
 # comparing with published figures.
@@ -188,18 +189,10 @@ def main() -> None:
             report["cells"] = sorted(
                 [*others, result], key=lambda c: (DATASETS.index(c["dataset"]), METHODS.index(c["model"]))
             )
-            write_atomically(path, json.dumps(report, indent=1) + "\n")
+            store(path, report)
             write_pages(report)
     write_pages(report)
     print(full_page(report))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """A run that is stopped while it writes must not lose the results before."""
-    path.parent.mkdir(exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(text)
-    beside.replace(path)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pages import replace_between
+
 RESULTS = Path(__file__).parent / "results"
 GUIDE = Path(__file__).parent.parent / "docs" / "baselines.md"
 BEGIN = "<!-- begin: written by benchmarks/baselines.py -->"
@@ -160,13 +162,6 @@ def published_table(report: dict) -> str:
 
 
 def write_pages(report: dict) -> None:
-    """results/baselines.md, and the marked part of docs/baselines.md where that guide is at hand."""
+    """results/baselines.md, and the marked part of docs/baselines.md."""
     (RESULTS / "baselines.md").write_text(full_page(report))
-    if not GUIDE.exists():
-        return
-    text = GUIDE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"{GUIDE.name} lacks the lines {BEGIN!r} and {END!r}, between which the table is written")
-    GUIDE.write_text(f"{before}{BEGIN}\n\n{introduction(report)}\n\n{published_table(report)}\n{END}{after}")
+    replace_between(GUIDE, BEGIN, END, f"\n{introduction(report)}\n\n{published_table(report)}")

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from machine import description
 from memory import PeakMemory, run_cell
+from pages import store
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -255,7 +256,7 @@ def main() -> None:
             if "error" in result:
                 continue
             report["cells"] = [known for known in report["cells"] if known not in same] + [result]
-            path.write_text(json.dumps(report, indent=1) + "\n")
+            store(path, report)
     (RESULTS / "cascade.md").write_text(page(report))
     draw(report)
 

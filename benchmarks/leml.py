@@ -19,6 +19,8 @@ import time
 import warnings
 from pathlib import Path
 
+from pages import store
+
 RESULTS = Path(__file__).parent / "results"
 EURLEX = (15_539, 5_000, 3_993, 236, 5.3)
 CASES = [
@@ -142,11 +144,11 @@ def warm_up(X, Y, rank: int, threads: int, *, observed=None, loss: str = "square
     both kinds, though so few rows would be stored.
     """
     from tagwise import LEML
-    from tagwise.models import leml_features
+    from tagwise.models.leml import features
 
     rows = slice(0, 5000)
-    stored = leml_features._STORED_BYTES
-    for leml_features._STORED_BYTES in (-1, stored):
+    stored = features._STORED_BYTES
+    for features._STORED_BYTES in (-1, stored):
         model = LEML(rank, loss=loss, max_iter=1, n_jobs=threads)
         model.fit(X[rows], Y[rows], None if observed is None else observed[rows])
 
@@ -237,8 +239,7 @@ def main() -> None:
         report["results"].append(both[0] | both[1])
         print(table({**report, "results": report["results"][-1:]}).splitlines()[-1], flush=True)
     if not options.quick:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "leml.json").write_text(json.dumps(report, indent=1) + "\n")
+        store(RESULTS / "leml.json", report)
         write_page(report)
 
 

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 from machine import description
+from pages import store
 
 from tagwise import LEML
 from tagwise.data import hide_labels, load_dataset
@@ -84,7 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if not options.plot_only:
-        RESULT.write_text(json.dumps(run(options.threads), indent=1) + "\n")
+        store(RESULT, run(options.threads))
     plot(json.loads(RESULT.read_text()))
 
 

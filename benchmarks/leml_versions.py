@@ -18,6 +18,7 @@ from pathlib import Path
 from leml import load
 from machine import description
 from memory import run_cell
+from pages import store
 
 RESULT = Path(__file__).parent / "results" / "leml_versions.json"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
@@ -133,7 +134,7 @@ def main() -> None:
     if not arguments.plot_only:
         if arguments.earlier is None:
             parser.error("--earlier must name a checkout of the version to compare with")
-        RESULT.write_text(json.dumps(run(arguments.earlier.resolve(), arguments.threads), indent=1) + "\n")
+        store(RESULT, run(arguments.earlier.resolve(), arguments.threads))
     report = json.loads(RESULT.read_text())
     RESULT.with_suffix(".md").write_text(table(report))
     plot(report)

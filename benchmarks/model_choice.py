@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 
 from machine import description
+from pages import replace_between, store
 
 from tagwise.data import hide_labels, load_dataset, split_rows
 from tagwise.metrics import inverse_propensity, ranking_report
@@ -110,11 +111,10 @@ def main() -> None:
                     continue
                 line = measure(name, known, model, parameters, arguments.threads)
                 done["results"].append(line)
-                RESULT.write_text(json.dumps(done, indent=1) + "\n")
+                store(RESULT, done)
                 figures = "  ".join(f"{key} {100 * line[key]:.1f}" for key in ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5"))
                 print(f"{name} {known} {model} {parameters}: {figures}  {line['fit_cpu_seconds']:.1f} s", flush=True)
-    before, rest = PAGE.read_text(encoding="utf-8").split(START)
-    PAGE.write_text(before + START + "\n" + table(done["results"]) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    replace_between(PAGE, START, END, table(done["results"]))
 
 
 if __name__ == "__main__":

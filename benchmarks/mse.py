@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from machine import best_seconds, description
 from mse_page import BR_PENALTIES, PAPER, markdown
+from pages import store
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
@@ -237,8 +238,7 @@ def _spectral_norm(matrix: np.ndarray, steps: int = 60) -> float:
 
 
 def write(report: dict) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "mse.json").write_text(json.dumps(report, indent=1) + "\n")
+    store(RESULTS / "mse.json", report)
     (RESULTS / "mse.md").write_text(markdown(report))
 
 

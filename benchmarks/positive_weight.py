@@ -11,12 +11,12 @@ reported. Writes benchmarks/results/positive_weight.json and docs/figures/positi
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
 from machine import description
+from pages import store
 
 from tagwise import BinaryRelevance
 from tagwise.data import available_datasets, load_dataset, split_rows
@@ -120,8 +120,7 @@ def main() -> None:
         "rare": RARE,
         "results": [run(name, threads) for name in DATASETS if name in at_hand],
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "positive_weight.json").write_text(json.dumps(report, indent=1) + "\n")
+    store(RESULTS / "positive_weight.json", report)
     plot(report, FIGURES / "positive_weight.png")
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from machine import description
+from pages import store
 from prediction_page import page
 
 from tagwise import LEML, ApproximateIndex, Cascade
@@ -274,7 +275,7 @@ def main() -> None:
         for name in options.only if has_data else ["products"]:
             report[name] = measures[name]()
             if not options.quick:
-                path.write_text(json.dumps(report, indent=1) + "\n")
+                store(path, report)
     if options.quick:
         print(page(report))
     else:

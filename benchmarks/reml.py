@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from machine import description
 from memory import PeakMemory, run_cell
+from pages import store
 
 RESULTS = Path(__file__).parent / "results"
 PARTITIONS = (1, 2, 4, 5, 8, 10)
@@ -168,7 +169,7 @@ def main() -> None:
             shown = {k: (round(v, 4) if isinstance(v, float) else v) for k, v in report["cells"][-1].items()}
             print(shown, flush=True)
             report["cells"].sort(key=lambda cell: list(LOW_RANK).index(cell["dataset"]))
-            path.write_text(json.dumps(report, indent=1) + "\n")
+            store(path, report)
     (RESULTS / "reml.md").write_text(table(report))
     print(table(report))
 

@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 from machine import description
+from pages import store
 
 from tagwise import REML
 from tagwise.data import available_datasets, load_dataset
@@ -81,7 +82,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         at_hand = set(available_datasets())
         results = [curve(name, rank) for name, rank in SETS.items() if name in at_hand]
-        path.write_text(json.dumps({"machine": description(), "results": results}, indent=1) + "\n")
+        store(path, {"machine": description(), "results": results})
     plot(json.loads(path.read_text())["results"])
 
 

@@ -9,7 +9,6 @@ benchmarks/results/support.json.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from machine import best_seconds, description
+from pages import store
 
 from tagwise import LEML
 from tagwise.data import available_datasets, load_dataset
@@ -114,8 +114,7 @@ def main() -> None:
             print(f"{name} is not at hand: left out")
             continue
         report["results"].append(run(name, reg, threads))
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
+    store(RESULT, report)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from machine import description
+from pages import replace_between, store
 
 from tagwise import Tagger
 from tagwise.reports import plot_reliability
@@ -94,9 +95,8 @@ def main() -> None:
         print(json.dumps(line), flush=True)
         if not settings:
             report["calibrations"] = calibrations(tagger, *test)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    before, rest = PAGE.read_text(encoding="utf-8").split(START)
-    PAGE.write_text(before + START + "\n" + page(report) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    store(RESULT, report)
+    replace_between(PAGE, START, END, page(report))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from machine import description
 from memory import run_cell
+from pages import store
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, FEATURES, LABELS = 881_805, 366_932, 213_707
@@ -199,16 +200,15 @@ def run(report: dict, *, threads: int, rounds: int) -> None:
     for cell in MEMORY_CELLS:
         if cell["data"] in here:
             report["memory"].append(run_cell(__file__, {**cell, "threads": threads, "rounds": 2}))
-            store(report)
+            write(report)
     large = {"data": "wiki-shape", "rank": RANK, "scale": 1.0, "threads": threads, "rounds": rounds}
     report["large"] = run_cell(__file__, large)
-    store(report)
+    write(report)
 
 
-def store(report: dict) -> None:
+def write(report: dict) -> None:
     """results/wiki.json and the page from it."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "wiki.json").write_text(json.dumps(report, indent=1) + "\n")
+    store(RESULTS / "wiki.json", report)
     (RESULTS / "wiki.md").write_text(page(report))
 
 
@@ -231,7 +231,7 @@ def main() -> None:
     report = json.loads(path.read_text()) if path.exists() else {}
     if not options.table_only:
         run(report, threads=options.threads, rounds=options.rounds)
-    store(report)
+    write(report)
     print(page(report))
 
 

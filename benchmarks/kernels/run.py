@@ -13,7 +13,6 @@ to benchmarks/results/.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from sklearn.preprocessing import normalize
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from machine import best_seconds, blas_rate, copy_rate, description, read_rate
+from pages import store
 
 from tagwise import kernels
 from tagwise.data import make_power_law
@@ -214,8 +214,7 @@ def main() -> None:
     text = table(report)
     print(text)
     if not options.quick:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "kernels.json").write_text(json.dumps(report, indent=1) + "\n")
+        store(RESULTS / "kernels.json", report)
         (RESULTS / "kernels.md").write_text("# Kernels\n\n" + text)
 
 
