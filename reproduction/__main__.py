@@ -14,7 +14,7 @@ from reproduction.experiments import check_datasets
 from reproduction.pages import make_pages
 from reproduction.results import Results
 from reproduction.runner import Outcome, Progress, plan, run_cells
-from tagwise.cli.main import main
+from tagwise.cli.main import run
 from tagwise.cli.output import show, show_json
 from tagwise.exceptions import InvalidInputError
 from tagwise.parallel import thread_count
@@ -119,4 +119,4 @@ def _list(studies: list[Study], wanted: list[Cell], results: Results, as_json: b
 
 
 if __name__ == "__main__":
-    main(["reproduce", *sys.argv[1:]])
+    run(["reproduce", *sys.argv[1:]])

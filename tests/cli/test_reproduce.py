@@ -9,7 +9,7 @@ import pytest
 from commands import COMMAND
 
 import tagwise
-from tagwise.cli.main import main
+from tagwise.cli.main import run
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 CONFIGURATION = """
@@ -48,7 +48,7 @@ def reproduce(capsys):
     def run_verb(*arguments):
         code = 0
         try:
-            main(["reproduce", *map(str, arguments)])
+            run(["reproduce", *map(str, arguments)])
         except SystemExit as error:
             code = error.code
         return (code, *capsys.readouterr())

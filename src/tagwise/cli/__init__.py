@@ -1,5 +1,5 @@
-"""The command line: one verb a file. Nothing heavy is imported before a verb runs."""
+"""The command line: one verb per file. Nothing heavy is imported before a verb runs."""
 
-from tagwise.cli.main import main, run
+from tagwise.cli.main import run
 
-__all__ = ["main", "run"]
+__all__ = ["run"]

@@ -37,9 +37,6 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
     and contributions and intercept add up to the score. Shares are in percent of the sizes of all contributions, with
     a minus where a word speaks against the tag. Models without such weights are refused, in a sentence that says so.
     """
-    from tagwise.cli.quick_start import quick_start
-
-    quick_start()
     from tagwise.cli.folders import load_tagger
 
     tagger = load_tagger(model, "explain")

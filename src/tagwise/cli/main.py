@@ -19,9 +19,8 @@ import click
 from tagwise._version import __version__
 from tagwise.cli.options import examples
 from tagwise.cli.output import say, sentences_for_warnings
-from tagwise.cli.quick_start import quick_end
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
 VERBS = {
     "train": "tagwise.cli.train",
@@ -70,13 +69,7 @@ def tagwise() -> None:
     """
 
 
-def run() -> None:
-    """The installed command: :func:`main`, and a quick end where the verb started quickly."""
-    main()
-    quick_end()
-
-
-def main(arguments: list[str] | None = None) -> Any:
+def run(arguments: list[str] | None = None) -> Any:
     """Run the command line; leaves through ``sys.exit`` with the codes above."""
     try:
         with sentences_for_warnings(), sentences_for_log():

@@ -78,9 +78,6 @@ def command(
     order, in constant memory: a line of tags with scores for each, or with --json an object a line. A row without text
     gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
-    from tagwise.cli.quick_start import quick_start, settle
-
-    quick_start()
     from tagwise import Tagger, load
     from tagwise.cli.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 
@@ -96,9 +93,7 @@ def command(
     }
     fitted = load(model)
     is_file = source == STANDARD_INPUT or os.path.exists(source)
-    if is_file:
-        settle()
-    else:
+    if not is_file:
         _refuse_lost_file(source)
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)

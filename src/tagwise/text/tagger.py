@@ -57,8 +57,8 @@ _COUNTS = (
 class Tagger(BaseEstimator):
     """Learns from texts and their tags, and suggests tags for new texts.
 
-    Words become TF-IDF features in rows of unit length (:class:`tagwise.text.features.TextFeatures`), tags become labels, and a
-    model of tagwise learns to predict the labels from the features.
+    Words become TF-IDF features in rows of unit length (:class:`~tagwise.text.features.TextFeatures`), tags become
+    labels, and a model learns to predict the labels from the features.
 
     Parameters
     ----------

@@ -1,0 +1,52 @@
+"""How long the command takes to start: ``--help``, and a cold ``predict`` beside the imports that it stands on.
+
+Runs are interleaved and the best of each counts; a cold predict may take at most 1.5 times as long as the imports. The
+first run of all compiles the kernels and is not counted.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RUNS = 5
+ALLOWED = 1.5
+
+
+def seconds(arguments):
+    """Wall-clock and processor time of one process."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"python {' '.join(arguments)} failed.")
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+
+
+def main():
+    from tagwise import Tagger
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(Path(folder) / "tagger")
+        texts, tags = ["a cat and a dog", "red wine", "a dog", "white wine"] * 3, [["pets"], ["drinks"]] * 6
+        Tagger("binary-relevance").fit(texts, tags).save(model)
+        commands = {
+            "imports": ["-c", "import sklearn, scipy.sparse, numba"],
+            "predict": ["-m", "tagwise", "predict", model, "my dog"],
+            "help": ["-m", "tagwise", "--help"],
+        }
+        seconds(commands["predict"])
+        times = {name: [] for name in commands}
+        for _ in range(RUNS):
+            for name, arguments in commands.items():
+                times[name].append(seconds(arguments))
+    for kind, what in enumerate(("wall clock", "processor")):
+        best = {name: min(run[kind] for run in runs) for name, runs in times.items()}
+        shown = ", ".join(f"{name} {value:.2f} s" for name, value in best.items())
+        print(f"{what}: {shown}; predict / imports = {best['predict'] / best['imports']:.2f} (at most {ALLOWED})")
+
+
+if __name__ == "__main__":
+    main()
