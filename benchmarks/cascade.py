@@ -119,10 +119,10 @@ def model_bytes(model) -> int:
 def reliability(model, labels, scores, Y_test) -> dict:
     """Of the five best labels of all test rows."""
     from tagwise.inspection.reliability import reliability_bins
-    from tagwise.kernels.shortlist import pairs_listed
+    from tagwise.kernels.sampled_pairs import contains_pairs
 
     found = labels >= 0
-    bins = reliability_bins(np.clip(scores[found] + 0.5, 0, 1), pairs_listed(labels, Y_test)[found])
+    bins = reliability_bins(np.clip(scores[found] + 0.5, 0, 1), contains_pairs(Y_test, labels)[found])
     return {
         "predicted": bins.predicted.tolist(),
         "observed": bins.observed.tolist(),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -25,6 +26,9 @@ from pages import store
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+from reference_kernels import accelerated_group_lasso, group_lasso_gap, proximal_group_lasso
+
 try:
     import skmultilearn.adapt.mlknn as peer
 except ImportError:
@@ -34,7 +38,6 @@ from tagwise import MSE, BinaryRelevance
 from tagwise.baselines import MLKNN
 from tagwise.data import available_datasets, load_dataset
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.kernels.reference_group_lasso import accelerated_group_lasso, group_lasso_gap, proximal_group_lasso
 from tagwise.metrics import example_accuracy, example_f1, example_precision, example_recall
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.mse.selection import DEFAULT_GRID

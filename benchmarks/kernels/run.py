@@ -21,12 +21,13 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
+import reference_kernels as reference
 from machine import best_seconds, blas_rate, copy_rate, description, read_rate
 from pages import store
 
 from tagwise import kernels
 from tagwise.data import make_power_law
-from tagwise.kernels import reference
 from tagwise.kernels.blocked_csr import BlockedCSR
 from tagwise.kernels.vectors import aligned_copy
 

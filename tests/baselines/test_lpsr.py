@@ -6,7 +6,6 @@ import scipy.sparse as sp
 
 from tagwise import BinaryRelevance, load
 from tagwise.baselines import LPSR, WSABIE, lpsr
-from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.baselines.lpsr import choose_labels, relaxed_precision
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError
@@ -102,14 +101,6 @@ def test_chosen_labels_beat_the_most_frequent_ones():
     nothing, none = choose_labels(ranked, np.zeros_like(relevant), 3, 2, k=1)
     assert len(nothing) == 0
     assert none == 0
-
-
-def test_listed_pairs():
-    Y = sp.csr_matrix(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
-    labels = np.array([[0, 1, 2], [0, 1, -1], [1, -1, 0]])
-    expected = [[True, False, True], [False, False, False], [True, False, False]]
-    np.testing.assert_array_equal(listed_pairs(Y, labels), expected)
-    assert not listed_pairs(sp.csr_matrix((3, 3)), labels).any()
 
 
 @pytest.mark.parametrize(

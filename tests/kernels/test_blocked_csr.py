@@ -4,12 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import CSRWithTranspose, DenseFeatures, blocked_csr, reference
+from tagwise.kernels import CSRWithTranspose, DenseFeatures, blocked_csr
 from tagwise.kernels.blocked_csr import BlockedCSR, row_factors
 from tagwise.kernels.products import row_range
 from tagwise.parallel import work_chunks

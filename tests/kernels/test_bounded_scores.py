@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import bounded_scores, reference_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels import bounded_scores, top_k_of_factors_and_sparse
 from tagwise.kernels.bounded_scores import top_k_within_bounds
 from tagwise.kernels.norm_pruned import norm_bounds
 
@@ -62,7 +63,7 @@ def whole_numbers(draw):
 def test_the_same_as_the_twin(given, k):
     left, right, parts, hidden = given
     found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **parts)
-    expected = reference_sparse.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
+    expected = reference.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -80,9 +81,9 @@ def test_most_labels_are_never_multiplied():
     left, right = given.pop("left"), given.pop("right").clip(-1, 1) / 20
     lengths = norm_bounds(right)
     expected = top_k_of_factors_and_sparse(left, right, 5, **given)[0]
-    best = reference_sparse.scores_of_factors_and_sparse(left, right, **given)
+    best = reference.scores_of_factors_and_sparse(left, right, **given)
     worst = -np.sort(-best, axis=1)[:, 4]
-    known = reference_sparse.scores_of_factors_and_sparse(left, 0 * right, **given)
+    known = reference.scores_of_factors_and_sparse(left, 0 * right, **given)
     reach = known + np.linalg.norm(left, axis=1)[:, None] * lengths
     # Not even for a floor that is a fifth of the spread of scores too low.
     out = (reach < worst[:, None] - 0.2 * np.ptp(best, axis=1)[:, None]).all(axis=0)
@@ -94,7 +95,7 @@ def test_most_labels_are_never_multiplied():
 def test_the_floor_is_a_score_that_k_labels_reach():
     given = problem(np.float64, n_labels=3000)
     left, right = given["left"], given["right"]
-    known = reference_sparse.scores_of_factors_and_sparse(
+    known = reference.scores_of_factors_and_sparse(
         left, 0 * right, **{k: given[k] for k in ("intercept", "rows", "sparse")}
     )
     for row in range(len(left)):

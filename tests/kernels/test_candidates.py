@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import reference
 from tagwise.kernels.candidates import top_k_of_candidates
 
 

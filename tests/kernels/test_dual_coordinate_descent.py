@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagwise.kernels import reference_dual
 from tagwise.kernels.random_stream import next_below, random_stream, shuffle
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
@@ -27,9 +27,7 @@ def test_against_the_reference(seed, n_rows, n_features, squared, constant):
     sides = [sp.csr_matrix(np.where(y == side, cost, 0)[None, :]) for side in (1, -1)]
     loss = "squared_hinge" if squared else "hinge"
     found = dual_coordinate_descent(X, *sides, loss=loss, intercept_scale=constant, tol=1e-9, max_iter=100_000)
-    w, b = reference_dual.dual_coordinate_descent(
-        X.toarray(), y, cost, squared=squared, constant=constant, n_passes=1000
-    )
+    w, b = reference.dual_coordinate_descent(X.toarray(), y, cost, squared=squared, constant=constant, n_passes=1000)
     margins = y * (X @ w + b)
     short = np.maximum(0, 1 - margins)
     value = 0.5 * w @ w + (0.5 * (b / constant) ** 2 if constant else 0) + cost @ (short**2 if squared else short)

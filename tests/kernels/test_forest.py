@@ -6,10 +6,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import _labels_of, build_tree, ideal_gains
-from tagwise.kernels.shortlist import shortlist_scores
 
 
 def arrays(matrix):
@@ -119,20 +117,6 @@ def test_the_mean_of_leaves():
     matrix = sp.csr_matrix((means, names, np.concatenate([[0], np.cumsum(sizes)])), shape=(10, 20))
     np.testing.assert_allclose(matrix.toarray(), leaves.toarray()[found[5:]].mean(axis=1), atol=1e-12)
     assert len(set(zip(np.repeat(np.arange(10), sizes), names))) == len(names), "a label is named once a row"
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_shortlist_scores(dtype):
-    rng = np.random.default_rng(4)
-    X = sp.random(30, 9, 0.4, format="csr", random_state=4).astype(dtype)
-    coefficients = rng.standard_normal((9, 12)).astype(dtype)
-    shortlist = sp.random(30, 12, 0.3, format="csr", random_state=5)
-    found = shortlist_scores(shortlist, X, coefficients, n_threads=2)
-    assert found.dtype == dtype
-    rows = np.repeat(np.arange(30), np.diff(shortlist.indptr))
-    np.testing.assert_allclose(found, (X @ coefficients)[rows, shortlist.indices], rtol=1e-5, atol=1e-6)
-    with pytest.raises(InvalidInputError, match="for a shortlist of shape"):
-        shortlist_scores(shortlist, X, coefficients[:, :-1])
 
 
 def test_labels_of_a_node_rise_whatever_the_order_of_its_rows():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference_kernels import group_lasso_gap, group_lasso_objective, proximal_group_lasso
 
 from tagwise.kernels import group_lasso as kernel
-from tagwise.kernels.reference_group_lasso import group_lasso_gap, group_lasso_objective, proximal_group_lasso
 
 STARTS = np.array([0, 2, 3, 6, 8])
 REG = 0.2

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import reference
 
 FLOATS = [np.float32, np.float64]
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}

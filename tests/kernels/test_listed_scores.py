@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import listed_scores, reference_neighbours
+from tagwise.kernels import listed_scores
 from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
 
 
@@ -34,7 +35,7 @@ def test_top_k_equals_the_twin(problem, k, n_threads):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listed_scores, "_ROWS", 4)
         found = top_k_of_listed(listed, base, k, exclude=exclude, n_threads=n_threads)
-    for ours, theirs in zip(found, reference_neighbours.top_k_of_listed(listed, base, k, exclude)):
+    for ours, theirs in zip(found, reference.top_k_of_listed(listed, base, k, exclude)):
         np.testing.assert_array_equal(ours, theirs)
         assert ours.dtype == theirs.dtype
 
@@ -44,7 +45,7 @@ def test_dense_scores_equal_the_twin(problem):
     listed, base, _ = problem
     found = scores_of_listed(listed, base)
     assert found.dtype == base.dtype
-    np.testing.assert_array_equal(found, reference_neighbours.scores_of_listed(listed, base))
+    np.testing.assert_array_equal(found, reference.scores_of_listed(listed, base))
 
 
 def test_listed_scores_may_be_below_the_base():

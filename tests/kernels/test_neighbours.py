@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import reference_neighbours
 from tagwise.kernels.neighbours import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
 
 FLOATS = [np.float32, np.float64]
@@ -30,7 +30,7 @@ def pairs_of_rows(draw):
 @given(pairs_of_rows(), st.sampled_from([1, 3, 70]), st.booleans(), st.integers(1, 3))
 def test_both_kernels_equal_the_twin(problem, k, by_distance, n_threads):
     queries, rows, exclude = problem
-    expected = reference_neighbours.nearest_rows(queries, rows, k, by_distance=by_distance, exclude=exclude)
+    expected = reference.nearest_rows(queries, rows, k, by_distance=by_distance, exclude=exclude)
     index = inverted_index(sp.csr_matrix(rows))
     sparse = nearest_sparse_rows(
         sp.csr_matrix(queries),

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import norm_pruned, reference
+from tagwise.kernels import norm_pruned
 from tagwise.kernels.norm_pruned import NormSorted, norm_bounds, norm_pruned_topk
 
 FLOATS = [np.float32, np.float64]

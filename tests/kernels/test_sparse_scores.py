@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import reference_sparse, sparse_scores
+from tagwise.kernels import sparse_scores
 
 FLOATS = [np.float32, np.float64]
 
@@ -50,7 +51,7 @@ def test_top_k_equals_the_twin_for_any_tile(problem, k, n_threads, tile_scores):
         patch.setattr(sparse_scores, "_ROWS_WITH_FACTORS", 3)
         patch.setattr(sparse_scores, "_ROWS_WITHOUT_FACTORS", 2)
         found = kernels.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=exclude, n_threads=n_threads)
-    expected = reference_sparse.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=exclude)
+    expected = reference.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=exclude)
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
         assert ours.dtype == theirs.dtype
@@ -61,7 +62,7 @@ def test_dense_scores_equal_the_twin(problem, n_threads):
     left, right, parts, _ = problem
     found = kernels.scores_of_factors_and_sparse(left, right, **parts, n_threads=n_threads)
     assert found.dtype == left.dtype
-    np.testing.assert_array_equal(found, reference_sparse.scores_of_factors_and_sparse(left, right, **parts))
+    np.testing.assert_array_equal(found, reference.scores_of_factors_and_sparse(left, right, **parts))
 
 
 def large_problem(rank, dtype=np.float32):
@@ -84,7 +85,7 @@ def large_problem(rank, dtype=np.float32):
 def test_many_tiles_and_row_blocks(rank, dtype):
     left, right, parts = large_problem(rank, dtype)
     labels, scores = kernels.top_k_of_factors_and_sparse(left, right, 8, **parts, n_threads=2)
-    exact = reference_sparse.scores_of_factors_and_sparse(left, right, **parts)
+    exact = reference.scores_of_factors_and_sparse(left, right, **parts)
     np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :8], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(exact, labels, axis=1), scores, rtol=1e-5, atol=1e-5)
     dense = kernels.scores_of_factors_and_sparse(left, right, **parts, n_threads=2)

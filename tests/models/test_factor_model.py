@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import scipy.sparse as sp
 
 from tagwise import LEML, load
 from tagwise.data import load_dataset
-from tagwise.kernels import reference
 from tagwise.models.factor_model import unit_rows
 
 

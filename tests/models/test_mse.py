@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reference_kernels import accelerated_group_lasso
 
 from tagwise import MSE, load
 from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError, NotFittedError
-from tagwise.kernels.reference_group_lasso import accelerated_group_lasso
 from tagwise.metrics import example_accuracy, example_f1
 from tagwise.models.mse.subspaces import outlier_count
 from tagwise.persistence import read_model, write_model

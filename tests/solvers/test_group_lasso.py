@@ -7,15 +7,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import group_lasso as kernel
-from tagwise.kernels.reference_group_lasso import (
+from reference_kernels import (
     accelerated_group_lasso,
     group_lasso_gap,
     group_lasso_objective,
     proximal_group_lasso,
 )
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import group_lasso as kernel
 from tagwise.solvers.group_lasso import GroupDictionary, group_lasso, group_one_norms
 
 

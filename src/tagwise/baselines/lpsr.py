@@ -8,11 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
-from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_matmul, sampled_product
-from tagwise.kernels.shortlist import shortlist_scores
+from tagwise.kernels.sampled_pairs import contains_pairs, sampled_csr_product
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
@@ -195,7 +194,7 @@ class LPSR(SparseScoreModel):
         relevant = np.empty((X.shape[0], count), dtype=bool)
         for start, stop in even_chunks(X.shape[0], _ROWS_RANKED):
             labels, _ = scorer.predict_topk(X[start:stop], count)
-            ranked[start:stop], relevant[start:stop] = labels, listed_pairs(Y[start:stop], labels)
+            ranked[start:stop], relevant[start:stop] = labels, contains_pairs(Y[start:stop], labels)
         return ranked, relevant
 
     @staticmethod
@@ -257,7 +256,7 @@ class LPSR(SparseScoreModel):
             embedded = csr_matmul(rows, self.feature_factors_, n_threads=threads)
             scores = sampled_product(candidates, embedded, self.label_factors_, n_threads=threads)
         else:
-            scores = shortlist_scores(candidates, rows, self.coef_, n_threads=threads)
+            scores = sampled_csr_product(candidates, rows, self.coef_, n_threads=threads)
         scores = scores + self.intercept_[candidates.indices]
         return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 

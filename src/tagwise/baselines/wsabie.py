@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW
-from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, top_k_of_factors
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.warp import warp_pass
 from tagwise.models.factor_model import FactorModel, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
@@ -221,7 +221,7 @@ class WSABIE(FactorModel):
         threads = thread_count(self.n_jobs)
         embedded = csr_matmul(X, self.feature_factors_, n_threads=threads)
         labels, scores = top_k_of_factors(embedded, self.label_factors_, k, intercept=intercept, n_threads=threads)
-        on = listed_pairs(Y, labels).ravel()
+        on = contains_pairs(Y, labels).ravel()
         order = np.argsort(-scores.ravel(), kind="stable")
         ranked = scores.ravel()[order]
         hits = np.cumsum(on[order])

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.baselines.label_pairs import listed_pairs
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks
 from tagwise.validation import check_labels, check_observed
@@ -57,13 +57,13 @@ class ValidationPairs:
             mask = check_observed(observed, shape=truth.shape)
             truth = sp.csr_matrix(truth.multiply(mask))
             truth.sort_indices()
-            listed &= listed_pairs(mask, ids)
+            listed &= contains_pairs(mask, ids)
         rows = np.nonzero(listed)[0]
         return cls(
             rows=rows.astype(np.int64),
             labels=ids[listed].astype(np.int64),
             scores=values[listed].astype(np.float64),
-            on=listed_pairs(truth, ids)[listed],
+            on=contains_pairs(truth, ids)[listed],
             true_sizes=np.diff(truth.indptr).astype(np.int64),
             label_sizes=np.bincount(truth.indices, minlength=truth.shape[1]).astype(np.int64),
             k=ids.shape[1],

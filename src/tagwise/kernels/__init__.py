@@ -1,11 +1,10 @@
 """Hot loops on raw CSR arrays: arrays in, arrays out, no knowledge of labels or models.
 
 Each kernel computes rows of its output independently, so any split over threads gives the same bits. The slow, obvious
-twin of each lives in :mod:`tagwise.kernels.reference` or :mod:`tagwise.kernels.reference_sparse` and is what the tests
-compare with. Importing this package imports numba; compiled code is cached on disk.
+twin of each is in tests/helpers/reference_kernels.py. Importing this package imports numba; compiled code is cached on
+disk.
 """
 
-from tagwise.kernels.pairs import pair_curvature_product, solve_row_systems
 from tagwise.kernels.products import (
     CSRWithTranspose,
     DenseFeatures,
@@ -18,8 +17,14 @@ from tagwise.kernels.products import (
     matmul_in_order,
     unit_rows,
 )
-from tagwise.kernels.sampled import sampled_product
-from tagwise.kernels.sampled_sparse import sampled_sparse_product
+from tagwise.kernels.sampled_pairs import (
+    contains_pairs,
+    pair_curvature_product,
+    sampled_csr_product,
+    sampled_product,
+    sampled_sparse_product,
+    solve_row_systems,
+)
 from tagwise.kernels.sparse_scores import scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.top_k import top_k_of_factors, top_k_of_scores
 
@@ -27,6 +32,7 @@ __all__ = [
     "CSRWithTranspose",
     "DenseFeatures",
     "FeatureMatrix",
+    "contains_pairs",
     "csr_matmul",
     "dense_matmul",
     "feature_matrix",
@@ -34,6 +40,7 @@ __all__ = [
     "matmul",
     "matmul_in_order",
     "pair_curvature_product",
+    "sampled_csr_product",
     "sampled_product",
     "sampled_sparse_product",
     "scores_of_factors_and_sparse",

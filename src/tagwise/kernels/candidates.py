@@ -7,8 +7,8 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.norm_pruned import is_hidden, keep, product
-from tagwise.kernels.top_k import check_exclude, nothing_found
+from tagwise.kernels.norm_pruned import is_hidden, product
+from tagwise.kernels.top_k import check_exclude, keep, nothing_found
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = ["top_k_of_candidates"]

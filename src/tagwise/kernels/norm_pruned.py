@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.top_k import SCAN_WIDTH, check_exclude, nothing_found, row_blocks
+from tagwise.kernels.top_k import SCAN_WIDTH, check_exclude, keep, nothing_found, row_blocks
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["FEW_ROWS", "NormSorted", "norm_bounds", "norm_pruned_topk"]
@@ -158,19 +158,6 @@ def is_hidden(row, label, hidden):
     stored = indices[indptr[row] : indptr[row + 1]]
     at = np.searchsorted(stored, label)
     return at < len(stored) and stored[at] == label
-
-
-@compiled(fastmath={"nnan", "nsz"})
-def keep(best, names, score, label):
-    """Put a label at its place among the k best of a row; of equal scores, the lower label comes first."""
-    last = len(best) - 1
-    if score < best[last] or (score == best[last] and label > names[last]):
-        return
-    place = last
-    while place > 0 and (best[place - 1] < score or (best[place - 1] == score and names[place - 1] > label)):
-        best[place], names[place] = best[place - 1], names[place - 1]
-        place -= 1
-    best[place], names[place] = score, label
 
 
 @compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})

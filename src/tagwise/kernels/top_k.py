@@ -13,7 +13,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["check_exclude", "nothing_found", "row_blocks", "tile_width", "top_k_of_factors", "top_k_of_scores"]
+__all__ = ["check_exclude", "keep", "nothing_found", "row_blocks", "tile_width", "top_k_of_factors", "top_k_of_scores"]
 
 # 512 rows × 512 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
 _TILE_SCORES = 1 << 18
@@ -169,3 +169,16 @@ def _hide(tile, indptr, indices, first_row, first_label):
         while position < end and indices[position] < first_label + width:
             tile[row, indices[position] - first_label] = -np.inf
             position += 1
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def keep(best, names, score, label):
+    """Put a label at its place among the k best of a row; of equal scores, the lower label comes first."""
+    last = len(best) - 1
+    if score < best[last] or (score == best[last] and label > names[last]):
+        return
+    place = last
+    while place > 0 and (best[place - 1] < score or (best[place - 1] == score and names[place - 1] > label)):
+        best[place], names[place] = best[place - 1], names[place - 1]
+        place -= 1
+    best[place], names[place] = score, label

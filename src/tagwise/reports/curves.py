@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.shortlist import pairs_listed
+from tagwise.kernels.sampled_pairs import contains_pairs
 
 __all__ = [
     "GROUPS",
@@ -77,7 +77,7 @@ def group_recall(ranked: np.ndarray, Y: sp.csr_matrix, groups: np.ndarray) -> np
     """
     if ranked.shape[0] != Y.shape[0]:
         raise InvalidInputError(f"ranked has {ranked.shape[0]:,} rows but Y has {Y.shape[0]:,}.")
-    hits = pairs_listed(ranked, Y)
+    hits = contains_pairs(Y, ranked)
     found = np.zeros((len(GROUPS), ranked.shape[1]))
     rows, ranks = np.nonzero(hits)
     np.add.at(found, (groups[ranked[rows, ranks]], ranks), 1)
@@ -91,7 +91,7 @@ def group_recall(ranked: np.ndarray, Y: sp.csr_matrix, groups: np.ndarray) -> np
 def label_counts(listed: np.ndarray, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
     """How often each label is listed, and how often correctly; ``listed`` is int (n, K), −1 for none."""
     times = np.bincount(listed[listed >= 0], minlength=Y.shape[1])
-    right = np.bincount(listed[pairs_listed(listed, Y)], minlength=Y.shape[1])
+    right = np.bincount(listed[contains_pairs(Y, listed)], minlength=Y.shape[1])
     return times, right
 
 

@@ -14,7 +14,7 @@ from tagwise.exceptions import ExplanationError
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.kernels.shortlist import pairs_listed
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.reports.curves import (
     FrequencyBins,
     frequency_bins,
@@ -207,7 +207,7 @@ def gather_findings(
     decided = _padded(decided_labels(model, tagger.calibration_, held.X))
     if held.observed is not None:
         # An unknown pair is neither right nor wrong.
-        decided = np.where(pairs_listed(decided, held.observed), decided, -1)
+        decided = np.where(contains_pairs(held.observed, decided), decided, -1)
     listed, right = label_counts(decided, held.Y)
     true = np.bincount(held.Y.indices, minlength=len(tagger.tags_))
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.products import csr_matmul
-from tagwise.kernels.sampled import sampled_product
+from tagwise.kernels.sampled_pairs import sampled_product
 from tagwise.kernels.supports import (
     IndexedCSR,
     Supports,

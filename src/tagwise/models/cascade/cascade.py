@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
-from tagwise.kernels.shortlist import pairs_listed
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
 from tagwise.models.cascade.combination import Combination, behind_shortlist
 from tagwise.models.factor_model import unit_rows
@@ -338,19 +338,15 @@ class Cascade(SparseFactorModel):
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         return shortlist_margins(unit, labels, self.prototypes_, self._no_shift, n_threads=threads)
 
-    def _products(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> np.ndarray:
-        """The products p (n, M) of shortlisted labels, by rankers, proposer and prototypes."""
-        margins = self._margins(rows, labels)
-        # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
-        margins = np.where(self.has_ranker_[labels], margins, 2 * proposed)
-        return self._combination().product(margins, proposed, self._cosines(rows, labels))
-
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         proposed = super()._score_rows(X)
         rows, _ = self._rows_and_embedding(X)
         labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
         scores = behind_shortlist(proposed)
-        np.put_along_axis(scores, labels, self._combination().scores(self._products(rows, labels, best)), axis=1)
+        shortlisted = self._combination().scores(
+            labels, best, self._margins(rows, labels), self._cosines(rows, labels), self.has_ranker_
+        )
+        np.put_along_axis(scores, labels, shortlisted, axis=1)
         return scores
 
     def _top_k(
@@ -378,7 +374,7 @@ class Cascade(SparseFactorModel):
         margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
         threads = self._threads_for(rows)
         if exclude is not None:
-            labels[pairs_listed(labels, exclude, n_threads=threads)] = -1
+            labels[contains_pairs(exclude, labels, n_threads=threads)] = -1
         return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
 
     # ------------------------------------------------------------------ explain, restore

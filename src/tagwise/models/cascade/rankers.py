@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.rankers import train_rankers
-from tagwise.kernels.shortlist import pairs_listed
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, model, real, sparse
@@ -66,9 +66,9 @@ def wrong_proposals(
     found, places, sizes = [], [], [np.zeros(1, dtype=np.int64)]
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels, _ = proposer.predict_topk(X[start:stop], width)
-        wrong = ~pairs_listed(labels, positives[start:stop], n_threads=threads)
+        wrong = ~contains_pairs(positives[start:stop], labels, n_threads=threads)
         if observed is not None:
-            wrong &= pairs_listed(labels, observed[start:stop], n_threads=threads)
+            wrong &= contains_pairs(observed[start:stop], labels, n_threads=threads)
         wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many
         found.append(labels[wrong].astype(np.int32))
         places.append((np.nonzero(wrong)[1] + 1).astype(np.min_scalar_type(width)))

@@ -15,7 +15,7 @@ from scipy.special import expit
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.rankers import shortlist_margins
-from tagwise.kernels.shortlist import pairs_listed
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.choice import CascadeChoice
 from tagwise.models.cascade.combination import Combination, log_odds
@@ -156,7 +156,7 @@ class _Trial:
         cosines = shortlist_margins(self.held_unit, labels, self.prototypes, no_shift, n_threads=self.threads)
         ranked = labels.copy()
         if self.held_observed is not None:
-            ranked[~pairs_listed(labels, self.held_observed, n_threads=self.threads)] = -1
+            ranked[~contains_pairs(self.held_observed, labels, n_threads=self.threads)] = -1
         for many, cost in product(hard_negatives, costs):
             rankers = learn_rankers(
                 self.rows,
@@ -187,7 +187,7 @@ class _Trial:
         if score > self.best_score:
             self.best_score = score
             combination, found = choice.combination, best >= 0
-            on = pairs_listed(best, self.held_positives, n_threads=self.threads)
+            on = contains_pairs(self.held_positives, best, n_threads=self.threads)
             constants = fit_calibration_constants(products[found], on[found], combination.calibration)
             self.best = replace(choice, combination=replace(combination, calibration=constants))
 

@@ -4,17 +4,34 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.models.cascade.combination import Combination, behind_shortlist
+from tagwise.models.cascade.combination import Combination, behind_shortlist, log_odds
+
+
+def product(combination, margins, proposed, cosines):
+    share = np.clip(proposed + 0.5, 1e-3, 1)
+    alike = (np.clip(cosines, 0, 1) + 0.1) / 1.1
+    return expit(combination.slope * margins) * share**combination.exponent * alike**combination.prototype_weight
+
+
+def centred(combination, products):
+    a, b = combination.calibration
+    share = np.clip(products, 1e-6, 1 - 1e-6)
+    return expit(a * np.log(share / (1 - share)) + b) - 0.5
+
+
+def behind(proposed):
+    return np.where(proposed < 0, proposed - 1, -0.5 - 0.5 / (1 + np.maximum(proposed, 0)))
 
 
 def twin(combination, labels, proposed, margins, cosines, has_ranker, k):
     """Scores of all labels of the list, then a sort."""
     listed = margins.shape[1]
     margins = np.where(has_ranker[labels[:, :listed]], margins, 2 * proposed[:, :listed])
-    products = combination.product(margins, proposed[:, :listed], cosines)
-    scores = np.concatenate([products, behind_shortlist(proposed[:, listed:])], axis=1)
+    products = product(combination, margins, proposed[:, :listed], cosines)
+    scores = np.concatenate([products, behind(proposed[:, listed:])], axis=1)
     best_labels = np.full((len(labels), k), -1)
     best_scores = np.full((len(labels), k), -np.inf, dtype=proposed.dtype)
     for row in range(len(labels)):
@@ -23,7 +40,7 @@ def twin(combination, labels, proposed, margins, cosines, has_ranker, k):
         best_labels[row, : len(order)] = labels[row, order]
         ranked = order < listed
         best_scores[row, : len(order)] = np.where(
-            ranked, combination.scores(scores[row, order].clip(0)), scores[row, order]
+            ranked, centred(combination, scores[row, order].clip(0)), scores[row, order]
         )
     return best_labels, best_scores
 
@@ -78,6 +95,25 @@ def test_the_same_for_any_number_of_threads():
     first, second = (combination.best(*parts, 7, n_threads=threads) for threads in (1, 2))
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
+
+
+@given(shortlists(), st.sampled_from([np.float32, np.float64]))
+def test_scores_of_all_have_the_bits_of_the_best(shortlist, dtype):
+    labels, proposed, margins, cosines, has_ranker = shortlist
+    labels, proposed = np.abs(labels), proposed.astype(dtype)
+    combination = Combination.usual(3.0, 0.5, 0.5)
+    width = margins.shape[1]
+    opinions = labels[:, :width], proposed[:, :width], margins, cosines, has_ranker
+    scores = np.concatenate([combination.scores(*opinions), behind_shortlist(proposed[:, width:])], axis=1)
+    assert scores.dtype == dtype
+    _, best = combination.best(labels, proposed, margins, cosines, has_ranker, labels.shape[1])
+    np.testing.assert_array_equal(np.sort(best), np.sort(scores))
+
+
+def test_log_odds_end_at_the_edges():
+    np.testing.assert_allclose(
+        log_odds(np.array([0, 0.25, 1], dtype=np.float32)), [-13.8155, -np.log(3), 13.8155], 1e-5
+    )
 
 
 def test_a_closed_form():
