@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
+LOWEST := .venv-lowest
+LOWEST_TESTS := tests/end_to_end tests/text tests/cli tests/persistence
+PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
 
 .PHONY: demo test test-slow lint bench bench-leml bench-reml bench-baselines figures clean
 
@@ -12,6 +15,11 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+# The lowest versions that pyproject.toml allows, on Python 3.10 where there is one.
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/.test
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile $(or $(ARGS),$(LOWEST_TESTS))
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -80,5 +88,11 @@ $(VENV)/.lint: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) install --editable '.[test,plots,lint]'
 	touch $@
 
+$(LOWEST)/.test: $(SOURCES)
+	$(or $(shell python3.10 -c 'import sys; print(sys.executable)' 2>/dev/null),$(lastword $(wildcard $(PYENV)/versions/3.10.*/bin/python)),$(PYTHON)) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip --quiet --disable-pip-version-check install uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test,plots]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,11 +7,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, failed, run, some_rows, write_jsonl
+from commands import COMMAND, failed, run, run_process, some_rows, write_jsonl
 
 
-def train(path, out, *more, **options):
-    return run("train", path, "--out", out, "--model", "binary-relevance", *more, **options)
+def train(path, out, *more):
+    return run("train", path, "--out", out, "--model", "binary-relevance", *more)
+
+
+def train_on_a_full_disk(path, out, *more):
+    options = ("--out", out, "--model", "binary-relevance", *more)
+    return run_process("train", path, *options, preexec_fn=small_files_only)
 
 
 def content(folder):
@@ -192,10 +197,10 @@ def test_a_disk_that_is_full_while_saving(tmp_path, rows_file, tagger):
     model = tmp_path / "model"
     shutil.copytree(tagger, model)
     before = content(model)
-    full = train(rows_file, model, "--overwrite", preexec_fn=small_files_only)
+    full = train_on_a_full_disk(rows_file, model, "--overwrite")
     assert failed(full, 1, str(model), "The model could not be saved: File too large", "still holds a whole one")
     assert content(model) == before
-    new = train(rows_file, tmp_path / "new", preexec_fn=small_files_only)
+    new = train_on_a_full_disk(rows_file, tmp_path / "new")
     assert failed(new, 1, "The model could not be saved")
     assert not (tmp_path / "new").exists()
 

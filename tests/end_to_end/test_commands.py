@@ -313,7 +313,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, sample_file):
     assert failed(again, 1, "holds the state of an earlier run; pass --resume to go on")
     resumed = run(*arguments, "--out", tmp_path / "cut", "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert "goes on from the checkpoint" in resumed.stderr
+    assert "resumes from the checkpoint" in resumed.stderr
     assert "iteration 1/" not in resumed.stderr
     assert not (tmp_path / "cut.checkpoint").exists()
     tensors = [sorted(path.name for path in (tmp_path / name).glob("tensors-*")) for name in ("whole", "cut")]

@@ -2,17 +2,12 @@
 
 import json
 import re
-import subprocess
 
-from commands import COMMAND
-
-
-def run(*arguments):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=300)
+from commands import run, run_process
 
 
 def test_demo_shows_metrics_ten_packages_and_the_time():
-    result = run("demo", "--rank", "30", "--max-iter", "3")
+    result = run_process("demo", "--rank", "30", "--max-iter", "3")
     assert result.returncode == 0, result.stderr
     for words in ("P: precision", "nDCG", "PSP", "predicted tags", "true tags", "in all"):
         assert words in result.stdout
@@ -53,4 +48,4 @@ def test_bad_calls_say_what_is_wrong():
 def test_version():
     import tagwise
 
-    assert tagwise.__version__ in run("--version").stdout
+    assert tagwise.__version__ in run_process("--version").stdout

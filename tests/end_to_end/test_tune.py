@@ -28,7 +28,7 @@ def untimed(path):
     return [{key: value for key, value in trial.items() if key != "seconds"} for trial in content["trials"]]
 
 
-def test_the_best_settings_and_the_command_to_train_with_them(finished):
+def test_the_best_settings_and_the_command_to_train_with_them(finished, monkeypatch):
     folder, rows, result = finished
     content = json.loads((folder / "whole.json").read_text(encoding="utf-8"))
     assert content["finished"]
@@ -38,7 +38,8 @@ def test_the_best_settings_and_the_command_to_train_with_them(finished):
     command = next(line for line in result.stdout.splitlines() if line.startswith("Train with: "))
     words = shlex.split(command.removeprefix("Train with: "))
     assert words[:3] == ["tagwise", "train", str(rows)]
-    trained = run(*words[1:], cwd=folder)
+    monkeypatch.chdir(folder)
+    trained = run(*words[1:])
     assert trained.returncode == 0, trained.stderr
     manifest = json.loads((folder / "model" / "manifest.json").read_text(encoding="utf-8"))
     text = json.dumps(manifest)

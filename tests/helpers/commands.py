@@ -1,13 +1,16 @@
-"""The installed command as a person runs it, and small files to run it on."""
+"""The command as a person runs it, in this process or as one of its own, and small files to run it on."""
 
+import io
 import json
 import os
 import random
 import re
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 # The command as it is installed beside this Python; another name of it is `python -m tagwise`.
 _SCRIPT = Path(sys.executable).with_name("tagwise")
@@ -21,8 +24,32 @@ WORDS = {
 }
 
 
-def run(*arguments, cwd=None, stdin=None, **options):
-    """``tagwise`` with these arguments; standard output and error as text."""
+@dataclass
+class Finished:
+    """What a run of the command in this process left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments, stdin=""):
+    """``tagwise`` with these arguments, in this process: the same as :func:`run_process`, without its start."""
+    from tagwise.cli import run as tagwise
+
+    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for name in ("out", "err")}
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    code = 0
+    with redirect_stdout(streams["out"]), redirect_stderr(streams["err"]), mock.patch.object(sys, "stdin", given):
+        try:
+            tagwise([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code or 0
+    return Finished(code, *(stream.buffer.getvalue().decode() for stream in streams.values()))
+
+
+def run_process(*arguments, cwd=None, stdin=None, **options):
+    """The installed ``tagwise`` with these arguments, as a process; standard output and error as text."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         capture_output=True,
