@@ -38,8 +38,7 @@ def unit(X):
 def reference_scores(model, X):
     """The docstring's formula, one row and label at a time."""
     rows = unit(X)
-    proposed = rows @ (model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray())
-    proposed += model.intercept_
+    proposed = model.proposer_.decision_function(X)
     margins = rows @ model.ranker_weights_.toarray() + model.ranker_intercept_
     cosines = np.clip(rows @ model.prototypes_.toarray().T, 0, 1)
     a, b = model.chosen_["calibration"]
@@ -156,8 +155,7 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     labels, _ = fitted.predict_topk(X, k=4)
     found = explain_labels(fitted, X, labels)
     margins = unit(X) @ fitted.ranker_weights_.toarray() + fitted.ranker_intercept_
-    proposed = fitted.label_factors_ @ fitted.feature_factors_.T + fitted.sparse_weights_.toarray().T
-    scores = unit(X) @ proposed.T + fitted.intercept_
+    scores = fitted.proposer_.decision_function(X)
     expected = np.where(fitted.has_ranker_, margins, 2 * scores)
     np.testing.assert_allclose(found.scores(), np.take_along_axis(expected, labels, axis=1), atol=1e-5)
     assert "margin" in found.explained
@@ -201,28 +199,28 @@ def test_what_y_says_outside_the_mask_changes_nothing_in_tuning(problem):
 def test_tuning_ranks_and_trains_on_known_pairs_alone(problem, monkeypatch):
     X, Y = problem
     observed = hide_labels(Y, 0.5, random_state=1)
-    judge, learn = cascade_tuning._Trial._judge, cascade_tuning.learn_rankers
-    trials, negatives_of_rankers = [], []
+    seen, negatives_of_rankers = [], []
+    constants, learn = cascade_tuning._ValidationRows._constants, cascade_tuning.learn_rankers
 
-    def judging(trial, choice, best, products):
-        trials.append(trial)
+    def judging(rows, combination, best, products):
+        seen.append(rows)
         found = best >= 0
-        known = np.take_along_axis(trial.held_observed.toarray() != 0, np.maximum(best, 0), axis=1)
+        known = np.take_along_axis(rows.validation_observed.toarray() != 0, np.maximum(best, 0), axis=1)
         assert known[found].all()
         # Of a shortlist of six, about half are known.
         assert 1 < found.sum(axis=1).mean() < 5
-        judge(trial, choice, best, products)
+        return constants(rows, combination, best, products)
 
     def learning(rows, positives, negatives, **settings):
         negatives_of_rankers.append(negatives)
         return learn(rows, positives, negatives, **settings)
 
-    monkeypatch.setattr(cascade_tuning._Trial, "_judge", judging)
+    monkeypatch.setattr(cascade_tuning._ValidationRows, "_constants", judging)
     monkeypatch.setattr(cascade_tuning, "learn_rankers", learning)
     small(validation_fraction=0.25).fit(X, Y, observed)
     for negatives in negatives_of_rankers:
-        assert negatives.multiply(trials[0].observed).nnz == negatives.nnz > 0
-        assert negatives.multiply(trials[0].positives).nnz == 0
+        assert negatives.multiply(seen[0].observed).nnz == negatives.nnz > 0
+        assert negatives.multiply(seen[0].positives).nnz == 0
 
 
 def test_prototype_weight_follows_from_the_rows_of_labels(problem, fitted):

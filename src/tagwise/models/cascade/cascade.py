@@ -1,108 +1,121 @@
-"""Cascade: low rank plus sparse proposes a shortlist of labels, a margin ranker on the shortlist decides."""
+"""Cascade: low rank plus sparse proposes a shortlist of labels, margin rankers and prototypes decide."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel
 from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
 from tagwise.models.cascade.combination import Combination, behind_shortlist
+from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
+from tagwise.models.cascade.rankers import FittedProposer, Rankers, learn_rankers, positives_of, wrong_proposals
+from tagwise.models.cascade.tuning import choose_on_validation_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.models.positive_weight import PositiveWeight
-from tagwise.models.sparse_factor_model import SparseFactorModel
+from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import check_flag, check_integer, check_real
 
-if TYPE_CHECKING:
-    from tagwise.models.cascade.rankers import Rankers
-    from tagwise.models.reml.reml import REML
-
-# What only fits need is imported by them: a fitted cascade is loaded, and answers a first row, in half the time.
-
 __all__ = ["Cascade"]
 
 # Candidates of a block of rows, labels and scores: 50 MB.
 _BLOCK_CANDIDATES = 1 << 22
-# Rows that decide how margins are added up.
+# Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
-# Measured: an addition label by label takes so many times as long as one feature by feature.
+# Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
+# Parameters that are the proposer's own.
+_PROPOSER_PARAMETERS = (
+    "rank",
+    "reg_low_rank",
+    "reg_sparse",
+    "support",
+    "positive_weight",
+    "max_iter",
+    "tol",
+    "normalize",
+    "memory_limit",
+    "n_jobs",
+    "random_state",
+)
 
 
-class Cascade(SparseFactorModel):
-    r"""Very many, rare labels without a label tree: a proposer that sees all pairs, a ranker for the hard ones.
+class Cascade(MultiLabelModel):
+    r"""For very many, rare labels: a proposer that sees all pairs, and rankers for the hard ones. No label tree.
 
-    1. **Propose.** :class:`~tagwise.REML` with supports: scores s(x) = xᵀ(WHᵀ + S) + b of all labels by least squares,
-       to which every negative pair contributes. The ``shortlist`` best labels of a row are its shortlist.
-    2. **Rank.** The best labels of the training rows hold the mistakes that the proposer makes. Each label gets a
-       linear support vector machine on its positive rows and on those that it was wrongly proposed for,
+    1. **Propose.** :class:`~tagwise.REML` with supports scores all labels by least squares,
+       s(x) = xᵀ(WHᵀ + S) + b, to which every negative pair contributes. The ``shortlist`` best labels of a row are its
+       shortlist.
+    2. **Rank.** The shortlists of the training rows show the proposer's mistakes. Each label gets a linear support
+       vector machine on its positive rows and on those that it was wrongly proposed for,
 
        .. math:: \min_{w,\,\beta}\ \tfrac12(\|w\|^2 + \beta^2) + C\sum_i \max(0,\, 1 - y_i(w^\top x_i + \beta))^2 ,
 
        by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
        margin 2s.
     3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^prototype_weight for a shortlisted label with the
-       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Two constants turn p into a probability q (see
-       :class:`~tagwise.models.cascade.combination.Combination`); its score is q − ½. Labels outside the shortlist
-       come behind, in the proposer's order, and are off.
+       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Two constants turn p into
+       a probability q (:class:`~tagwise.models.cascade.combination.Combination`); the score is q − ½. Labels outside
+       the shortlist follow in the proposer's order and are off.
 
-    With a mask, unknown pairs are no negatives in either stage, and prototypes are those of known positives.
+    With a mask, unknown pairs are never used as negatives, and prototypes are those of known positives.
 
     Parameters
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
-        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round: more rounds, and a larger
-        rank, cost time and change precision by 0.1 or 0.2 points in either direction on held-out rows of ten sets.
+        Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round.
     positive_weight : float, array (L,) or "propensity"
         Of the proposer: how much a positive counts.
     shortlist : int
-        M: how many labels of a row the rankers decide on.
+        M: how many labels per row the rankers decide on.
     hard_negatives : int
-        How many wrong labels of a training row, those that the proposer scores best, are negatives for their rankers.
-        With a mask only known pairs among them count. Fewer cost precision with tens of thousands of labels,
-        with many labels a row, and with a mask; otherwise a few hundred labels do about as well with 20, faster.
+        How many wrong labels per training row, those that the proposer scores best, are negatives for their rankers.
+        With a mask only known pairs among them count. Fewer are faster, and cost precision with tens of thousands of
+        labels, with many labels per row, and with a mask.
     C : float
-        How much a mistake of a ranker costs.
+        How much a ranker's mistake costs.
     slope, exponent : float
         Of the combination. Exponent 0 leaves the proposer's score out of it.
     prototype_weight : float or "auto"
         Of the combination: how much prototypes count. 0 leaves them out; more lifts rare labels. "auto" is 3/√m, at
-        most 1, where labels have m known positives on average: the fewer, the less certain are their rankers.
+        most 1, where labels have m known positives on average.
     prune : float
-        Weights of rankers that are smaller than this are dropped.
+        Weights of rankers below this are dropped.
     validation_fraction : float
-        Above 0, that share of the rows is held out to choose ``positive_weight``, ``reg_sparse``,
-        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``prototype_weight`` and to fit the constants of q;
-        then all rows are learnt from. Their values here are ignored, except that ``reg_sparse`` is among those tried and
-        that a ``positive_weight`` that is no number is kept. Takes ten to twenty times as long.
+        Above 0, this share of the rows is set aside to choose ``positive_weight``, ``reg_sparse``,
+        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``prototype_weight`` and to fit the constants of q; the
+        model then learns from all rows. The values given here are ignored, except that ``reg_sparse`` is among those
+        tried and that a ``positive_weight`` that is not a number is kept. Takes ten to twenty times as long.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
-        Seeds the low rank, the order of rows in the rankers, and the rows held out.
+        Seeds the low rank, the order of rows in the rankers, and the validation rows.
     verbose : int
         1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_factors_, label_factors_, intercept_, sparse_weights_
-        W (d×k), H (L×k), b (L), S (d×L, CSR) of the proposer.
+    proposer_ : REML
+        The fitted proposer.
     ranker_weights_ : CSR (d, L)
-        w of each label's ranker, a column a label.
+        w of each label's ranker, one column per label.
     ranker_intercept_ : array (L,)
         β.
     rankers_by_feature_ : bool
-        Whether margins are added up feature by feature of a row, rather than label by label of its shortlist: what took
-        fewer additions on the training rows.
+        Whether margins are summed feature by feature of a row rather than label by label of its shortlist: whichever
+        took fewer additions on training rows.
     has_ranker_ : bool array (L,)
         False where the proposer's margin stands in.
     prototypes_ : CSR (L, d)
@@ -110,23 +123,22 @@ class Cascade(SparseFactorModel):
     chosen_ : dict
         The parameters that were used, and ``calibration``, the constants (a, b) of q.
     validation_ : list of dict
-        With ``validation_fraction``, every setting that was tried and its nDCG@5 on the held-out rows.
+        With ``validation_fraction``, every setting that was tried and its nDCG@5 on the validation rows.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
 
     Notes
     -----
-    Time: REML's, the best labels of all rows at O(n·L·k) by BLAS and one addition for every weight of S that a row's
-    features have, and a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
-    prototypes take one over the positive rows of each label.
-    Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers a thread. The
+    Time: REML's; shortlists of all rows at O(n·L·k) by BLAS plus one addition for every weight of S that a row's
+    features have; a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
+    prototypes take one pass over the positive rows of each label.
+    Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The
     model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
     twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
     weights of M rankers or those of its features, whichever are fewer, and 50·M weights of prototypes.
 
-    The constants of q are in the middle of what held-out rows of five sets suggest; fit them with
-    ``validation_fraction``, or calibrate a :class:`~tagwise.Tagger`, where probabilities matter. docs/cascade.md has
-    what else was tried and on which rows the defaults were chosen.
+    The default constants of q are a compromise; fit them with ``validation_fraction``, or calibrate a
+    :class:`~tagwise.Tagger`, where probabilities matter. docs/notes/cascade.md has what else was tried.
 
     Examples
     --------
@@ -139,25 +151,22 @@ class Cascade(SparseFactorModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (
-        *SparseFactorModel._saved_arrays,
-        "ranker_weights_",
-        "ranker_intercept_",
-        "has_ranker_",
-        "prototypes_",
-    )
-    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "chosen_", "validation_", "rankers_by_feature_")
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("ranker_weights_", "ranker_intercept_", "has_ranker_", "prototypes_")
+    _saved_values: ClassVar[tuple[str, ...]] = ("chosen_", "validation_", "rankers_by_feature_")
+    _saved_models: ClassVar[Mapping[str, str]] = {"proposer_": "REML"}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
+    proposer_: REML
     ranker_weights_: sp.csr_matrix
     ranker_intercept_: np.ndarray
     has_ranker_: np.ndarray
     prototypes_: sp.csr_matrix
     rankers_by_feature_: bool
-    _weights_by_label: sp.csr_matrix | None
-    _no_shift: np.ndarray
     chosen_: dict[str, Any]
     validation_: list[dict[str, Any]]
+    _weights_by_label: sp.csr_matrix | None
+    _no_shift: np.ndarray
+    _combination: Combination
 
     def __init__(
         self,
@@ -204,7 +213,7 @@ class Cascade(SparseFactorModel):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        self._proposer()._check_parameters()
+        self._new_proposer()._check_parameters()
         check_integer(self.shortlist, "shortlist", minimum=1)
         check_integer(self.hard_negatives, "hard_negatives", minimum=1)
         check_real(self.C, "C", minimum=0, open_minimum=True)
@@ -222,54 +231,42 @@ class Cascade(SparseFactorModel):
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
-        from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
-        from tagwise.models.cascade.rankers import Rankers, learn_rankers, positives_of, wrong_proposals
-        from tagwise.models.cascade.tuning import choose_on_held_out_rows
-
         threads = thread_count(self.n_jobs)
         features = sp.csr_matrix(X)
         positives = positives_of(Y, observed)
-        prototype_weight = (
-            usual_prototype_weight(positives) if self.prototype_weight == "auto" else self.prototype_weight
-        )
-        choice = CascadeChoice(
-            self.positive_weight,
-            self.reg_sparse,
-            self.hard_negatives,
-            self.C,
-            Combination.usual(float(self.slope), float(self.exponent), float(prototype_weight)),
-        )
+        choice = self._given_choice(positives)
         self.validation_ = []
         if self.validation_fraction > 0:
-            choice, self.validation_ = choose_on_held_out_rows(self, features, Y, observed, choice, progress)
-        proposer = self._proposed(choice, features, Y, observed, progress)
+            choice, self.validation_ = choose_on_validation_rows(self, features, Y, observed, choice, progress)
+        self.chosen_ = choice.as_values()
+
+        # 1. Propose.
+        self.proposer_ = self._fit_proposer(choice, features, Y, observed, progress)
+
+        # 2. Rank: a support vector machine per label on the shortlists' mistakes.
         rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
-        sizes = (Y.shape[1], features.shape[1], features.dtype)
-        rankers = progress.resume(Rankers, "rankers", L=Y.shape[1], d=features.shape[1], dtype=features.dtype)
-        if rankers is None and progress.stopped:
-            rankers = Rankers.none(*sizes)
-        elif rankers is None:
-            progress.note("shortlists of the training rows")
-            wrong = wrong_proposals(proposer, features, positives, observed, choice.hard_negatives)
-            progress.note(f"rankers of {Y.shape[1]:,} labels")
-            rankers = learn_rankers(
-                rows,
-                positives,
-                wrong,
-                C=choice.C,
-                prune=self.prune,
-                seed=int(random_generator(self.random_state).integers(2**31)),
-                n_threads=threads,
-            )
-            progress.step(rankers.objective)
-            progress.finish_stage("rankers", rankers)
-        self._keep(proposer, rankers, choice)
+        rankers = self._fit_rankers(choice, features, rows, positives, observed, progress)
+        self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
+        self.has_ranker_ = rankers.trained
+        some = features[:_SAMPLE_ROWS]
+        shortlists, _ = self.proposer_.predict_topk(some, self.shortlist)
+        self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
+
+        # 3. Combine with prototypes.
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(features, n_threads=threads))
         self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
-        some = features[:_SAMPLE_ROWS]
-        self.rankers_by_feature_ = self._faster_by_feature(some, proposer.predict_topk(some, self.shortlist)[0])
 
-    def _proposed(
+    def _given_choice(self, positives: sp.csr_matrix) -> CascadeChoice:
+        """What the constructor's parameters say."""
+        weight = usual_prototype_weight(positives) if self.prototype_weight == "auto" else self.prototype_weight
+        combination = Combination.usual(float(self.slope), float(self.exponent), float(weight))
+        return CascadeChoice(self.positive_weight, self.reg_sparse, self.hard_negatives, self.C, combination)
+
+    def _new_proposer(self, **changed: Any) -> REML:
+        """An unfitted proposer with the parameters of this model."""
+        return REML(sparse_part="support", **({name: getattr(self, name) for name in _PROPOSER_PARAMETERS} | changed))
+
+    def _fit_proposer(
         self,
         choice: CascadeChoice,
         X: sp.csr_matrix,
@@ -277,10 +274,8 @@ class Cascade(SparseFactorModel):
         observed: sp.csr_matrix | None,
         progress: FitProgress,
     ) -> REML:
-        """The fitted proposer: the checkpoint's, or one whose rounds go to the history and checkpoint of this fit."""
-        from tagwise.models.cascade.rankers import FittedProposer
-
-        proposer = self._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
+        proposer = self._new_proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
         fitted = progress.resume(FittedProposer, "proposer", model=proposer)
         if fitted is not None:
             return fitted.model
@@ -289,24 +284,40 @@ class Cascade(SparseFactorModel):
             progress.finish_stage("proposer", FittedProposer(proposer))
         return proposer
 
-    def _proposer(self, **changed: Any) -> REML:
-        """An unfitted proposer with the parameters of this model."""
-        from tagwise.models.reml.reml import REML
-
-        names = ("rank", "reg_low_rank", "reg_sparse", "support", "positive_weight", "max_iter", "tol", "normalize")
-        more = ("memory_limit", "n_jobs", "random_state")
-        settings = {name: getattr(self, name) for name in names + more}
-        return REML(sparse_part="support", **(settings | changed))
-
-    def _keep(self, proposer: REML, rankers: Rankers, choice: CascadeChoice) -> None:
-        for name in (*SparseFactorModel._saved_arrays, "rank_"):
-            setattr(self, name, getattr(proposer, name))
-        self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
-        self.has_ranker_ = rankers.trained
-        self.chosen_ = choice.as_values()
+    def _fit_rankers(
+        self,
+        choice: CascadeChoice,
+        X: sp.csr_matrix,
+        rows: sp.csr_matrix,
+        positives: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        progress: FitProgress,
+    ) -> Rankers:
+        """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
+        n_labels, n_features = positives.shape[1], X.shape[1]
+        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, dtype=X.dtype)
+        if rankers is not None:
+            return rankers
+        if progress.stopped:
+            return Rankers.none(n_labels, n_features, X.dtype)
+        progress.note("shortlists of the training rows")
+        wrong = wrong_proposals(self.proposer_, X, positives, observed, choice.hard_negatives)
+        progress.note(f"rankers of {n_labels:,} labels")
+        rankers = learn_rankers(
+            rows,
+            positives,
+            wrong,
+            C=choice.C,
+            prune=self.prune,
+            seed=int(random_generator(self.random_state).integers(2**31)),
+            n_threads=thread_count(self.n_jobs),
+        )
+        progress.step(rankers.objective)
+        progress.finish_stage("rankers", rankers)
+        return rankers
 
     def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
-        """Which way of adding up margins takes fewer additions on these rows (n×d) and their shortlists (n×M)."""
+        """Which way of summing margins takes fewer additions on these rows (n×d) and their shortlists (n×M)."""
         weights_of_feature = np.diff(self.ranker_weights_.indptr)
         weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
         by_feature, by_label = weights_of_feature[X.indices].sum(), weights_of_label[labels[labels >= 0]].sum()
@@ -315,15 +326,12 @@ class Cascade(SparseFactorModel):
     # ------------------------------------------------------------------ predict
 
     def _build_prediction_cache(self) -> None:
-        super()._build_prediction_cache()
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
+        self._combination = CascadeChoice.from_values(self.chosen_).combination
 
-    def _combination(self) -> Combination:
-        chosen = self.chosen_
-        return Combination(
-            chosen["slope"], chosen["exponent"], chosen["prototype_weight"], tuple(chosen["calibration"])
-        )
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        return self.proposer_._answers_without_blas(X)
 
     def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
         """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
@@ -339,11 +347,11 @@ class Cascade(SparseFactorModel):
         return shortlist_margins(unit, labels, self.prototypes_, self._no_shift, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        proposed = super()._score_rows(X)
-        rows, _ = self._rows_and_embedding(X)
+        proposed = self.proposer_._score_rows(X)
+        rows, _ = self.proposer_._rows_and_embedding(X)
         labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
         scores = behind_shortlist(proposed)
-        shortlisted = self._combination().scores(
+        shortlisted = self._combination.scores(
             labels, best, self._margins(rows, labels), self._cosines(rows, labels), self.has_ranker_
         )
         np.put_along_axis(scores, labels, shortlisted, axis=1)
@@ -368,38 +376,45 @@ class Cascade(SparseFactorModel):
     def _top_k_of_block(
         self, X: sp.csr_matrix | np.ndarray, k: int, width: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        rows, embedded = self._rows_and_embedding(X)
-        labels, proposed = self._best_of_rows(rows, embedded, width)
+        rows, embedded = self.proposer_._rows_and_embedding(X)
+        labels, proposed = self.proposer_._best_of_rows(rows, embedded, width)
         shortlist = labels[:, : min(self.shortlist, width)]
         margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
         threads = self._threads_for(rows)
         if exclude is not None:
             labels[contains_pairs(exclude, labels, n_threads=threads)] = -1
-        return self._combination().best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
+        return self._combination.best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
 
     # ------------------------------------------------------------------ explain, restore
 
+    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+        """The rows that :meth:`label_weights` apply to: of unit length if ``normalize`` is set."""
+        return self.proposer_.scored_rows(X)
+
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
-        proposed = np.asarray(super()._label_weights(labels))
+        proposed = np.asarray(self.proposer_._label_weights(labels))
         ranked = self.has_ranker_[labels]
         return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
-        return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * self.intercept_[labels])
+        proposed = self.proposer_._label_intercepts(labels)
+        return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * proposed)
 
     def _check_restored(self) -> None:
-        super()._check_restored()
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         require_sparse(ranker_weights_=W, prototypes_=C)
         require_dense(1, ranker_intercept_=b, has_ranker_=has)
         expected = (self.n_features_in_, self.n_labels_)
+        proposer = self.proposer_
+        if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (*expected, self.normalize):
+            raise ValueError(f"a proposer of {proposer.n_features_in_} features and {proposer.n_labels_} labels")
         if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
             raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
         if C.shape != expected[::-1]:
             raise ValueError(f"prototypes_ of shape {C.shape} where {expected[::-1]} is expected")
         floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C}
-        require_finite_floats(feature_factors_=self.feature_factors_, **floats)
+        require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        CascadeChoice.check_values(self.chosen_)
+        CascadeChoice.from_values(self.chosen_)

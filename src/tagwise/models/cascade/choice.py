@@ -1,8 +1,8 @@
-"""What is chosen for a cascade: by its parameters, or by held-out rows."""
+"""What is chosen for a cascade: by its parameters, or by validation rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tagwise.exceptions import InvalidInputError
@@ -15,7 +15,7 @@ __all__ = ["CascadeChoice", "check_prototype_weight"]
 
 @dataclass(frozen=True)
 class CascadeChoice:
-    """What held-out rows may decide in a cascade."""
+    """What validation rows may decide in a cascade."""
 
     positive_weight: PositiveWeight
     reg_sparse: float
@@ -25,52 +25,36 @@ class CascadeChoice:
 
     def as_values(self) -> dict[str, Any]:
         """Plain values, as models keep them."""
-        return {
-            "positive_weight": self.positive_weight,
-            "reg_sparse": self.reg_sparse,
-            "hard_negatives": self.hard_negatives,
-            "C": self.C,
-            "slope": self.combination.slope,
-            "exponent": self.combination.exponent,
-            "prototype_weight": self.combination.prototype_weight,
-            "calibration": list(self.combination.calibration),
-        }
+        own = {name: getattr(self, name) for name in _OWN}
+        return (
+            own
+            | {name: getattr(self.combination, name) for name in _COMBINED}
+            | {"calibration": list(self.combination.calibration)}
+        )
 
     @classmethod
     def from_values(cls, values: Any) -> CascadeChoice:
         """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
-        cls.check_values(values)
-        a, b = values["calibration"]
-        combination = Combination(values["slope"], values["exponent"], values["prototype_weight"], (a, b))
-        own = {name: values[name] for name in ("positive_weight", "reg_sparse", "hard_negatives", "C")}
-        return cls(**own, combination=combination)
-
-    @staticmethod
-    def check_values(values: Any) -> None:
-        """Raise ValueError unless ``values`` can have come from :meth:`as_values`."""
-        names = (
-            "positive_weight",
-            "reg_sparse",
-            "hard_negatives",
-            "C",
-            "slope",
-            "exponent",
-            "prototype_weight",
-            "calibration",
-        )
+        names = (*_OWN, *_COMBINED)
         if not isinstance(values, dict) or set(values) != set(names):
             raise ValueError(f"chosen_ must hold {', '.join(names)}")
+        calibration = values["calibration"]
+        if not isinstance(calibration, list) or len(calibration) != 2:
+            raise ValueError("calibration must hold two numbers")
+        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
+        check_real(calibration[1], "calibration")
         check_positive_weight(values["positive_weight"])
         check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
         for name in ("reg_sparse", "C", "slope"):
             check_real(values[name], name, minimum=0, open_minimum=True)
         for name in ("exponent", "prototype_weight"):
             check_real(values[name], name, minimum=0)
-        calibration = values["calibration"]
-        if not isinstance(calibration, list) or len(calibration) != 2:
-            raise ValueError("calibration must hold two numbers")
-        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
-        check_real(calibration[1], "calibration")
+        combined = {name: values[name] for name in _COMBINED} | {"calibration": tuple(calibration)}
+        return cls(**{name: values[name] for name in _OWN}, combination=Combination(**combined))
+
+
+_OWN = tuple(field.name for field in fields(CascadeChoice) if field.name != "combination")
+_COMBINED = tuple(field.name for field in fields(Combination))
 
 
 def check_prototype_weight(prototype_weight: Any) -> None:

@@ -1,8 +1,10 @@
-"""Held-out rows decide what a cascade weighs how: the proposer's weights, the rankers' C, and the combination."""
+"""Validation rows decide what a cascade weighs how: the proposer's weights, the rankers' C, and the combination."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -20,46 +22,32 @@ from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.choice import CascadeChoice
 from tagwise.models.cascade.combination import Combination, log_odds
 from tagwise.models.cascade.prototypes import label_prototypes
-from tagwise.models.cascade.rankers import hardest, learn_rankers, positives_of, wrong_proposals
+from tagwise.models.cascade.rankers import Rankers, hardest, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
+from tagwise.solvers.search import Evaluation, search
 
 if TYPE_CHECKING:
     from tagwise.models.cascade.cascade import Cascade
 
-__all__ = ["choose_on_held_out_rows", "fit_calibration_constants"]
+__all__ = ["choose_on_validation_rows", "fit_calibration_constants"]
 
-_WEIGHTS = (1.0, 2.0)
+_POSITIVE_WEIGHTS = (1.0, 2.0)
 _PENALTIES = (0.5, 2.0)
 _COSTS = (0.25, 0.5, 1.0)
 _HARD_NEGATIVES = (20, 100, 200)
-# Slope and exponent, each with every prototype_weight.
+# Slope and exponent, each with every weight of the prototypes.
 _SLOPES_AND_EXPONENTS = ((2.0, 0.25), (2.0, 0.5), (3.0, 0.25), (3.0, 0.5), (2.0, 1.0), (4.0, 1.0))
-_PROTOTYPE_WEIGHT = (0.0, 0.25, 0.5, 1.0)
-_PLACES = 5
+_PROTOTYPE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+_K = 5
 # Probabilities are fitted to the best labels of a row, which are the ones that are looked at.
 _CALIBRATED = 10
 
 
-def _check_tried(tried: Any) -> None:
-    if not isinstance(tried, list) or not all(isinstance(setting, dict) for setting in tried):
-        raise ValueError("tried must list settings")
-
-
-@dataclass(frozen=True)
-class TrialsSoFar(State):
-    """What has been tried, and the best of it."""
-
-    runs: int = count(1, "most")
-    tried: list[dict[str, Any]] = value(_check_tried)
-    best: dict[str, Any] = value(CascadeChoice.check_values)
-    best_score: float = real()
-
-
-def choose_on_held_out_rows(
+def choose_on_validation_rows(
     model: Cascade,
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
@@ -67,29 +55,38 @@ def choose_on_held_out_rows(
     start: CascadeChoice,
     progress: FitProgress,
 ) -> tuple[CascadeChoice, list[dict[str, Any]]]:
-    """The best of the settings above by nDCG@5 on held-out rows, and all that was tried.
+    """The best of the settings above by nDCG@5 on validation rows, and all that was tried.
 
     First the weights of positives (only where the model's own is a number) with all numbers of hard negatives, all C
     and combinations; then, at the best of these, the other penalties of the sparse part. With a mask, only known labels
-    of the held-out rows are ranked. The constants of the probabilities are those of maximum likelihood for the ten best
-    labels of the held-out rows. A checkpoint keeps what has been tried with each weight and each penalty.
+    of the validation rows are ranked. The constants of the probabilities are those of maximum likelihood for the ten
+    best labels of the validation rows. A checkpoint keeps what has been tried with each weight and each penalty.
     """
-    trial = _Trial(model, X, Y, observed)
-    weights = _WEIGHTS if isinstance(start.positive_weight, Real) else (start.positive_weight,)
-    runs = [("positive_weight", weight) for weight in weights] + [("reg_sparse", penalty) for penalty in _PENALTIES]
-    saved = progress.resume(TrialsSoFar, "trials", most=len(runs))
-    if saved is not None:
-        trial.runs, trial.tried, trial.best_score = saved.runs, saved.tried, saved.best_score
-        trial.best = CascadeChoice.from_values(saved.best)
-    for name, setting in runs[trial.runs :]:
-        progress.note(f"held-out rows: {name} {setting}")
+    rows = _ValidationRows(model, X, Y, observed)
+    weights = _POSITIVE_WEIGHTS if isinstance(start.positive_weight, Real) else (start.positive_weight,)
+    proposers = [("positive_weight", weight) for weight in weights] + [("reg_sparse", value) for value in _PENALTIES]
+    tried = progress.resume(_Tried, "trials", most=len(proposers)) or _Tried(0, [], start.as_values(), -1.0)
+    for name, setting in proposers[tried.n_proposers :]:
+        progress.note(f"validation rows: {name} {setting}")
         if name == "positive_weight":
-            trial.run(replace(start, positive_weight=setting), _HARD_NEGATIVES, _COSTS)
+            proposed = replace(start, positive_weight=setting)
+            rankers = list(product(_HARD_NEGATIVES, _COSTS))
         else:
-            trial.run(replace(trial.best, reg_sparse=setting), (trial.best.hard_negatives,), (trial.best.C,))
-        so_far = TrialsSoFar(trial.runs, trial.tried, trial.best.as_values(), trial.best_score)
-        progress.finish_stage("trials", so_far)
-    return trial.best, trial.tried
+            proposed = replace(CascadeChoice.from_values(tried.best), reg_sparse=setting)
+            rankers = [(proposed.hard_negatives, proposed.C)]
+        found = search(_candidates(proposed, rankers), rows.evaluator(proposed, max(rankers)[0]))
+        tried.add([(trial.candidate, trial.score or 0.0) for trial in found.trials], found.best.details)
+        progress.finish_stage("trials", tried)
+    return CascadeChoice.from_values(tried.best), tried.settings
+
+
+def _candidates(proposed: CascadeChoice, rankers: list[tuple[int, float]]) -> list[CascadeChoice]:
+    """One proposer with several rankers, each with all combinations."""
+    return [
+        replace(proposed, hard_negatives=many, C=cost, combination=Combination.usual(slope, exponent, weight))
+        for many, cost in rankers
+        for (slope, exponent), weight in product(_SLOPES_AND_EXPONENTS, _PROTOTYPE_WEIGHTS)
+    ]
 
 
 def fit_calibration_constants(
@@ -112,52 +109,77 @@ def fit_calibration_constants(
     return float(np.exp(found.x[0])), float(found.x[1])
 
 
-class _Trial:
-    """Fits on the remaining rows, judged on the held-out ones."""
+def _check_settings(settings: Any) -> None:
+    if not isinstance(settings, list) or not all(isinstance(setting, dict) for setting in settings):
+        raise ValueError("settings must list what was tried")
+
+
+@dataclass
+class _Tried(State):
+    """What has been tried so far, and the best of it."""
+
+    n_proposers: int = count(1, "most")
+    settings: list[dict[str, Any]] = value(_check_settings)
+    best: dict[str, Any] = value(CascadeChoice.from_values)
+    best_score: float = real()
+
+    def add(self, trials: list[tuple[CascadeChoice, float]], constants: tuple[float, float]) -> None:
+        """The trials with one proposer, and the calibration of the best of them; of equal scores the earlier wins."""
+        for choice, score in trials:
+            values = {name: kept for name, kept in choice.as_values().items() if name != "calibration"}
+            self.settings.append({**values, "nDCG@5": score})
+        best, score = max(trials, key=lambda trial: trial[1])
+        if score > self.best_score:
+            self.best_score = score
+            self.best = {**best.as_values(), "calibration": list(constants)}
+        self.n_proposers += 1
+
+
+class _ValidationRows:
+    """Fits on the remaining rows, judged on the validation rows."""
 
     def __init__(self, model: Cascade, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
         self.model = model
         self.threads = thread_count(model.n_jobs)
         self.seed = int(random_generator(model.random_state).integers(2**31))
         known = positives_of(Y, observed)
-        train, held = split_rows(known, model.validation_fraction, self.seed)
-        if len(held) == 0:
+        train, validation = split_rows(known, model.validation_fraction, self.seed)
+        if len(validation) == 0:
             raise InvalidInputError(
                 f"validation_fraction={model.validation_fraction} of {X.shape[0]} rows holds no row out (every row is "
                 "needed to keep its labels in training); raise it or set it to 0."
             )
-        self.X, self.held_X = X[train], X[held]
-        self.positives, self.held_positives = known[train], known[held]
+        self.X, self.validation_X = X[train], X[validation]
+        self.positives, self.validation_positives = known[train], known[validation]
         self.observed = None if observed is None else observed[train]
-        self.held_observed = None if observed is None else observed[held]
-        self.rows, self.held_rows = self._as_read(self.X), self._as_read(self.held_X)
-        self.held_unit = self.held_rows if model.normalize else self._unit(self.held_X)
-        unit = self.rows if model.normalize else self._unit(self.X)
+        self.validation_observed = None if observed is None else observed[validation]
+        unit, self.validation_unit = self._unit(self.X), self._unit(self.validation_X)
+        self.rows = unit if model.normalize else self.X
+        self.validation_rows = self.validation_unit if model.normalize else self.validation_X
         self.prototypes = label_prototypes(unit, self.positives, n_threads=self.threads)
-        self.best: CascadeChoice
-        self.best_score = -1.0
-        self.runs = 0
-        self.tried: list[dict[str, Any]] = []
-
-    def _as_read(self, X: sp.csr_matrix) -> sp.csr_matrix:
-        return self._unit(X) if self.model.normalize else X
 
     def _unit(self, X: sp.csr_matrix) -> sp.csr_matrix:
         return sp.csr_matrix(unit_rows(X, n_threads=self.threads))
 
-    def run(self, choice: CascadeChoice, hard_negatives: tuple[int, ...], costs: tuple[float, ...]) -> None:
-        """Try one proposer with several rankers and all combinations; ``best`` is the best choice so far."""
+    def evaluator(self, proposed: CascadeChoice, most_negatives: int) -> Callable[[CascadeChoice, Any], Evaluation]:
+        """An evaluation of candidates that share one proposer; neighbours that share rankers train them once.
+
+        Its details are the constants of the probabilities, fitted only for a candidate that is the best so far.
+        """
         model = self.model
-        proposer = model._proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        proposer = model._new_proposer(positive_weight=proposed.positive_weight, reg_sparse=proposed.reg_sparse)
         proposer.fit(self.X, self.positives, self.observed)
-        negatives = wrong_proposals(proposer, self.X, self.positives, self.observed, max(hard_negatives))
-        labels, proposed = proposer.predict_topk(self.held_X, min(model.shortlist, self.positives.shape[1]))
+        negatives = wrong_proposals(proposer, self.X, self.positives, self.observed, most_negatives)
+        labels, scores = proposer.predict_topk(self.validation_X, min(model.shortlist, self.positives.shape[1]))
         no_shift = np.zeros(self.positives.shape[1])
-        cosines = shortlist_margins(self.held_unit, labels, self.prototypes, no_shift, n_threads=self.threads)
+        cosines = shortlist_margins(self.validation_unit, labels, self.prototypes, no_shift, n_threads=self.threads)
         ranked = labels.copy()
-        if self.held_observed is not None:
-            ranked[~contains_pairs(self.held_observed, labels, n_threads=self.threads)] = -1
-        for many, cost in product(hard_negatives, costs):
+        if self.validation_observed is not None:
+            ranked[~contains_pairs(self.validation_observed, labels, n_threads=self.threads)] = -1
+        best_score = -1.0
+
+        @lru_cache(maxsize=1)
+        def ranked_by(many: int, cost: float) -> tuple[Rankers, np.ndarray]:
             rankers = learn_rankers(
                 self.rows,
                 self.positives,
@@ -167,30 +189,27 @@ class _Trial:
                 seed=self.seed,
                 n_threads=self.threads,
             )
-            margins = shortlist_margins(
-                self.held_rows, labels, rankers.weights, rankers.intercept, n_threads=self.threads
+            weights, shift = rankers.weights, rankers.intercept
+            return rankers, shortlist_margins(self.validation_rows, labels, weights, shift, n_threads=self.threads)
+
+        def evaluate(choice: CascadeChoice, _: Any) -> Evaluation:
+            nonlocal best_score
+            rankers, margins = ranked_by(choice.hard_negatives, choice.C)
+            # With these constants scores are the products themselves, less ½.
+            plain = replace(choice.combination, calibration=(1.0, 0.0))
+            best, centred = plain.best(
+                ranked, scores, margins, cosines, rankers.trained, _CALIBRATED, n_threads=self.threads
             )
-            for (slope, exponent), prototype_weight in product(_SLOPES_AND_EXPONENTS, _PROTOTYPE_WEIGHT):
-                combination = Combination.usual(slope, exponent, prototype_weight)
-                # Scores are the products themselves, less ½, with these constants.
-                plain = replace(combination, calibration=(1.0, 0.0))
-                best, scores = plain.best(
-                    ranked, proposed, margins, cosines, rankers.trained, _CALIBRATED, n_threads=self.threads
-                )
-                self._judge(replace(choice, hard_negatives=many, C=cost, combination=combination), best, scores + 0.5)
-        self.runs += 1
+            score = float(ndcg_at_k(self.validation_positives, best[:, :_K], k=_K))
+            if score <= best_score:
+                return Evaluation(score)
+            best_score = score
+            return Evaluation(score, self._constants(choice.combination, best, centred + 0.5))
 
-    def _judge(self, choice: CascadeChoice, best: np.ndarray, products: np.ndarray) -> None:
-        """How good the ranking ``best`` (n×10, −1 for none) of the held-out rows is, and what its products mean."""
-        score = float(ndcg_at_k(self.held_positives, best[:, :_PLACES], k=_PLACES))
-        self.tried.append({**_without_calibration(choice), "nDCG@5": score})
-        if score > self.best_score:
-            self.best_score = score
-            combination, found = choice.combination, best >= 0
-            on = contains_pairs(self.held_positives, best, n_threads=self.threads)
-            constants = fit_calibration_constants(products[found], on[found], combination.calibration)
-            self.best = replace(choice, combination=replace(combination, calibration=constants))
+        return evaluate
 
-
-def _without_calibration(choice: CascadeChoice) -> dict[str, Any]:
-    return {name: value for name, value in choice.as_values().items() if name != "calibration"}
+    def _constants(self, combination: Combination, best: np.ndarray, products: np.ndarray) -> tuple[float, float]:
+        """What products p of the best labels (n×10, −1 for none) of the validation rows mean."""
+        found = best >= 0
+        on = contains_pairs(self.validation_positives, best, n_threads=self.threads)
+        return fit_calibration_constants(products[found], on[found], combination.calibration)
