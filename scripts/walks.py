@@ -1,0 +1,126 @@
+"""Trace what five ordinary calls run through, file by file: the walks of docs/architecture.md.
+
+``python scripts/walks.py`` prints them; ``--write`` puts them between the page's marks. A file counts when one of its
+functions runs, compiled kernels included; what only an import executes does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "tagwise"
+PAGE = ROOT / "docs" / "architecture.md"
+START, END = "<!-- walks: written by scripts/walks.py -->", "<!-- end of the walks -->"
+
+LIMITS = {"LEML fit": 12, "Cascade fit": 20, "train": 30, "predict": 15, "load": 8}
+"""The most files that a walk may touch, those of the lowest layer not counted."""
+
+LOWEST = {
+    f"{name}.py" for name in ("losses", "registry", "validation", "parallel", "randomness", "progress", "exceptions")
+}
+
+
+def traced(call: Callable[[], Any]) -> dict[str, list[str]]:
+    """File (relative to src/tagwise) → the functions that ran in it, both in the order of first use."""
+    found: dict[str, list[str]] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        if code.co_filename.startswith(str(SOURCE)) and not code.co_name.startswith("<"):
+            functions = found.setdefault(str(Path(code.co_filename).relative_to(SOURCE)), [])
+            if code.co_name not in functions:
+                functions.append(code.co_name)
+
+    import threading
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return found
+
+
+def _quietly(main: Callable[[list[str]], Any], arguments: list[str]) -> None:
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            main(arguments)
+    except SystemExit as end:
+        raise RuntimeError(f"tagwise {' '.join(arguments)}: {said.getvalue()}") from end
+
+
+def walks() -> dict[str, dict[str, list[str]]]:
+    """The five walks; each runs once beforehand, so that imports and compilations take no part."""
+    from tagwise import LEML, Cascade, load
+    from tagwise.cli.main import main
+    from tagwise.data import load_dataset
+
+    data = load_dataset("debtags-sample")
+    X, Y, X_test = data.X_train[:1500], data.Y_train[:1500], data.X_test[:50]
+    texts = SOURCE / "data" / "sample" / "train.jsonl.gz"
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, tagger = Path(folder) / "model", Path(folder) / "tagger"
+        train = ["train", str(texts), "--out", str(tagger), "--overwrite", "--quiet"]
+        calls: dict[str, Callable[[], Any]] = {
+            "LEML fit": lambda: LEML(rank=20).fit(X, Y).predict_topk(X_test, k=5),
+            "Cascade fit": lambda: Cascade().fit(X, Y).predict_topk(X_test, k=5),
+            "train": lambda: _quietly(main, train),
+            "predict": lambda: _quietly(main, ["predict", str(tagger), "a text editor for programmers"]),
+            "load": lambda: load(model),
+        }
+        LEML(rank=20).fit(X, Y).save(model)
+        found = {}
+        for name, call in calls.items():
+            call()
+            found[name] = traced(call)
+    return found
+
+
+def split_lowest(files: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """The files of a walk without those of the lowest layer, and these."""
+    lowest = [file for file in files if file in LOWEST]
+    return {file: functions for file, functions in files.items() if file not in LOWEST}, lowest
+
+
+def as_markdown(found: dict[str, dict[str, list[str]]]) -> str:
+    """The walks as the page shows them."""
+    parts = []
+    for name, touched in found.items():
+        files, lowest = split_lowest(touched)
+        rows = [
+            f"{place}. `{file}`: {', '.join(functions[:6])}{', …' if len(functions) > 6 else ''}"
+            for place, (file, functions) in enumerate(files.items(), 1)
+        ]
+        rows.append(f"\nand of the lowest layer {', '.join(f'`{file}`' for file in lowest)}.")
+        parts.append(f"### {name}: {len(files)} files\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write them into docs/architecture.md")
+    arguments = parser.parse_args()
+    shown = as_markdown(walks())
+    if arguments.write:
+        page = PAGE.read_text()
+        before, _, rest = page.partition(START)
+        PAGE.write_text(f"{before}{START}\n\n{shown}\n\n{END}{rest.partition(END)[2]}")
+    else:
+        print(shown)

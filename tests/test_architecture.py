@@ -1,0 +1,56 @@
+"""docs/architecture.md tells the truth: its walks are those of real calls, its layers are those of the contract."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tagwise
+from tagwise import baselines
+from tagwise.registry import MODELS
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "tagwise"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+sys.path.insert(0, str(ROOT / "scripts"))
+import walks  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def real_walks():
+    return walks.walks()
+
+
+@pytest.mark.parametrize("name", walks.LIMITS)
+def test_a_walk_on_the_page_is_the_real_one(name, real_walks):
+    section = PAGE.partition(f"### {name}: ")[2].partition("###")[0]
+    shown = set(re.findall(r"^\d+\. `([\w/]+\.py)`", section, flags=re.M))
+    files, _ = walks.split_lowest(real_walks[name])
+    assert shown == set(files), "run python scripts/walks.py --write"
+    assert len(files) <= walks.LIMITS[name]
+
+
+def test_every_part_of_the_source_has_a_layer_on_the_page():
+    layers = PAGE.partition("## Layers")[2].partition("## ")[0]
+    for path in SOURCE.iterdir():
+        if path.name.startswith("_") or (path.is_dir() and not (path / "__init__.py").exists()):
+            continue
+        assert f"`{path.name}`" in layers, path.name
+
+
+def test_files_that_the_page_names_exist():
+    for name in re.findall(r"`([\w/]+\.py)`", PAGE):
+        assert any((place / name).is_file() for place in (SOURCE, ROOT)), name
+
+
+@pytest.mark.parametrize(("module", "expected"), [(tagwise, "tagwise.models"), (baselines, "tagwise.baselines")])
+def test_type_checkers_see_the_models_of_the_registry(module, expected):
+    """They cannot follow the registry, so that the names stand once more for them alone."""
+    checked = next(node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If))
+    named = {alias.name for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    models = {info.class_name for info in MODELS if info.module.startswith(expected)}
+    assert models <= named
+    assert named <= set(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
