@@ -5,12 +5,17 @@ import scipy.sparse as sp
 
 
 def fitted_arrays(model):
-    return {name: getattr(model, name) for name in model._saved_arrays}
+    """Name, as a folder has it, → fitted array; those of models within the model too."""
+    arrays = {name: getattr(model, name) for name in model._fitted_arrays()}
+    for within in model._saved_models:
+        arrays |= {f"{within}.{name}": array for name, array in fitted_arrays(getattr(model, within)).items()}
+    return arrays
 
 
 def assert_same_model(one, two):
+    others = fitted_arrays(two)
     for name, value in fitted_arrays(one).items():
-        other = getattr(two, name)
+        other = others[name]
         if sp.issparse(value):
             value, other = value.toarray(), other.toarray()
         np.testing.assert_array_equal(value, other, err_msg=name)
@@ -18,8 +23,9 @@ def assert_same_model(one, two):
 
 def assert_same_bits(one, two):
     """Fitted arrays, objective and values of two models; only the seconds of their histories may differ."""
-    for name in one._fitted_arrays():
-        ours, theirs = getattr(one, name), getattr(two, name)
+    others = fitted_arrays(two)
+    for name, ours in fitted_arrays(one).items():
+        theirs = others[name]
         parts = ("data", "indices", "indptr") if sp.issparse(ours) else ("",)
         for part in parts:
             left, right = (getattr(array, part) if part else array for array in (ours, theirs))

@@ -33,8 +33,7 @@ MODELS = {
 
 def digest(model):
     token = hashlib.sha256(model.objective_.tobytes())
-    for name in model._fitted_arrays():
-        array = getattr(model, name)
+    for array in model.to_parts().tensors.values():
         parts = [array.data, array.indices, array.indptr] if sp.issparse(array) else [array]
         for part in parts:
             token.update(part.tobytes())
