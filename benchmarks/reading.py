@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.formats import read_xmc, write_xmc
+from tagwise.data import read_xmc, write_xmc
 
 MEGABYTE = 1e6
 RESULT = Path(__file__).parent / "results" / "reading.json"

@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tagwise.data.popularity
 import tagwise.data.synthetic
 from tagwise.data import make_low_rank_plus_sparse, make_power_law
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
@@ -80,7 +79,7 @@ def test_popularity_is_not_in_the_order_of_column_numbers():
 
 
 def test_small_blocks_of_rows_join(monkeypatch):
-    monkeypatch.setattr(tagwise.data.popularity, "_BLOCK_ENTRIES", 8)
+    monkeypatch.setattr(tagwise.data.synthetic, "_BLOCK_ENTRIES", 8)
     X, Y = make_power_law(100, 30, 9, features_per_row=12, labels_per_row=2, random_state=0)
     assert_rows_of_distinct_sorted_columns(X)
     assert_rows_of_distinct_sorted_columns(Y)

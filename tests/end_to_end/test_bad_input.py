@@ -44,8 +44,8 @@ def test_a_file_that_is_not_there(tmp_path, tagger):
     [
         ("rows.json", '[{"text": "a dog", "tags": ["pets"]}]', "holds one JSON list"),
         ("rows.xlsx", "PK", "is a spreadsheet, which tagwise does not read; save it as CSV"),
-        ("rows.txt", "a dog", "is read as a text a line, without tags"),
-        ("rows.dat", "a dog", "says nothing about what the file holds; say it with --format"),
+        ("rows.txt", "a dog", "is read as one text per line, without tags"),
+        ("rows.dat", "a dog", "does not tell what the file holds; name the format with --format"),
     ],
 )
 def test_a_file_of_another_kind(tmp_path, name, content, words):
@@ -63,7 +63,7 @@ def test_a_missing_column(tmp_path, rows_file):
     assert failed(
         train(rows_file, tmp_path / "m", "--text", "body"),
         1,
-        "there is no column 'body' (--text); columns found: 'id', 'text', 'labels', 'year'",
+        "line 1: the column 'body' is missing (--text); columns found: 'id', 'text', 'labels', 'year'",
     )
     path = tmp_path / "odd.csv"
     path.write_text("text,things\na dog,pets\n")
@@ -75,18 +75,18 @@ def test_a_field_that_one_row_lacks_names_its_line(tmp_path):
     rows = some_rows(10)
     del rows[6]["labels"]
     path = write_jsonl(tmp_path / "rows.jsonl", rows)
-    assert failed(train(path, tmp_path / "m"), 1, "line 7: the field 'labels' is missing")
+    assert failed(train(path, tmp_path / "m"), 1, "line 7: the column 'labels' is missing")
 
 
 def test_tags_that_are_no_list(tmp_path):
     rows = [{"text": "a dog", "tags": "pets;home"}, {"text": "wine", "tags": "drinks"}] * 10
     path = write_jsonl(tmp_path / "rows.jsonl", rows)
     result = train(path, tmp_path / "m")
-    assert failed(result, 1, "line 1: the column 'tags' must be a list of tags; found the text 'pets;home'")
+    assert failed(result, 1, "line 1: the column 'tags' must be a list of strings; found a string, 'pets;home'")
     assert "--tag-separator" in result.stderr
     assert train(path, tmp_path / "m", "--tag-separator", ";").returncode == 0
     number = write_jsonl(tmp_path / "numbers.jsonl", [{"text": "a dog", "tags": 3}])
-    assert failed(train(number, tmp_path / "n"), 1, "must be a list of tags; found a number")
+    assert failed(train(number, tmp_path / "n"), 1, "must be a list of strings; found a number")
 
 
 def test_bytes_that_are_no_utf_8(tmp_path, tagger):
@@ -120,10 +120,10 @@ def test_rows_that_repeat_others(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", rows + rows[:3])
     result = train(path, tmp_path / "m")
     assert result.returncode == 0, result.stderr
-    assert "warning: of 43 rows, 3 repeat an earlier row, text and tags alike; each counts." in result.stderr
+    assert "warning: 3 of 43 rows repeat an earlier row, text and tags alike; each counts." in result.stderr
     assert "Trained on 43 rows" in result.stdout
     named = train(path, tmp_path / "n", "--id", "id")
-    assert failed(named, 1, "line 41: the identifier 'r0' is that of line 1 too; identifiers must differ")
+    assert failed(named, 1, "line 41: the identifier 'r0' is also that of line 1; identifiers must differ")
 
 
 def test_one_tag_only(tmp_path):
@@ -134,12 +134,13 @@ def test_one_tag_only(tmp_path):
     assert failed(train(none, tmp_path / "m"), 1, "tags holds no tag in any of the 4 rows")
 
 
-def test_a_separator_at_the_end_of_the_tags_is_said_and_passed_over(tmp_path):
+def test_empty_and_repeated_tags_are_reported(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("text,tags\n" + "the dog,pets;\nthe wine,drinks;food\n" * 5)
-    result = train(path, tmp_path / "m")
+    path.write_text("text,tags\n" + "the dog,pets;\nthe wine,drinks;food\nthe cat,pets;pets\n" * 5)
+    result = train(path, tmp_path / "m", "--quiet")
     assert result.returncode == 0, result.stderr
-    assert "warning: 5 rows with ';' that no tag stands beside; it is passed over." in result.stderr
+    assert "warning: 5 rows with an empty tag, as in 'a;;b'; it is ignored." in result.stderr
+    assert "warning: 5 rows with a repeated tag; it counts once." in result.stderr
     assert "3 tags" in result.stdout
 
 

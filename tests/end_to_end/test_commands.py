@@ -12,7 +12,7 @@ from commands import COMMAND, WORDS, failed, lines_of, on_terminal, run, some_ro
 
 def test_train_says_what_it_read_what_it_chose_and_how_large_it_is(trained):
     folder, result = trained
-    assert "texts from 'text' (guessed), tags from 'labels' (guessed)" in result.stderr
+    assert "guessed column `text` for texts, column `labels` for tags." in result.stderr
     assert "BinaryRelevance: iteration 1/" in result.stderr
     assert "Model: binary-relevance was asked for." in result.stdout
     assert "Trained on 60 rows, " in result.stdout

@@ -13,7 +13,7 @@ from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise import Tagger
-    from tagwise.cli.rows import TextRows
+    from tagwise.data.tables import Table
     from tagwise.reports import ComparedModel, Comparison
     from tagwise.text.evaluation import Evaluation
 
@@ -79,14 +79,13 @@ def command(
     of highest nDCG at the largest k. No model is kept; train it with tagwise train.
     """
     from tagwise import Tagger
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
-    from tagwise.cli.rows import read_rows
+    from tagwise.cli.rows import holds_matrix, read_rows
     from tagwise.exceptions import InvalidInputError
 
     if test is not None and validation is not None:
         raise click.UsageError("--test and --validation exclude each other: rows are measured on either.")
     for path in (file, *([test] if test else [])):
-        if file_format(path, rows.format) in MATRIX_FORMATS:
+        if holds_matrix(path, rows):
             raise InvalidInputError(f"{path} holds a matrix; compare needs rows with texts.")
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
@@ -149,7 +148,7 @@ def parse_model(model: str, jobs: int, seed: int, verbose: int) -> Any:
     return build_model(name, parameters, n_jobs=jobs, random_state=seed, verbose=verbose)
 
 
-def _check_masks(names: tuple[str, ...], estimators: list[Any], data: TextRows) -> None:
+def _check_masks(names: tuple[str, ...], estimators: list[Any], data: Table) -> None:
     if data.known is None:
         return
     from tagwise.exceptions import InvalidInputError
@@ -168,7 +167,7 @@ def _check_masks(names: tuple[str, ...], estimators: list[Any], data: TextRows) 
 
 
 def _compare(
-    taggers: dict[str, Tagger], training: TextRows, held_out: TextRows, ks: tuple[int, ...], quiet: bool
+    taggers: dict[str, Tagger], training: Table, held_out: Table, ks: tuple[int, ...], quiet: bool
 ) -> tuple[Comparison, Tagger, dict[str, str]]:
     """The comparison, its best tagger, and why some models could not be fitted; only the best tagger is kept."""
     from tagwise.cli.evaluate import warn_of
@@ -200,7 +199,7 @@ def _compare(
 
 
 def _measured(
-    name: str, tagger: Tagger, training: TextRows, held_out: TextRows, ks: tuple[int, ...]
+    name: str, tagger: Tagger, training: Table, held_out: Table, ks: tuple[int, ...]
 ) -> tuple[ComparedModel, Evaluation]:
     from tagwise.reports import ComparedModel
     from tagwise.reports.findings import model_megabytes, predict_milliseconds
@@ -219,7 +218,7 @@ def _measured(
     return model, evaluation
 
 
-def _write(best: Tagger, held_out: TextRows, comparison: Comparison, report: str, file: str, test: str | None) -> None:
+def _write(best: Tagger, held_out: Table, comparison: Comparison, report: str, file: str, test: str | None) -> None:
     from tagwise.reports import gather_findings, write_report
 
     findings = gather_findings(best, held_out.texts, held_out.tags, held_out.known, ks=tuple(comparison.ks))

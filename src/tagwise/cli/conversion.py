@@ -7,25 +7,25 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tagwise.cli.columns import EVERY_TAG, JSON_LISTS, Columns
-from tagwise.cli.matrices import read_matrix, read_names
+import scipy.sparse as sp
+
+from tagwise import data
+from tagwise.cli.folders import load_tagger
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
-from tagwise.cli.records import STANDARD_INPUT
-from tagwise.cli.rows import Row, RowStream, read_rows
-from tagwise.data.formats.delimited import record_text
-from tagwise.data.formats.streams import atomic_writer
+from tagwise.cli.rows import dialect_of, open_rows, read_matrix, read_names, read_rows
+from tagwise.data.columns import EVERY_TAG, JSON_LISTS, Columns
+from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
+from tagwise.data.streams import atomic_writer
+from tagwise.data.tables import Row, TableReader
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+from tagwise.text.features import TextFeatures
+from tagwise.text.tags import all_tags, tag_matrix
 
 __all__ = ["Conversion", "convert_matrix", "convert_texts", "texts_to_matrix"]
-
-_DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -82,30 +82,30 @@ class Conversion:
 
 def convert_texts(job: Conversion, options: RowOptions) -> int:
     """Row by row, every column kept; returns how many rows there are."""
-    table = job.after in _DELIMITERS
-    columns = _all_columns(job.source, options) if table else []
+    delimiter = DELIMITERS.get(job.after)
+    columns = [] if delimiter is None else _all_columns(job.source, options)
     changed: set[str] = set()
     count = 0
-    with RowStream(job.source, options, may_be_empty=True) as stream:
-        say(stream.columns.said)
+    with open_rows(job.source, options, empty_texts=True) as reader:
+        header = reader.records.columns or []
+        if len(set(header)) < len(header):
+            twice = next(name for name in header if header.count(name) > 1)
+            raise InvalidInputError(f"{reader.path}: the column {twice!r} occurs twice; give each its own name.")
         with atomic_writer(job.target) as output:
-            if table:
-                output.write(record_text(columns, _DELIMITERS[job.after]).encode())
-            for row in stream:
-                fields = {**row.fields, **_lists_of(row, stream.columns)}
-                if table:
-                    cells = [_cell(fields.get(name), name, job, stream.columns, changed) for name in columns]
-                    output.write(record_text(cells, _DELIMITERS[job.after]).encode())
+            if delimiter is not None:
+                output.write(delimited_line(columns, delimiter))
+            for row in reader:
+                fields = {**row.fields, **_lists_of(row, reader.columns)}
+                if delimiter is not None:
+                    cells = [_cell(fields.get(name), name, job, reader.columns, changed) for name in columns]
+                    output.write(delimited_line(cells, delimiter))
                 else:
                     output.write((json.dumps(fields, ensure_ascii=False) + "\n").encode())
                 count += 1
-        if stream.skipped:
-            warn(f"left out: {counted(stream.skipped, 'faulty row')}; the first: {stream.first_fault}.")
-        if stream.stray_separators:
-            stray = counted(stream.stray_separators, "row")
-            warn(f"{stray} with {stream.columns.separator!r} that no tag stands beside; it is not written.")
-        if stream.repeated_tags:
-            warn(f"{counted(stream.repeated_tags, 'row')} with a tag that is listed twice; it is written once.")
+        if reader.skipped:
+            warn(f"left out: {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
+        for change in reader.changes():
+            warn(change)
     if changed:
         names = ", ".join(map(repr, sorted(changed)))
         warn(f"a table holds text only: values of {names} that are no text were written as JSON, and nothing for null.")
@@ -115,10 +115,10 @@ def convert_texts(job: Conversion, options: RowOptions) -> int:
 def _all_columns(source: str, options: RowOptions) -> list[str]:
     """The names that any record has: a table needs them before its first row."""
     if source == STANDARD_INPUT:
-        raise InvalidInputError("a table needs the columns of all rows first; convert a file in the place of -.")
+        raise InvalidInputError("a table needs the columns of all rows first; convert a file instead of -.")
     names: dict[str, None] = {}
-    with RowStream(source, options, may_be_empty=True) as stream:
-        for row in stream:
+    with TableReader(source, dialect_of(options), empty_texts=True) as reader:
+        for row in reader:
             names.update(dict.fromkeys(row.fields))
     return list(names)
 
@@ -163,13 +163,11 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
     for name in ("known", "id"):
         if getattr(options, name) is not None:
             raise InvalidInputError(f"--{name}: a matrix in {job.after} has no place for it; leave it out.")
-    data = read_rows(job.source, options)
+    rows = read_rows(job.source, options)
     if model is not None:
-        from tagwise.cli.folders import load_tagger
-
         tagger = load_tagger(model, "convert --model")
-        X, features, labels = tagger.features(data.texts), tagger.features_.feature_names, tagger.tags_
-        Y, unseen = tagger.label_matrix(data.tags)
+        X, features, labels = tagger.features(rows.texts), tagger.features_.feature_names, tagger.tags_
+        Y, unseen = tagger.label_matrix(rows.tags)
         if unseen:
             several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in unseen.most_common(5))
             more = ", …" if len(unseen) > 5 else ""
@@ -178,13 +176,10 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
                 f"saw: {several}{more}."
             )
     else:
-        from tagwise.text.features import TextFeatures
-        from tagwise.text.tags import all_tags, tag_matrix
-
         extractor = TextFeatures(min_df=min_df, characters=characters)
-        X = extractor.fit_transform(data.texts)
-        features, labels = extractor.feature_names, all_tags(data.tags)
-        Y, _ = tag_matrix(data.tags, {name: place for place, name in enumerate(labels)})
+        X = extractor.fit_transform(rows.texts)
+        features, labels = extractor.feature_names, all_tags(rows.tags)
+        Y, _ = tag_matrix(rows.tags, {name: place for place, name in enumerate(labels)})
     say(f"Texts became {X.shape[1]:,} TF-IDF features; the texts themselves and other columns are not in {job.target}.")
     _write(job, X, Y, features, labels)
     return int(X.shape[0])
@@ -192,22 +187,20 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
 
 def convert_matrix(job: Conversion, options: RowOptions) -> int:
     """Numbers as they are."""
-    data = read_matrix(job.source, options, exact=True)
-    X = data.X
+    rows = read_matrix(job.source, options, exact=True)
+    X = rows.X
     assert X is not None
     if X.dtype.itemsize == 4 and job.before in ("arff", "npz"):
         say(f"{job.source}: values were read as 32-bit floats.")
-    features = data.feature_names or read_names(job.source, "features", X.shape[1])
-    labels = data.label_names or read_names(job.source, "labels", data.Y.shape[1])
-    _write(job, X, data.Y, features, labels)
+    features = rows.feature_names or read_names(job.source, "features", X.shape[1])
+    labels = rows.label_names or read_names(job.source, "labels", rows.Y.shape[1])
+    _write(job, X, rows.Y, features, labels)
     return int(X.shape[0])
 
 
 def _write(
     job: Conversion, X: sp.csr_matrix, Y: sp.csr_matrix, features: list[str] | None, labels: list[str] | None
 ) -> None:
-    from tagwise import data
-
     if job.after == "arff":
         if (X.data == 0).any():
             warn(

@@ -1,4 +1,4 @@
-"""``tagwise convert``: from one data format to another, saying whatever the other has no place for."""
+"""``tagwise convert``: from one data format to another, naming whatever the other has no place for."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ def command(
     and are read from such files. What cannot be kept is said, or refused. A matrix has no texts to convert to.
     """
     from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.cli.rows import format_of
+    from tagwise.data.records import MATRIX_FORMATS
     from tagwise.exceptions import InvalidInputError
 
-    before = file_format(source, rows.format)
+    before = format_of(source, rows)
     after = to if to != "auto" else _target_format(target)
     job = Conversion(source, target, before, after, overwrite, out_separator, out_labels)
     job.check_target()
@@ -96,7 +97,7 @@ def command(
 
 
 def _target_format(target: str) -> str:
-    from tagwise.cli.records import format_by_name
+    from tagwise.data.records import format_by_name
     from tagwise.exceptions import InvalidInputError
 
     found = format_by_name(target, "--to")

@@ -14,7 +14,7 @@ from tagwise.cli.reporting import check_report, report_option, write_findings
 from tagwise.progress import counted
 
 if TYPE_CHECKING:
-    from tagwise.cli.rows import TextRows
+    from tagwise.data.tables import Table
     from tagwise.text.evaluation import Evaluation
 
 __all__ = ["Evaluated", "command", "evaluation_of", "warn_of"]
@@ -37,7 +37,7 @@ class Evaluated:
     ----------
     model : Tagger or fitted model
     evaluation : Evaluation
-    rows : TextRows or None
+    rows : Table or None
         The rows, where they are texts.
     calibrated : bool
         Whether decisions go by learnt thresholds; else a tag is decided for where it scores at least 0.
@@ -45,7 +45,7 @@ class Evaluated:
 
     model: Any
     evaluation: Evaluation
-    rows: TextRows | None
+    rows: Table | None
     calibrated: bool
 
     def as_plain(self) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def evaluation_of(model: str, file: str, rows: RowOptions, ks: tuple[int, ...] =
     its folder does not say how frequent labels were in training.
     """
     from tagwise import Tagger, load
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.cli.rows import holds_matrix, read_rows
 
     fitted = load(model)
-    if file_format(file, rows.format) in MATRIX_FORMATS:
+    if holds_matrix(file, rows):
         from tagwise.cli.folders import require_matrix_model
 
         require_matrix_model(fitted, model, file)
@@ -117,8 +117,6 @@ def evaluation_of(model: str, file: str, rows: RowOptions, ks: tuple[int, ...] =
             f"{model} holds a {type(fitted).__name__} that was trained on a matrix and knows no words; {file} holds "
             "texts."
         )
-    from tagwise.cli.rows import read_rows
-
     data = read_rows(file, rows)
     found = fitted.evaluate(data.texts, data.tags, data.known, ks=ks)
     return Evaluated(fitted, found, data, fitted.calibration_ is not None)
@@ -128,7 +126,7 @@ def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> 
     import numpy as np
     import scipy.sparse as sp
 
-    from tagwise.cli.matrices import read_matrix
+    from tagwise.cli.rows import read_matrix
     from tagwise.text.evaluation import evaluate
     from tagwise.text.tags import ValidationRows
 

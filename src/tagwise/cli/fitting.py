@@ -13,7 +13,7 @@ from tagwise.progress import counted
 if TYPE_CHECKING:
     from tagwise import Tagger
     from tagwise.base import MultiLabelModel
-    from tagwise.cli.rows import TextRows
+    from tagwise.data.tables import Table
     from tagwise.persistence import Checkpoint
     from tagwise.text.evaluation import Evaluation
 
@@ -66,7 +66,7 @@ class FittedTagger:
     tagger : fitted Tagger
     figures : dict
         Model, reason, sizes and seconds; with held-out rows, how well the tagger does on them.
-    held_out : TextRows or None
+    held_out : Table or None
         The rows that were held out; the tagger is calibrated on them.
     evaluation : Evaluation or None
         Of those rows.
@@ -74,13 +74,13 @@ class FittedTagger:
 
     tagger: Tagger
     figures: dict[str, Any]
-    held_out: TextRows | None
+    held_out: Table | None
     evaluation: Evaluation | None
 
 
 def fit_tagger(
     tagger: Tagger,
-    data: TextRows,
+    data: Table,
     validation: float | None,
     target: str,
     seed: int,
@@ -123,7 +123,7 @@ def main_figures(evaluation: Evaluation) -> dict[str, Any]:
     return {"rows": evaluation.rows, **{name: metrics[name] for name in _METRICS if name in metrics}}
 
 
-def held_out_rows(data: TextRows, fraction: float, seed: int) -> tuple[TextRows, TextRows]:
+def held_out_rows(data: Table, fraction: float, seed: int) -> tuple[Table, Table]:
     """Training rows, and held-out ones of which no text is among the training texts; every tag stays in training.
 
     Raises
@@ -162,7 +162,7 @@ def fit_model(
     checkpoint: Checkpoint | None,
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """Fit a plain model to a matrix; returns it and figures for people."""
-    from tagwise.cli.matrices import read_matrix, read_names
+    from tagwise.cli.rows import read_matrix, read_names
     from tagwise.models.choice import ModelChoice, build_model, choose_model
 
     data = read_matrix(file, rows)

@@ -15,7 +15,7 @@ from tagwise.cli.output import say, show, show_json, warn
 from tagwise.progress import ProgressBar, counted
 
 if TYPE_CHECKING:
-    from tagwise.cli.rows import Row, RowStream
+    from tagwise.data.tables import Row, TableReader
     from tagwise.text.suggestion import Suggestion, WordShare
 
 __all__ = ["as_plain", "command", "suggestion_text", "word_text"]
@@ -79,7 +79,8 @@ def command(
     gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
     from tagwise import Tagger, load
-    from tagwise.cli.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
+    from tagwise.cli.rows import holds_matrix, open_rows
+    from tagwise.data.records import STANDARD_INPUT
 
     if source is None:
         if sys.stdin.isatty() and not line_by_line:
@@ -101,18 +102,13 @@ def command(
     if not is_file:
         _predict_text(fitted, source, wanted, as_json)
         return
-    kind = file_format(source, rows.format)
-    if kind in MATRIX_FORMATS:
+    if holds_matrix(source, rows):
         from tagwise.cli.folders import require_matrix_model
 
         require_matrix_model(fitted, model, source)
-    from tagwise.cli.rows import RowStream
-
     one_by_one = line_by_line or (source == STANDARD_INPUT and sys.stdin.isatty())
-    with RowStream(source, rows, with_tags=False, may_be_empty=True, line_by_line=one_by_one) as stream:
-        if kind != "text":
-            say(stream.columns.said)
-        _predict_rows(fitted, stream, wanted, 1 if one_by_one else _BLOCK_ROWS, as_json)
+    with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=one_by_one) as reader:
+        _predict_rows(fitted, reader, wanted, 1 if one_by_one else _BLOCK_ROWS, as_json)
 
 
 def _threshold(text: str | None) -> float | str | None:
@@ -128,7 +124,7 @@ def _threshold(text: str | None) -> float | str | None:
 
 def _refuse_lost_file(source: str) -> None:
     """A file name that was mistyped must not be answered as if it were a text."""
-    from tagwise.data.formats.streams import suffix_without_compression
+    from tagwise.data.streams import suffix_without_compression
 
     looks_like_a_file = suffix_without_compression(source) and not any(letter.isspace() for letter in source)
     if looks_like_a_file:
@@ -159,11 +155,11 @@ def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
         yield block
 
 
-def _predict_rows(tagger: Any, stream: RowStream, wanted: dict[str, Any], size: int, as_json: bool) -> None:
+def _predict_rows(tagger: Any, reader: TableReader, wanted: dict[str, Any], size: int, as_json: bool) -> None:
     n_rows = empty = 0
     # On a terminal the answers themselves show how far it is.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
-        for block in _blocks(iter(stream), size):
+        for block in _blocks(iter(reader), size):
             filled = [row for row in block if row.text.strip()]
             answers = iter(tagger.suggest([row.text for row in filled], **wanted))
             for row in block:
@@ -171,11 +167,11 @@ def _predict_rows(tagger: Any, stream: RowStream, wanted: dict[str, Any], size: 
             if size == 1:
                 sys.stdout.flush()
             n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
-            bar.at(stream.fraction_read(), counted(n_rows, "row"))
+            bar.at(reader.fraction_read(), counted(n_rows, "row"))
     if empty:
         warn(f"of {counted(n_rows, 'row')}, {empty:,} without text got no tags.")
-    if stream.skipped:
-        warn(f"left out and not answered: {counted(stream.skipped, 'faulty row')}; the first: {stream.first_fault}.")
+    if reader.skipped:
+        warn(f"left out and not answered: {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
 
 
 def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:
@@ -216,7 +212,7 @@ def _predict_matrix(
     model: Any, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
 ) -> None:
     """Answers of a plain model; rows are those of a matrix, which is read whole."""
-    from tagwise.cli.matrices import read_matrix
+    from tagwise.cli.rows import read_matrix
     from tagwise.exceptions import InvalidInputError
 
     if file is None:

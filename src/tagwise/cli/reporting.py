@@ -33,11 +33,11 @@ def check_report(report: str | None, file: str, rows: RowOptions) -> None:
     """Refuse a report that could not be written, before any work."""
     if report is None:
         return
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.cli.rows import holds_matrix
     from tagwise.exceptions import InvalidInputError
     from tagwise.reports.html import check_report_path
 
-    if file_format(file, rows.format) in MATRIX_FORMATS:
+    if holds_matrix(file, rows):
         raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
     check_report_path(report)
 

@@ -16,7 +16,7 @@ from tagwise.progress import counted
 
 if TYPE_CHECKING:
     from tagwise.cli.fitting import FittedTagger
-    from tagwise.cli.rows import TextRows
+    from tagwise.data.tables import Table
 
 __all__ = ["command", "parse_settings"]
 
@@ -111,7 +111,7 @@ def command(
     """
     from tagwise.cli.fitting import estimator_of, fit_model, fit_tagger, open_checkpoint
     from tagwise.cli.folders import check_free
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.cli.rows import holds_matrix, read_rows
     from tagwise.models.choice import ModelChoice, model_info
 
     if report is not None and test is None and validation is None:
@@ -131,9 +131,9 @@ def command(
     verbose = 0 if quiet else 1
     started = time.perf_counter()
     done: FittedTagger | None = None
-    test_rows: TextRows | None = None
+    test_rows: Table | None = None
     try:
-        if file_format(file, rows.format) in MATRIX_FORMATS:
+        if holds_matrix(file, rows):
             for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
                 if value is not None:
                     raise click.BadParameter(
@@ -142,7 +142,6 @@ def command(
             fitted, figures = fit_model(file, rows, model, parameters, jobs, seed, verbose, checkpoint)
         else:
             from tagwise import Tagger
-            from tagwise.cli.rows import read_rows
 
             check_report(report, test or file, rows)
             estimator = estimator_of(model, parameters, jobs, seed, verbose)
@@ -178,7 +177,7 @@ def command(
 
 
 def _measured(
-    done: FittedTagger, out: str, file: str, test: str | None, test_rows: TextRows | None, report: str | None
+    done: FittedTagger, out: str, file: str, test: str | None, test_rows: Table | None, report: str | None
 ) -> dict[str, Any]:
     """Figures of the rows of ``--test``; and the report, on them or on those that were held out."""
     from tagwise.cli.evaluate import Evaluated, warn_of

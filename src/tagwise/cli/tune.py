@@ -143,15 +143,12 @@ def _data(
     file: str, rows: RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
 ) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None]:
     """Features, labels, mask, and held-out rows of the same three; None where ``tune`` is to split a matrix itself."""
-    from tagwise.cli.records import MATRIX_FORMATS, file_format
+    from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
 
-    if file_format(file, rows.format) in MATRIX_FORMATS:
-        from tagwise.cli.matrices import read_matrix
-
+    if holds_matrix(file, rows):
         matrix = read_matrix(file, rows)
         return matrix.X, matrix.Y, None, None
     from tagwise.cli.fitting import held_out_rows
-    from tagwise.cli.rows import read_rows
     from tagwise.text.features import TextFeatures
     from tagwise.text.tags import TrainingRows, ValidationRows
 

@@ -1,6 +1,9 @@
-"""Data sets, file formats, masks of known labels, splits, and synthetic problems.
+"""Data files, tables of texts and tags, data sets, masks of known labels, splits, and synthetic problems.
 
-Names are imported on first use, so that ``import tagwise.data`` pulls in neither numba nor scikit-learn.
+Every reader of files returns :class:`LabelledRows`, reads ``.gz`` and ``.bz2`` as they are, and is strict: what breaks
+the format is a :class:`tagwise.exceptions.ParseError` with file, line, column and reason. Line-based readers take
+``errors="skip"`` to leave faulty rows out and count them. Writers check what they are given and replace their file in
+one step. Names are imported on first use, so that ``import tagwise.data`` pulls in neither numba nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -9,26 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tagwise.data.dataset import Dataset
-    from tagwise.data.formats import (
-        LabelledRows,
-        read_arff,
-        read_csv,
-        read_jsonl,
-        read_npz,
-        read_svmlight,
-        read_xmc,
-        write_arff,
-        write_csv,
-        write_jsonl,
-        write_npz,
-        write_svmlight,
-        write_xmc,
-    )
+    from tagwise.data.arff import read_arff, write_arff
+    from tagwise.data.datasets import Dataset, available_datasets, load_dataset
+    from tagwise.data.labelled_rows import LabelledRows
     from tagwise.data.masks import hide_labels
-    from tagwise.data.registry import available_datasets, load_dataset
+    from tagwise.data.npz import read_npz, write_npz
+    from tagwise.data.sparse_text import read_svmlight, read_xmc, write_svmlight, write_xmc
     from tagwise.data.splits import TrainTestSplit, split_rows, split_train_test
     from tagwise.data.synthetic import SyntheticProblem, make_low_rank_plus_sparse, make_power_law
+    from tagwise.data.tables import read_csv, read_jsonl, write_csv, write_jsonl
 
 __all__ = [
     "Dataset",
@@ -57,19 +49,15 @@ __all__ = [
 ]
 
 _NAMES_IN = {
-    "tagwise.data.dataset": ("Dataset",),
-    "tagwise.data.formats": (
-        "LabelledRows",
-        *(
-            f"{verb}_{kind}"
-            for verb in ("read", "write")
-            for kind in ("arff", "csv", "jsonl", "npz", "svmlight", "xmc")
-        ),
-    ),
+    "tagwise.data.arff": ("read_arff", "write_arff"),
+    "tagwise.data.datasets": ("Dataset", "available_datasets", "load_dataset"),
+    "tagwise.data.labelled_rows": ("LabelledRows",),
     "tagwise.data.masks": ("hide_labels",),
-    "tagwise.data.registry": ("available_datasets", "load_dataset"),
+    "tagwise.data.npz": ("read_npz", "write_npz"),
+    "tagwise.data.sparse_text": ("read_svmlight", "read_xmc", "write_svmlight", "write_xmc"),
     "tagwise.data.splits": ("TrainTestSplit", "split_rows", "split_train_test"),
     "tagwise.data.synthetic": ("SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"),
+    "tagwise.data.tables": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),
 }
 _HOME_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 

@@ -1,0 +1,259 @@
+"""Data sets by name: the bundled sample, and folders in ``$TAGWISE_DATA`` and the user's cache folder.
+
+A data set is a folder. Required are ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz`` (scipy sparse
+matrices). Optional are ``labels.txt`` and ``features.txt`` (one name per line) and ``text.trn.jsonl.gz`` and
+``text.tst.jsonl.gz`` (one JSON object with ``text`` and ``labels`` per line, in the order of the matrices' rows).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import scipy.sparse as sp
+
+from tagwise.data.npz import read_npz
+from tagwise.data.tables import read_jsonl
+from tagwise.exceptions import DatasetNotFoundError, InvalidInputError, InvalidTypeError, ParseError
+from tagwise.metrics import propensity_constants
+
+__all__ = ["Dataset", "available_datasets", "dataset_folders", "load_dataset", "read_folder"]
+
+_SAMPLE = "debtags-sample"
+_SAMPLE_FOLDER = Path(__file__).parent / "sample"
+_REQUIRED = ("X.trn.npz", "X.tst.npz", "Y.trn.npz", "Y.tst.npz")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A multi-label data set, split into training and test rows.
+
+    Unpacks into its four matrices: ``X_train, Y_train, X_test, Y_test = load_dataset("bibtex")``.
+
+    Attributes
+    ----------
+    name : str
+        The name it was loaded by.
+    X_train, X_test : csr_matrix of float32, shape (rows, features)
+        Features.
+    Y_train, Y_test : csr_matrix of float32, shape (rows, labels)
+        Labels; every stored entry is 1.
+    feature_names, label_names : list of str, or None
+        One name per column, where names are known.
+    propensity_a, propensity_b : float
+        Constants for the propensity-scored metrics (see :func:`tagwise.metrics.propensity_constants`).
+    texts_train, texts_test : list of str, or None
+        The rows as raw text, where there is text. They are read from disk on first use and then kept.
+    read_texts_train, read_texts_test : callable, or None
+        What reads them.
+    """
+
+    name: str
+    X_train: sp.csr_matrix
+    Y_train: sp.csr_matrix
+    X_test: sp.csr_matrix
+    Y_test: sp.csr_matrix
+    feature_names: list[str] | None = None
+    label_names: list[str] | None = None
+    propensity_a: float = 0.55
+    propensity_b: float = 1.5
+    read_texts_train: Callable[[], list[str]] | None = None
+    read_texts_test: Callable[[], list[str]] | None = None
+
+    @cached_property
+    def texts_train(self) -> list[str] | None:
+        """The training rows as raw text, or None."""
+        return None if self.read_texts_train is None else self.read_texts_train()
+
+    @cached_property
+    def texts_test(self) -> list[str] | None:
+        """The test rows as raw text, or None."""
+        return None if self.read_texts_test is None else self.read_texts_test()
+
+    def __iter__(self) -> Iterator[sp.csr_matrix]:
+        yield from (self.X_train, self.Y_train, self.X_test, self.Y_test)
+
+    def __repr__(self) -> str:
+        train, test = self.X_train.shape[0], self.X_test.shape[0]
+        return (
+            f"Dataset({self.name!r}: {train:,} training and {test:,} test rows, "
+            f"{self.X_train.shape[1]:,} features, {self.Y_train.shape[1]:,} labels)"
+        )
+
+
+def load_dataset(name: str) -> Dataset:
+    """Load a data set by its name.
+
+    ``"debtags-sample"`` comes with tagwise. Any other name is a folder in ``$TAGWISE_DATA`` or, failing that,
+    in the user's cache folder (``tagwise/datasets`` in ``$XDG_CACHE_HOME``, ``~/.cache``,
+    ``~/Library/Caches`` or ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz``
+    and ``Y.tst.npz``, and may hold ``labels.txt``, ``features.txt``, ``text.trn.jsonl.gz`` and
+    ``text.tst.jsonl.gz``. Nothing is downloaded.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name; :func:`available_datasets` lists those at hand.
+
+    Returns
+    -------
+    Dataset
+        Unpacks into ``X_train, Y_train, X_test, Y_test``; texts are read when they are asked for. Memory is
+        that of the four matrices and the names.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        If there is no such data set; the message lists where it was looked for and what there is.
+    ParseError
+        If a file of the data set is damaged or does not fit the others.
+    InvalidInputError, InvalidTypeError
+        If ``name`` is no plain name.
+    """
+    if not isinstance(name, str):
+        raise InvalidTypeError(f"name must be a string; found {name!r}.")
+    if not _is_plain(name):
+        raise InvalidInputError(
+            f"name must be a plain data set name, without path separators, ':', '..' or a leading dot; found "
+            f"{name!r:.80}. To use another folder, set the environment variable TAGWISE_DATA."
+        )
+    if name == _SAMPLE:
+        return read_folder(_SAMPLE_FOLDER, _SAMPLE)
+    incomplete = []
+    for folder in dataset_folders():
+        place = folder / name
+        if place.is_dir():
+            missing = _missing_files(place)
+            if not missing:
+                return read_folder(place, name)
+            incomplete.append(f"{place} is there but lacks {', '.join(missing)}")
+    raise DatasetNotFoundError(_not_found(name, incomplete))
+
+
+def available_datasets() -> list[str]:
+    """Names that :func:`load_dataset` finds now, sorted; folders that lack a needed file are left out."""
+    names = {_SAMPLE}
+    for folder in dataset_folders():
+        names.update(_names_in(folder))
+    return sorted(names)
+
+
+def dataset_folders() -> list[Path]:
+    """The folders that data sets are looked for in, in order."""
+    chosen = os.environ.get("TAGWISE_DATA", "")
+    return ([Path(chosen)] if chosen else []) + [_user_cache() / "tagwise" / "datasets"]
+
+
+def _user_cache() -> Path:
+    # os.path.expanduser leaves "~" alone when there is no home folder, where Path.home would raise.
+    home = Path(os.path.expanduser("~"))
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification has relative paths ignored.
+    if os.path.isabs(chosen):
+        return Path(chosen)
+    return home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+
+
+def _is_plain(name: str) -> bool:
+    # 255 bytes is the longest file name of the usual file systems; beyond, looking for it would be an error of its own.
+    fits = 0 < len(name.encode("utf-8", "surrogatepass")) <= 255
+    return fits and not name.startswith(".") and ".." not in name and not set(name) & set("/\\:\0")
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(place.name for place in folder.iterdir() if _is_plain(place.name) and not _missing_files(place))
+    except OSError:
+        return []
+
+
+def _not_found(name: str, incomplete: list[str]) -> str:
+    places = []
+    for folder in dataset_folders():
+        names = _names_in(folder)
+        found = ", ".join(names) if names else ("no data sets" if folder.is_dir() else "no such folder")
+        places.append(f"{folder} ({found})")
+    hint = "" if os.environ.get("TAGWISE_DATA") else " The environment variable TAGWISE_DATA is not set."
+    unusable = "".join(f" {reason}." for reason in incomplete)
+    return (
+        f"There is no data set {name!r}.{unusable} Looked in {' and in '.join(places)}; "
+        f"{_SAMPLE} is always there.{hint}"
+    )
+
+
+def _missing_files(folder: Path) -> list[str]:
+    """The required files that a folder lacks; none when it is a data set."""
+    return [name for name in _REQUIRED if not (folder / name).is_file()]
+
+
+def read_folder(folder: Path, name: str) -> Dataset:
+    """Read the data set that a folder holds; its texts only when they are asked for.
+
+    Raises
+    ------
+    ParseError
+        If a file is damaged or does not fit the others.
+    """
+    X_train, Y_train = _matrices(folder, "trn")
+    X_test, Y_test = _matrices(folder, "tst")
+    for kind, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
+        if train.shape[1] != test.shape[1]:
+            raise ParseError(
+                folder / f"{kind}.tst.npz",
+                0,
+                0,
+                f"has {test.shape[1]:,} columns, but {kind}.trn.npz has {train.shape[1]:,}.",
+            )
+    propensity_a, propensity_b = propensity_constants(name)
+    return Dataset(
+        name=name,
+        X_train=X_train,
+        Y_train=Y_train,
+        X_test=X_test,
+        Y_test=Y_test,
+        feature_names=_names(folder / "features.txt", X_train.shape[1], "features"),
+        label_names=_names(folder / "labels.txt", Y_train.shape[1], "labels"),
+        propensity_a=propensity_a,
+        propensity_b=propensity_b,
+        read_texts_train=_text_reader(folder / "text.trn.jsonl.gz", X_train.shape[0]),
+        read_texts_test=_text_reader(folder / "text.tst.jsonl.gz", X_test.shape[0]),
+    )
+
+
+def _matrices(folder: Path, side: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    features, labels = folder / f"X.{side}.npz", folder / f"Y.{side}.npz"
+    rows = read_npz(features, labels)
+    if rows.X is None or 0 in rows.X.shape:
+        raise ParseError(features, 0, 0, "holds no rows or no features.")
+    return rows.X, rows.Y
+
+
+def _names(path: Path, expected: int, what: str) -> list[str] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(path, 0, 0, f"not valid UTF-8: {error.reason} at byte {error.start}.") from error
+    # Not str.splitlines: a name may hold one of the rarer characters that Unicode counts as a line end.
+    names = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []
+    if len(names) != expected:
+        raise ParseError(path, 0, 0, f"holds {len(names):,} names but the matrices have {expected:,} {what}.")
+    return names
+
+
+def _text_reader(path: Path, n_rows: int) -> Callable[[], list[str]] | None:
+    return partial(_read_texts, path, n_rows) if path.is_file() else None
+
+
+def _read_texts(path: Path, n_rows: int) -> list[str]:
+    texts = read_jsonl(path, tags="labels").texts or []
+    if len(texts) != n_rows:
+        raise ParseError(path, 0, 0, f"holds {len(texts):,} texts but the matrices have {n_rows:,} rows.")
+    return texts

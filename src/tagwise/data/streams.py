@@ -1,0 +1,173 @@
+"""Bytes from and to plain, ``.gz`` and ``.bz2`` files, and from standard input: streamed reads, atomic writes."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase, BufferedReader
+from pathlib import Path
+from types import TracebackType
+from typing import IO, cast
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
+from tagwise.persistence.atomic import atomic_stream
+
+__all__ = [
+    "ByteSource",
+    "StandardInput",
+    "UnskippableError",
+    "atomic_writer",
+    "decode_line",
+    "suffix_without_compression",
+]
+
+_COMPRESSED = (".gz", ".bz2")
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+def suffix_without_compression(path: str | os.PathLike[str]) -> str:
+    """The lower-case extension that says what a file holds: ``.csv`` for ``rows.csv.gz``."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+class UnskippableError(ParseError):
+    """A fault that costs more than its row, such as a damaged stream: no reader can skip it."""
+
+
+class ByteSource:
+    """A data file opened for reading, decompressed on the way by its extension.
+
+    A damaged or truncated compressed stream is a :class:`ParseError` at the line after the last one that was
+    consumed; the consumer keeps ``line`` up to date (``lines`` does so by itself).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = checked_path(path)
+        self.line = 0
+        self._raw = open(self.path, "rb")  # noqa: SIM115 - closed by __exit__
+        self._size = os.fstat(self._raw.fileno()).st_size
+        suffix = Path(self.path).suffix.lower()
+        self._file: BufferedIOBase
+        if suffix == ".gz":
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb")
+        elif suffix == ".bz2":
+            self._file = bz2.BZ2File(self._raw, "rb")
+        else:
+            self._file = self._raw
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        self._raw.close()
+
+    def fraction_read(self) -> float:
+        """The part of the file consumed so far, in [0, 1]; 0 when its size is unknown (a pipe)."""
+        return min(1.0, self._raw.tell() / self._size) if self._size else 0.0
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes; none at the end of the file."""
+        return self._checked(self._file.read, size)
+
+    def readline(self, limit: int = -1) -> bytes:
+        """One line with its newline; at most ``limit`` bytes of it."""
+        return self._checked(self._file.readline, limit)
+
+    def lines(self) -> Iterator[bytes]:
+        """The remaining lines, with their newlines; ``line`` is the number of the last one that was given."""
+        while line := self.readline():
+            self.line += 1
+            yield line
+
+    def _checked(self, operation: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            return operation(size)
+        except (EOFError, zlib.error) as error:
+            raise self._damage(error) from None
+        except OSError as error:
+            # Decompressors raise OSError without an errno for damage; with one it is a fault of the disk.
+            if error.errno is not None:
+                raise
+            raise self._damage(error) from None
+
+    def _damage(self, error: Exception) -> UnskippableError:
+        return UnskippableError(
+            self.path,
+            self.line + 1,
+            0,
+            f"the compressed stream is truncated or damaged ({error}); get the file again",
+        )
+
+
+class StandardInput(ByteSource):
+    """Standard input in place of a file."""
+
+    def __init__(self) -> None:
+        self.path, self.line = "standard input", 0
+        self._raw = self._file = cast(BufferedReader, sys.stdin.buffer)
+        self._size = 0
+
+    def close(self) -> None:
+        """Leave it open: it is not ours to close."""
+
+
+def decode_line(path: str, number: int, raw: bytes) -> str:
+    """A line as text, without its line end (LF or CRLF), and without a byte order mark on line 1."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(
+            path,
+            number,
+            error.start + 1,
+            f"byte 0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8 first",
+        ) from None
+    if number == 1:
+        text = text.removeprefix(_BYTE_ORDER_MARK)
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as text; what can be no path is named."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise InvalidTypeError(f"path must be a path; found {path!r}.") from None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(f"path must be a path of text without NUL; found {path!r}.")
+    return text
+
+
+@contextmanager
+def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open ``path`` for writing so that it appears whole or not at all; compressed if it ends in .gz or .bz2."""
+    target = Path(checked_path(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", str(target.parent))
+    suffix = target.suffix.lower()
+    with atomic_stream(target) as raw:
+        if suffix == ".gz":
+            # No name and no time in the header, so that equal content gives equal files.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
+                yield cast(IO[bytes], packed)
+        elif suffix == ".bz2":
+            with bz2.BZ2File(raw, "wb") as packed_bz2:
+                yield cast(IO[bytes], packed_bz2)
+        else:
+            yield raw

@@ -1,0 +1,312 @@
+"""Tables: columns and separators that are guessed, faults that name their line, nothing dropped in silence."""
+
+import bz2
+import gzip
+import io
+import json
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagwise.data import read_csv, read_jsonl
+from tagwise.data.columns import TAG_NAMES, TEXT_NAMES, Dialect, TagCell
+from tagwise.data.records import file_format
+from tagwise.data.tables import TableReader, read_table
+from tagwise.exceptions import InvalidInputError, ParseError, TagwiseWarning
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+def rows_of(path, **dialect):
+    return read_table(path, Dialect(**dialect))
+
+
+@pytest.mark.parametrize("text", TEXT_NAMES)
+@pytest.mark.parametrize("tags", TAG_NAMES)
+def test_columns_are_guessed_by_their_names_in_any_case(write, text, tags):
+    if text == tags:
+        return
+    path = write("rows.csv", f"id,{tags.upper()},{text.title()}\n1,a;b,some words\n")
+    rows = rows_of(path)
+    assert (rows.texts, rows.tags) == (["some words"], [["a", "b"]])
+    assert rows.guess == (
+        f"{path}: guessed column `{text.title()}` for texts, column `{tags.upper()}` for tags, ';' between tags."
+    )
+
+
+def test_given_columns_win_over_guesses(write):
+    path = write("rows.csv", "text,tags,other,topics\nno,no,yes,right\n")
+    rows = rows_of(path, text="other", tags="topics", tag_separator=";")
+    assert (rows.texts, rows.tags) == (["yes"], [["right"]])
+    assert rows.guess is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (['"a;b, c"', "d"], [["a", "b, c"], ["d"]]),
+        (['"a|b,c"', "d"], [["a", "b,c"], ["d"]]),
+        (['"a,b"', "d"], [["a", "b"], ["d"]]),
+        (['"[""a"", ""b;c""]"', "[]"], [["a", "b;c"], []]),
+        (["a", ""], [["a"], []]),
+        (["", ""], [[], []]),
+        (["a;", ";b;;c"], [["a"], ["b", "c"]]),
+    ],
+)
+def test_separators_are_guessed(write, cells, expected):
+    path = write("rows.csv", "text,tags\n" + "".join(f"words,{cell}\n" for cell in cells))
+    assert rows_of(path).tags == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "guess"),
+    [
+        ('text;tags\n"a; b";x,y\n', "guessed ';' between columns, column"),
+        ('"text";"tags"\n"a; b";"x,y"\n', "guessed ';' between columns, column"),
+        ("text\ttags\na; b\tx,y\n", "guessed '\\t' between columns, column"),
+        ('text,tags\na; b,"x,y"\n', "guessed column"),
+    ],
+)
+def test_columns_of_a_table_may_be_separated_by_semicolons_or_tabs(write, content, guess):
+    rows = rows_of(write("rows.csv", content))
+    assert (rows.texts, rows.tags) == (["a; b"], [["x", "y"]])
+    assert guess in rows.guess
+
+
+@pytest.mark.parametrize("content", ['[{"text": "a", "tags": ["x"]}]', '\ufeff[\n {"text": "a", "tags": []}\n]\n'])
+def test_a_json_list_is_told_from_json_lines(write, content):
+    path = write("rows.json", content)
+    with pytest.raises(ParseError, match=r"line 1: .* but the file holds one JSON list.* jq -c '\.\[\]'"):
+        rows_of(path, skip_faulty=True)
+
+
+def test_lines_without_tags_are_no_rows_to_train_on(write):
+    with pytest.raises(InvalidInputError, match=r"read as one text per line, without tags.* format="):
+        rows_of(write("lines.txt", "some words\n"))
+
+
+def test_a_given_separator_wins(write):
+    assert rows_of(write("rows.csv", "text,tags\nwords,a;b c\n"), tag_separator=" ").tags == [["a;b", "c"]]
+    assert rows_of(write("rows.jsonl", '{"text": "words", "tags": "a/b"}\n'), tag_separator="/").tags == [["a", "b"]]
+    with pytest.raises(InvalidInputError, match="tag_separator= must not be empty"):
+        rows_of(write("rows.csv", "text,tags\nwords,a\n"), tag_separator="")
+
+
+def test_known_tags(write):
+    table = write("rows.csv", "text,tags,known\nwords,a,b;c\nwords,a,*\nwords,a,\n")
+    assert rows_of(table, known="known").known == [["b", "c"], None, []]
+    lines = write(
+        "rows.jsonl", '{"text": "t", "tags": ["a"], "seen": ["b"]}\n{"text": "t", "tags": [], "seen": null}\n'
+    )
+    assert rows_of(lines, known="seen").known == [["b"], None]
+    assert rows_of(lines).known is None
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_compressed_files_are_read(write, ending, pack):
+    path = write(f"rows.tsv{ending}", pack(b"text\ttags\nsome, words\ta;b\n"))
+    assert rows_of(path).texts == ["some, words"]
+
+
+def test_a_truncated_stream_is_an_error_even_when_skipping(write):
+    whole = "".join(json.dumps({"text": f"words {place * 7919}", "tags": ["a"]}) + "\n" for place in range(500))
+    path = write("rows.jsonl.gz", gzip.compress(whole.encode())[:-200])
+    with pytest.raises(ParseError, match="truncated or damaged"):
+        rows_of(path, skip_faulty=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("nonsense", "invalid JSON"),
+        ('["a"]', "every line must hold a JSON object; found a list"),
+        ('{"text": 3, "tags": []}', "'text' must be a string; found a number"),
+        ('{"tags": []}', "the column 'text' is missing"),
+        ('{"text": "t", "tags": [3]}', "must hold strings only, in quotes; found a number"),
+        ('{"text": "t", "tags": null}', r"must be a list of strings; found null; write \[\]"),
+        ('{"text": "\\ud800", "tags": []}', "half of a surrogate pair"),
+        ('{"text": "", "tags": []}', "the row has no text"),
+    ],
+)
+def test_faults_name_their_line_and_can_be_skipped(write, line, reason):
+    path = write("rows.jsonl", f'{{"text": "first", "tags": ["a"]}}\n{line}\n{{"text": "last", "tags": ["a"]}}\n')
+    with pytest.raises(ParseError, match=reason) as caught:
+        rows_of(path)
+    assert caught.value.line == 2
+    rows = rows_of(path, skip_faulty=True)
+    assert (rows.texts, rows.skipped, rows.lines) == (["first", "last"], 1, [1, 3])
+    assert rows.notes[0].startswith("left out: 1 faulty row; the first: ")
+
+
+def test_where_all_rows_are_faulty_nothing_is_left(write):
+    with pytest.raises(ParseError, match="no row is left; 2 rows faulty"):
+        rows_of(write("rows.csv", "text,tags\n,a\n,b\n"), skip_faulty=True)
+
+
+def test_what_looks_wrong_is_reported(write):
+    rows = rows_of(write("rows.csv", "text,tags\nx,a;a\nx,a\nx,a\n"))
+    assert rows.tags == [["a"], ["a"], ["a"]]
+    assert rows.notes[0] == "1 row with a repeated tag; it counts once."
+    assert rows.notes[1].startswith("2 of 3 rows repeat an earlier row")
+    assert rows.duplicates == 2
+    rows = rows_of(write("empty.csv", "text,tags\nx,a;\ny,a;;b\nz,a;b\n"))
+    assert rows.notes == ["2 rows with an empty tag, as in 'a;;b'; it is ignored."]
+    lonely = rows_of(write("lonely.csv", "text,tags\nx,some words\ny,other words\n"))
+    assert lonely.notes == ["none of the 2 tags is in two rows; is 'tags' the column of the tags?"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "repeated", "empty"),
+    [
+        (["a", "b", "a"], 1, 0),
+        (["a", "", "b"], 0, 1),
+        (["a", " ", "b", "\t"], 0, 1),
+        (["", "b", "a", "b"], 1, 1),
+        ([], 0, 0),
+        ([""], 0, 1),
+    ],
+)
+def test_one_rule_for_repeated_and_empty_tags_in_all_readers(write, tags, repeated, empty):
+    expected = list(dict.fromkeys(tag for tag in tags if tag.strip()))
+    fields = {"text": "x", "tags": tags, "known": tags}
+    cells = {name: json.dumps(value) for name, value in fields.items()}
+    joined = {"text": "x", "tags": ";".join(tags), "known": ";".join(tags)}
+    files = [
+        (write("rows.jsonl", json.dumps(fields) + "\n"), read_jsonl, {}),
+        (write("joined.jsonl", json.dumps(joined) + "\n"), read_jsonl, {"tag_separator": ";"}),
+        (write("rows.csv", "text,tags,known\n" + ",".join(joined.values()) + "\n"), read_csv, {"tag_separator": ";"}),
+        (
+            write("rows.tsv", "text\ttags\tknown\n" + "\t".join(cells.values()) + "\n"),
+            read_csv,
+            {"tag_separator": "JSON"},
+        ),
+    ]
+    for path, read, separator in files:
+        # An empty cell has no tags; it does not hold an empty one.
+        n_empty = 0 if tags == [""] and not path.endswith(("rows.jsonl", "tsv")) else empty
+        with TableReader(path, Dialect(known="known", **separator)) as reader:
+            (row,) = reader
+        assert (row.tags, row.known) == (expected, expected)
+        assert (reader.repeated_tags, reader.empty_tags) == (repeated, n_empty)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = read(path, **separator)
+        assert found.label_names == sorted(expected)
+        assert found.Y.toarray().tolist() == [[1] * len(expected)]
+        assert [warning.category for warning in caught] == [TagwiseWarning] * (repeated + n_empty)
+        said = "".join(str(warning.message) for warning in caught)
+        assert ("1 row with a repeated tag; it counts once." in said) == bool(repeated)
+        assert ("1 row with an empty tag" in said) == bool(n_empty)
+        assert all(warning.filename == __file__ for warning in caught)
+
+
+def test_null_texts(write):
+    path = write("rows.jsonl", '{"text": null, "tags": ["a"]}\n')
+    with pytest.raises(ParseError, match="line 1: the row has no text"):
+        rows_of(path)
+    with pytest.warns(TagwiseWarning, match="1 row with null for a text; it is read as an empty one"):
+        assert read_jsonl(path).texts == [""]
+
+
+def test_messages_name_arguments_or_flags(write):
+    path = write("rows.csv", "body,labels\n,a\n")
+    with pytest.raises(ParseError, match=r"line 1: the column 'x' is missing \(text=\); columns found: 'body', "):
+        rows_of(path, text="x")
+    with pytest.raises(ParseError, match=r"the column 'x' is missing \(--known\)"):
+        rows_of(path, known="x", flags=True)
+    with pytest.raises(ParseError, match=r'line 2: the row has no text.* or pass errors="skip"'):
+        rows_of(path)
+    with pytest.raises(ParseError, match=r"line 2: the row has no text.* or pass --skip-faulty"):
+        rows_of(path, flags=True)
+    with pytest.raises(InvalidInputError, match="no column looks like one of texts; name it with --text"):
+        rows_of(write("other.csv", "a,b\nc,d\n"), flags=True)
+    with pytest.raises(InvalidInputError, match=r"does not tell what the file holds; name the format with format="):
+        rows_of(write("rows.data", "text,tags\n"))
+    with pytest.raises(ParseError, match=r"must be a list of strings; found a string, 'a/b'.*--tag-separator"):
+        rows_of(write("rows.jsonl", '{"text": "t", "tags": "a/b"}\n'), flags=True)
+
+
+def test_columns_that_are_not_read_may_share_a_name(write):
+    path = write("rows.csv", "text,,tags,\nx,1,a,2\n")
+    assert rows_of(path).tags == read_table(path, Dialect()).tags == [["a"]]
+    assert read_csv(path).label_names == ["a"]
+
+
+def test_a_pipe_is_guessed_like_a_file(monkeypatch):
+    content = b"body;labels\nsome words;a|b\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    rows = rows_of("-", format="csv")
+    assert (rows.texts, rows.tags) == (["some words"], [["a", "b"]])
+    assert rows.guess.startswith("standard input: guessed ';' between columns, column `body` for texts")
+
+
+def test_a_column_can_be_one_thing_only(write):
+    path = write("rows.csv", "text,tags\nx,a\n")
+    with pytest.raises(InvalidInputError, match="the column 'text' is named for two things"):
+        rows_of(path, tags="text")
+    with pytest.raises(ParseError, match="the column 'text' occurs 2 times"):
+        rows_of(write("twice.csv", "text,text,tags\nx,y,a\n"))
+
+
+def test_formats_go_by_endings_headers_and_what_is_said(write):
+    assert file_format(write("a.txt", "some text\n")) == "text"
+    assert file_format(write("b.txt", "3 4 5\n")) == "xmc"
+    assert file_format(write("c.data", ""), "csv") == "csv"
+    assert file_format("-") == "text"
+    with pytest.raises(InvalidInputError, match="name the format with format="):
+        file_format(write("d.data", ""))
+    with pytest.raises(InvalidInputError, match=r"is a spreadsheet.* save it as CSV"):
+        file_format("rows.xlsx")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(write, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(InvalidInputError, match=r"pip install 'tagwise\[parquet\]'"):
+        rows_of(write("rows.parquet", b"PAR1"))
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    table = pyarrow.table({"text": ["one", None, "two"], "tags": [["a", "b"], [], ["c"]]})
+    parquet.write_table(table, path)
+    with pytest.raises(ParseError, match="line 2: the row has no text"):
+        rows_of(str(path))
+    rows = rows_of(str(path), skip_faulty=True)
+    assert (rows.texts, rows.tags) == (["one", "two"], [["a", "b"], ["c"]])
+    damaged = tmp_path / "damaged.parquet"
+    damaged.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ParseError, match="not a readable Parquet file"):
+        rows_of(str(damaged))
+
+
+def test_a_stream_holds_a_few_records_only(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "words", "tags": ["a"]}\n' * 5000)
+    with TableReader(str(path), Dialect()) as reader:
+        rows = iter(reader)
+        for _ in range(50):
+            next(rows)
+        # The first hundred were looked at; of the rest no more than a buffer of the file was.
+        assert reader.records.line == 100
+        assert sum(1 for _ in rows) == 4950
+
+
+@given(st.lists(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters=";"), min_size=1), max_size=4))
+def test_joined_tags_split_into_what_they_were(tags):
+    tags = [tag.strip() for tag in tags if tag.strip()]
+    expected = list(dict.fromkeys(tags))
+    assert TagCell.parse(";".join(tags), "tags", ";", "").tags == expected
+    assert TagCell.parse(json.dumps(tags), "tags", "JSON", "").tags == expected
