@@ -114,7 +114,7 @@ def _tag_matrix(tags, names):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @FEW
-@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.sets(NAMES, max_size=4)), min_size=1, max_size=5))
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.sets(NAMES.filter(str.strip), max_size=4)), min_size=1, max_size=5))
 def test_jsonl(tmp_path, assert_same_matrix, ending, rows):
     ids, texts, tags = map(list, zip(*rows))
     names = [*_expected_tags(tags), "never\tused\n1"]
@@ -233,6 +233,7 @@ def test_frozen(example_pair):
         (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abc")), InvalidInputError, "4 labels where 3"),
         (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abca")), InvalidInputError, "twice"),
         (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, ["", "b", "c", "d"]), InvalidInputError, "empty name"),
+        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, [" ", "b", "c", "d"]), InvalidInputError, "empty name"),
         (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, "abcd"), InvalidTypeError, "list of strings"),
         (lambda p, X, Y: write_jsonl(p, [1, 2, 3, 4], Y, list("abcd")), InvalidTypeError, "texts[0]"),
         (lambda p, X, Y: write_jsonl(p, list("wxy\ud800"), Y, list("abcd")), InvalidInputError, "texts[3]"),

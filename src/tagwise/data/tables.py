@@ -359,8 +359,8 @@ def _notes(reader: TableReader, table: Table) -> list[str]:
     notes += reader.changes()
     if table.duplicates:
         notes.append(
-            f"{table.duplicates:,} of {counted(len(table.texts), 'row')} repeat an earlier row, text and tags alike; each "
-            "counts. Remove them unless they are meant."
+            f"{table.duplicates:,} of {counted(len(table.texts), 'row')} repeat an earlier row, text and tags alike; "
+            "each counts. Remove them unless they are meant."
         )
     counts = table.tag_counts
     if len(counts) > 1 and max(counts.values()) == 1 and len(table.texts) > 1:
