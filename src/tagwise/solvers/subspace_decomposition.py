@@ -1,210 +1,168 @@
-"""X as a sum of one low-rank part per label and a sparse rest (Algorithm 1 of MSE), kept in factors throughout."""
+r"""X as a sum of one low-rank part per group of rows and a sparse rest (problem 3 of MSE), kept in factors throughout.
+
+.. math:: \min_{L, S} \Bigl\lVert X - \sum_g L^g - S \Bigr\rVert_F^2 \quad\text{s.t.}\quad
+    \operatorname{rank} L^g \le r_g,\; L^g = 0 \text{ outside the rows } \Omega_g \text{ of group } g,\;
+    \operatorname{card} S \le K .
+
+:class:`SubspaceParts` holds ΣL and S and has the two steps of the alternation, which :class:`tagwise.MSE` runs: improve
+one L^g, find S.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import DenseFeatures, csr_matmul, dense_matmul, gram
+from tagwise.kernels.products import _SUMMED_ROWS as GRAM_ROWS
 from tagwise.kernels.scaled_rows import add_scaled_rows
 from tagwise.parallel import single_threaded_blas
-from tagwise.randomness import RandomState, random_generator
+from tagwise.solvers.low_rank_plus_sparse import _BLOCK_RESIDUALS as BLOCK_RESIDUALS
 from tagwise.solvers.low_rank_plus_sparse import largest_residuals
 from tagwise.solvers.random_projection import project_bilaterally
-from tagwise.validation import check_choice, check_features, check_integer, check_labels, check_real
 
-__all__ = ["SubspaceDecomposition", "decompose_into_subspaces", "usable_ranks"]
+__all__ = ["SubspaceParts", "decomposition_memory", "dictionary_memory", "usable_ranks"]
 
-
-@dataclass(frozen=True)
-class SubspaceDecomposition:
-    """X ≈ ZV + S, where the columns of Z come in groups, one per label.
-
-    Attributes
-    ----------
-    coefficients : CSR (n, R)
-        Z; row i has entries in the groups of its labels only, so that Z_{·g}V_g is L^g.
-    subspaces : array (R, p)
-        V: orthonormal rows within each group.
-    starts : int64 array (L + 1,)
-        Group j holds the rows starts[j] to starts[j + 1] of V; it is empty for a label without rows.
-    outliers : CSR (n, p)
-        S.
-    objective : array (rounds,)
-        ‖X − ZV − S‖²_F after each round.
-    status : "converged", "max_iter" or "stopped"
-        "stopped" by ``on_round``.
-    """
-
-    coefficients: sp.csr_matrix
-    subspaces: np.ndarray
-    starts: np.ndarray
-    outliers: sp.csr_matrix
-    objective: np.ndarray
-    status: Literal["converged", "max_iter", "stopped"]
+# Bytes of an index of a sparse matrix; 4 would do for small ones.
+_INDEX = 8
+# Bytes of group borders, curvatures, and whatever else is small.
+_REST = 2**20
 
 
-def usable_ranks(Y: sp.csr_matrix, ranks: np.ndarray, n_features: int) -> np.ndarray:
-    """The rank of each label's part (L): what is asked for, but no more than its rows and the features allow."""
-    rows_of_label = np.bincount(Y.indices, minlength=Y.shape[1])
-    return np.minimum(np.minimum(ranks, rows_of_label), n_features).astype(np.int64)
+def usable_ranks(groups: sp.csr_matrix, ranks: np.ndarray, n_features: int) -> np.ndarray:
+    """The rank of each group's part (G,): as asked for, but at most its number of rows and of features."""
+    return np.minimum(np.minimum(ranks, _group_sizes(groups)), n_features).astype(np.int64)
 
 
-def decompose_into_subspaces(
-    X: sp.csr_matrix | np.ndarray,
-    Y: sp.csr_matrix,
-    ranks: np.ndarray,
-    n_outliers: int,
-    *,
-    decomposition: str = "brp",
-    max_iter: int = 20,
-    tol: float = 1e-3,
-    random_state: RandomState = 0,
-    n_threads: int = 1,
-    on_round: Callable[[float], bool] | None = None,
-) -> SubspaceDecomposition:
-    r"""Split X into parts that the labels explain and a few outliers (problem 3 of MSE).
+def _group_sizes(groups: sp.csr_matrix) -> np.ndarray:
+    return np.bincount(groups.indices, minlength=groups.shape[1])
 
-    .. math:: \min_{L, S} \Bigl\lVert X - \sum_j L^j - S \Bigr\rVert_F^2 \quad\text{s.t.}\quad
-        \operatorname{rank} L^j \le r_j,\; L^j = 0 \text{ outside the rows } \Omega_j \text{ of label } j,\;
-        \operatorname{card} S \le K .
 
-    Each round takes the labels in turn, replacing L^j by a low-rank approximation of N = (X − Σ_{l≠j} L^l − S) on
-    Ω_j, and then S by the K largest entries of X − Σ L^j, with their signs.
+class SubspaceParts:
+    """ΣL = ZV and S, and the two steps that lower ‖X − ZV − S‖².
 
     Parameters
     ----------
     X : CSR or array (n, p)
-    Y : CSR or 0/1 array (n, L)
-    ranks : int array (L,)
-        r_j ≥ 1; cut down to |Ω_j| and p where those are less.
-    n_outliers : int
-        K ≥ 0.
-    decomposition : {"brp", "svd"}
-        ``"svd"``: the best approximation of N, from the eigenvectors of its smaller Gram matrix. ``"brp"``: one
-        bilateral random projection of N, from a Gaussian matrix in the first round and from the label's last subspace
-        in later ones.
-    max_iter : int
-        Rounds at the most.
-    tol : float
-        Converged when a round lowers the objective by at most this share of it.
-    random_state : int, Generator, RandomState or None
-        For "brp".
+    groups : CSR (n, G)
+        Row i is in the groups that it stores.
+    ranks : int array (G,)
+        r_g ≥ 1; cut down by :func:`usable_ranks`.
     n_threads : int
         The result has the same bits for any number.
-    on_round : callable(objective) → bool, optional
-        Called after each round; True stops.
 
-    Returns
-    -------
-    SubspaceDecomposition
+    Attributes
+    ----------
+    Z : CSR (n, R)
+        Coefficients, R = Σ r_g; row i has entries in the columns of its groups only, so that Z_g V_g is L^g.
+    V : array (R, p)
+        Orthonormal rows within each group.
+    starts : int64 array (G + 1,)
+        Group g has the rows starts[g] to starts[g + 1] of V; none if no row is in it.
+    S : CSR (n, p)
 
     Notes
     -----
-    The start is the paper's (6), L^j = D⁻¹X on Ω_j with D the number of labels of each row, which has no low rank: so
-    Theorem 1, that the objective never rises, holds from the end of the first round on. It holds for "brp" too,
-    although the paper's own, which draws a new Gaussian matrix every time, may rise: a projection that starts from
-    the last subspace keeps at least the energy that this one had.
+    The start is the paper's (6), L^g = D⁻¹X on Ω_g with D the number of groups of each row. It is not of low rank, so
+    Theorem 1, by which the objective never rises, holds from the end of the first round on.
 
-    Neither Σ L^j nor the residual is ever stored whole, and X is used in the form it has, dense or sparse. Memory: a
-    few times Σ|Ω_j|r_j + K numbers, R·p, one dense |Ω_j|×p for the label under way (two with "svd", and Gram matrices
-    of m below), and a block of residuals; :func:`tagwise.solvers.subspace_memory.decomposition_memory` counts it in
-    bytes. Time a round: "brp" O(Σ_j |Ω_j|·p·r_j), "svd" beside that
-    O(|Ω_j|·p·m + m³) with m = min(|Ω_j|, p); ZV costs (labels of a row)·r·p for each of its labels; S takes O(n·p).
+    Neither ΣL nor the residual is ever stored whole, and X is used in the form it has. Memory: a few times
+    Σ|Ω_g|r_g + K numbers, R·p, one dense |Ω_g|×p for the current group (two with exact decompositions, plus Gram
+    matrices of m below), and a block of residuals; :func:`decomposition_memory` counts the bytes. Time per round:
+    O(Σ_g |Ω_g|·p·r_g) by projections; exact decompositions add O(|Ω_g|·p·m + m³), m = min(|Ω_g|, p); S takes O(n·p).
     """
-    X = check_features(X)
-    Y = check_labels(Y, n_rows=X.shape[0])
-    ranks = np.asarray(ranks)
-    if ranks.shape != (Y.shape[1],) or ranks.dtype.kind not in "iu" or (ranks < 1).any():
-        raise InvalidInputError(f"ranks must be {Y.shape[1]:,} whole numbers of at least 1, one for each label.")
-    n_outliers = check_integer(n_outliers, "n_outliers", minimum=0)
-    check_choice(decomposition, "decomposition", ("svd", "brp"))
-    check_integer(max_iter, "max_iter", minimum=1)
-    check_real(tol, "tol", minimum=0)
-    parts = _Parts(X, Y, usable_ranks(Y, ranks, X.shape[1]), n_threads)
-    rng = random_generator(random_state) if decomposition == "brp" else None
-    values = X.reshape(-1) if isinstance(X, np.ndarray) else X.data
-    rounding = np.finfo(X.dtype).eps * float(np.einsum("i,i->", values, values, dtype=np.float64))
-    history: list[float] = []
-    status: Literal["converged", "max_iter", "stopped"] = "max_iter"
-    for _ in range(max_iter):
-        for label in np.flatnonzero(parts.ranks):
-            parts.improve(int(label), rng)
-        objective = parts.find_outliers(n_outliers)
-        history.append(objective)
-        stop = on_round is not None and on_round(objective)
-        # Rounding is all that is left where the labels explain everything.
-        if objective <= rounding or (len(history) > 1 and history[-2] - objective <= tol * history[-2]):
-            status = "converged"
-            break
-        if stop:
-            status = "stopped"
-            break
-    return SubspaceDecomposition(parts.Z, parts.V, parts.starts, parts.S, np.array(history), status)
 
-
-class _Parts:
-    """The state of the alternation: Z, V and S, and how far each row has left the start."""
-
-    def __init__(self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, ranks: np.ndarray, n_threads: int) -> None:
-        self.X = X
-        self.ranks, self.n_threads = ranks, n_threads
+    def __init__(
+        self, X: sp.csr_matrix | np.ndarray, groups: sp.csr_matrix, ranks: np.ndarray, *, n_threads: int = 1
+    ) -> None:
+        self.X, self.n_threads = X, n_threads
+        self.ranks = ranks = usable_ranks(groups, ranks, X.shape[1])
+        self.sizes = _group_sizes(groups)
         self.starts = np.concatenate([[0], np.cumsum(ranks)]).astype(np.int64)
         n_rows, n_features = X.shape
-        widths = ranks[Y.indices]
-        # Where in Z.data the coefficients of each stored pair (row, label) begin.
-        self.places = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
-        columns = np.arange(self.places[-1])
-        columns -= np.repeat(self.places[:-1] - self.starts[Y.indices], widths)
+        widths = ranks[groups.indices]
+        # Where in Z.data the coefficients of each pair of a row and a group begin.
+        self._offsets = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        columns = np.arange(self._offsets[-1])
+        columns -= np.repeat(self._offsets[:-1] - self.starts[groups.indices], widths)
         self.Z = sp.csr_matrix(
-            (np.zeros(len(columns), dtype=X.dtype), columns, self.places[Y.indptr]),
+            (np.zeros(len(columns), dtype=X.dtype), columns, self._offsets[groups.indptr]),
             shape=(n_rows, int(self.starts[-1])),
         )
-        pairs = sp.csr_matrix((np.arange(Y.nnz), Y.indices, Y.indptr), shape=Y.shape).tocsc()
-        self.rows, self.pairs, self.borders = pairs.indices, pairs.data, pairs.indptr
+        pairs = sp.csr_matrix((np.arange(groups.nnz), groups.indices, groups.indptr), shape=groups.shape).tocsc()
+        self._rows, self._pairs, self._borders = pairs.indices, pairs.data, pairs.indptr
         self.V = np.zeros((int(self.starts[-1]), n_features), dtype=X.dtype)
         self.S = sp.csr_matrix(X.shape, dtype=X.dtype)
-        self.seen = np.zeros(Y.shape[1], dtype=bool)
-        n_labels = np.diff(Y.indptr)
-        self.share = np.where(n_labels > 0, 1 / np.maximum(n_labels, 1), 0)
-        # The part of a row that labels not yet visited hold back in the first round.
-        self.held_back = n_labels * self.share
+        self._visited = np.zeros(groups.shape[1], dtype=bool)
+        n_groups = np.diff(groups.indptr)
+        self._share = np.where(n_groups > 0, 1 / np.maximum(n_groups, 1), 0)
+        # The share of a row that the start assigns to groups not yet visited in the first round.
+        self._reserved = n_groups * self._share
 
-    def improve(self, label: int, rng: np.random.Generator | None) -> None:
-        """Replace the part of one label by the low-rank approximation of what the others leave to it."""
-        at = slice(self.borders[label], self.borders[label + 1])
-        rows, first, rank = self.rows[at], self.starts[label], int(self.ranks[label])
+    def improve(self, number: int, rng: np.random.Generator | None) -> None:
+        """Replace L^g by a low-rank approximation of N = X − Σ_{l≠g} L^l − S on Ω_g.
+
+        Without ``rng`` the best one, by the eigenvectors of N's smaller Gram matrix. With it, one bilateral random
+        projection: from a Gaussian matrix in the first round, and from the group's last subspace later. The paper
+        draws anew every time, by which the objective may rise; from the last subspace it cannot.
+        """
+        at = slice(self._borders[number], self._borders[number + 1])
+        rows, first, rank = self._rows[at], self.starts[number], int(self.ranks[number])
         group = slice(first, first + rank)
-        entries = self.places[self.pairs[at]][:, None] + np.arange(rank)
+        entries = self._offsets[self._pairs[at]][:, None] + np.arange(rank)
         self.Z.data[entries] = 0
-        if not self.seen[label]:
-            self.held_back[rows] -= self.share[rows]
+        visited = self._visited[number]
+        if not visited:
+            self._reserved[rows] -= self._share[rows]
         N = self._remainder(rows)
         if rng is None:
             coefficients, subspace = _best_projection(N, rank, self.n_threads)
         else:
-            start = self.V[group].T if self.seen[label] else rng.standard_normal((N.shape[1], rank)).astype(N.dtype)
+            start = self.V[group].T if visited else rng.standard_normal((N.shape[1], rank)).astype(N.dtype)
             coefficients, subspace = project_bilaterally(DenseFeatures(N, n_threads=self.n_threads), start)
-        self.seen[label] = True
+        self._visited[number] = True
         self.V[group] = subspace.T
         self.Z.data[entries] = coefficients
 
     def find_outliers(self, n_outliers: int) -> float:
-        """S from the largest residuals; returns the sum of squares of the others."""
+        """Replace S by the K largest entries of X − ΣL, with their signs; returns ‖X − ΣL − S‖²."""
         self.S, objective = largest_residuals(self.X, self.Z, self.V.T, n_outliers)
         return objective
 
+    def canonical(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each part's singular vectors, strongest first, without those of strength 0; strengths; borders.
+
+        A strength counts as 0 if it is within the rounding of the group's own coefficients Z_g = NV_g (m×r). Each of
+        these is off by about eps times the length of its row, so the error has a spectral norm of about eps·‖N‖_F, and
+        ‖NV_g‖_F is at most √r times the largest singular value.
+        """
+        by_group = self.Z.tocsc()
+        bases, strengths, kept_sizes = [], [], np.zeros(len(self.ranks), dtype=np.int64)
+        dtype = self.V.dtype
+        for number in np.flatnonzero(self.ranks):
+            group = slice(self.starts[number], self.starts[number + 1])
+            rows = int(self.sizes[number])
+            # Every row of the group stores all of its coefficients, so the columns have equal length.
+            stored = slice(by_group.indptr[group.start], by_group.indptr[group.stop])
+            coefficients = by_group.data[stored].reshape(-1, rows).T.astype(np.float64)
+            left, values, rotation = np.linalg.svd(coefficients, full_matrices=False)
+            sums = left.sum(axis=0) * values
+            kept = values > values[0] * 10 * np.sqrt(len(values)) * np.finfo(dtype).eps
+            signs = np.where(sums < 0, -1.0, 1.0)
+            bases.append((signs[:, None] * (rotation @ self.V[group]))[kept].astype(dtype, copy=False))
+            strengths.append(values[kept] / np.sqrt(rows))
+            kept_sizes[number] = np.count_nonzero(kept)
+        starts = np.concatenate([[0], np.cumsum(kept_sizes)]).astype(np.int64)
+        if not bases:
+            return np.zeros((0, self.V.shape[1]), dtype), np.zeros(0, dtype), starts
+        return np.concatenate(bases), np.concatenate(strengths).astype(dtype), starts
+
     def _remainder(self, rows: np.ndarray) -> np.ndarray:
-        """X − ZV − S on some rows, dense, less what the start still assigns to unvisited labels."""
+        """X − ZV − S on some rows, dense, less what the start still assigns to unvisited groups."""
         N = csr_matmul(self.Z[rows], self.V, n_threads=self.n_threads)
         np.negative(N, out=N)
-        add_scaled_rows(N, self.X, rows, 1 - self.held_back[rows], n_threads=self.n_threads)
+        add_scaled_rows(N, self.X, rows, 1 - self._reserved[rows], n_threads=self.n_threads)
         if self.S.nnz:
             add_scaled_rows(N, self.S, rows, np.full(len(rows), -1.0), n_threads=self.n_threads)
         return N
@@ -224,3 +182,101 @@ def _best_projection(N: np.ndarray, rank: int, n_threads: int) -> tuple[np.ndarr
             basis = right[:, ::-1]
     basis = np.ascontiguousarray(basis.astype(N.dtype))
     return dense_matmul(N, basis, n_threads=n_threads), basis
+
+
+def decomposition_memory(
+    X: sp.csr_matrix | np.ndarray,
+    groups: sp.csr_matrix,
+    ranks: np.ndarray,
+    n_outliers: int,
+    *,
+    decomposition: str,
+    n_threads: int = 1,
+) -> float:
+    """Bytes of a decomposition of X at its peak, without X and the groups themselves.
+
+    Parameters
+    ----------
+    X : CSR or array (n, p)
+    groups : CSR (n, G)
+    ranks : int array (G,)
+        From :func:`usable_ranks`.
+    n_outliers : int
+        K.
+    decomposition : {"brp", "svd"}
+    n_threads : int
+        Each thread works on products of its own.
+
+    Returns
+    -------
+    float
+        An upper bound, tight within a small factor: what stays (Z, V, S, the pairs of rows and groups), and the larger
+        of what the most expensive group and the search for outliers need besides.
+    """
+    n_rows, n_features = X.shape
+    number = X.dtype.itemsize
+    sizes = _group_sizes(groups).astype(np.float64)
+    coefficients = float(sizes @ ranks)
+    outliers = float(min(n_outliers, n_rows * n_features))
+    size = float(ranks.sum())
+
+    stays = coefficients * (number + _INDEX) + size * n_features * number + outliers * (number + _INDEX)
+    # For each pair its id, row and offset in Z, by rows and by groups; for each row its share of the start.
+    stays += 6.0 * _INDEX * groups.nnz + 5.0 * _INDEX * (n_rows + groups.shape[1])
+    numbering = coefficients * 2 * _INDEX
+    # Canonical bases come from a second copy of Z, by group, and exist twice while they are joined.
+    largest = float((sizes * ranks).max(initial=0))
+    canonical = coefficients * (number + _INDEX) + 2 * size * n_features * number + 4 * 8 * largest
+    group = _group_memory(sizes, ranks, coefficients, n_features, number, decomposition, n_threads)
+    return _REST + stays + max(numbering, canonical, group, _search_memory(n_rows, n_features, outliers, number))
+
+
+def dictionary_memory(size: float, n_features: int, *, n_threads: int = 1) -> float:
+    """Bytes of the dictionary that prediction uses, for R = ``size`` directions: C, CCᵀ, and partial products."""
+    return _REST + 8 * size * n_features + 8 * size**2 * (1 + float(_partial_products(n_features, n_threads)))
+
+
+def _group_memory(
+    sizes: np.ndarray,
+    ranks: np.ndarray,
+    coefficients: float,
+    n_features: int,
+    number: int,
+    decomposition: str,
+    n_threads: int,
+) -> float:
+    """What one group needs while its part is replaced: the maximum over groups."""
+    block = sizes * n_features
+    # The coefficients of the group's rows, for all of their groups, are copied out of Z.
+    copied = np.minimum(coefficients, sizes * float(ranks.sum())) * (number + _INDEX)
+    offsets = sizes * ranks * (2 * _INDEX + 2 * number)
+    needed = block * number + copied + offsets
+    if decomposition == "svd":
+        smaller = np.minimum(sizes, n_features)
+        longer = np.maximum(sizes, n_features)
+        products = (8 + number * _partial_products(longer, n_threads)) * smaller**2
+        # The Gram matrix, LAPACK's copy of it, and a transposed N, in its own type first, then in float64.
+        needed = needed + products + 2 * 8 * smaller**2 + np.where(sizes <= n_features, 8 * block, 0)
+    else:
+        needed = needed + number * _partial_products(sizes, n_threads) * n_features * ranks
+    # The start, its product, and QR factors in float64.
+    needed = needed + 6 * 8 * n_features * ranks
+    return float(np.max(needed, initial=0))
+
+
+def _search_memory(n_rows: int, n_features: int, outliers: float, number: int) -> float:
+    """What the search for the largest residuals needs: a block, and candidates besides those found so far."""
+    block = float(min(n_rows * n_features, max(BLOCK_RESIDUALS, n_features)))
+    needed = 2 * block * number
+    if outliers:
+        # As many candidates as are kept may wait to be merged; together they are at most all entries.
+        joined = min(2 * outliers + block, float(n_rows * n_features))
+        # The block's candidates; pieces, whole and result; absolute values with a copy to partition; indices.
+        needed += block * (number + 2 * _INDEX + 1) + (2 * joined + outliers) * (number + _INDEX)
+        needed += joined * (2 * number + 2) + 2 * outliers * _INDEX
+    return needed
+
+
+def _partial_products(rows: np.ndarray | float, n_threads: int) -> np.ndarray:
+    """How many partial products ``gram`` holds at a time for this many rows."""
+    return np.minimum(np.ceil(np.asarray(rows) / GRAM_ROWS), 4 * n_threads)

@@ -1,6 +1,4 @@
-"""The estimator :class:`tagwise.MSE` and its steps."""
-
-from __future__ import annotations
+"""The estimator :class:`tagwise.MSE`."""
 
 from tagwise.models.mse.mse import MSE
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -10,26 +11,45 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW, MultiLabelModel
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
-from tagwise.models.mse.memory import check_dictionary_memory, check_fit_memory
-from tagwise.models.mse.subspaces import (
-    Direction,
-    canonical_subspaces,
-    check_subspaces,
-    describe,
-    outlier_count,
-    prediction_dictionary,
-    resolve_ranks,
-)
+from tagwise.models.mse.selection import select_parameters
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state
-from tagwise.solvers.group_lasso import group_one_norms
-from tagwise.solvers.subspace_decomposition import decompose_into_subspaces, usable_ranks
+from tagwise.randomness import check_random_state, random_generator
+from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
+from tagwise.solvers.subspace_decomposition import (
+    SubspaceParts,
+    decomposition_memory,
+    dictionary_memory,
+    usable_ranks,
+)
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["MSE", "Direction"]
+
+# Products such as 0.07 · 100 lie a little above the whole number that is meant.
+_ROUNDING = 1e-9
+# Mean squared sine of the angles between two subspaces that count as the same: a thousandth of a radian, the precision
+# of bases in float32.
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a label's subspace, as features.
+
+    Attributes
+    ----------
+    strength : float
+        Root mean square of the label's training rows' coefficients along it.
+    features : list of (name or id, weight)
+        Largest absolute weight first. The squares of all weights, not only those listed, sum to 1. Signs are such that
+        the label's training rows lie on the positive side on average.
+    """
+
+    strength: float
+    features: list[tuple[Any, float]]
 
 
 class MSE(MultiLabelModel):
@@ -44,40 +64,38 @@ class MSE(MultiLabelModel):
 
     .. math:: \min_\beta \tfrac12 \lVert x - \beta C\rVert^2 + \lambda \sum_j \lVert\beta_{G_j}\rVert_2,
 
-    and puts label j on where :math:`\lVert\beta_{G_j}\rVert_1 \ge \delta`. Scores are these 1-norms less δ.
+    and predicts label j if :math:`\lVert\beta_{G_j}\rVert_1 \ge \delta`. Scores are these 1-norms minus δ.
 
     Parameters
     ----------
     subspace_rank : int, float or int array (L,)
-        r: the dimension of each label's subspace. A whole number for all labels, as in the paper; a share of each
-        label's rows, above 0 and below 1 (rounded up), by which frequent labels get more room, as they need where one
-        label dominates; or one number per label. Cut down to the number of the label's rows, and of features, where
-        those are less.
+        r, the dimension of each label's subspace: a whole number for all labels, as in the paper; a share of each
+        label's rows, above 0 and below 1 (rounded up), which gives frequent labels more room; or one number per label.
+        Reduced to the label's number of rows, or of features, if those are less.
     outlier_fraction : float
         K as a share of the n·p entries of X, from 0 to 1.
     reg : float
-        λ > 0. It is compared with correlations of a row with subspaces, so with unit rows it should be below 1. Used at
-        prediction only: changing it needs no new fit.
+        λ > 0, on the scale of correlations of a row with subspaces, so below 1 with unit rows. Used at prediction only:
+        changing it needs no new fit.
     threshold : float
         δ > 0, at most 10⁶ (10¹⁵ without ``normalize``). Used at prediction only. :meth:`select` finds the δ of highest
-        F1 on held-out rows.
+        F1 on validation rows.
     decomposition : {"brp", "svd"}
-        How L^j is found: by bilateral random projections or by exact truncated singular value decompositions, which
-        take longer and come closer to the optimum.
+        How L^j is found: by bilateral random projections, or by exact truncated singular value decompositions, which
+        are slower and closer to the optimum.
     max_iter : int
-        Rounds over all labels at the most.
+        The most rounds over all labels.
     tol : float
-        Training has converged when a round lowers the objective by at most this share of it. The default of 1e-2 stops
-        while the objective still falls slowly: for a decomposition near its limit use 1e-4 and a larger ``max_iter``.
+        Training has converged when a round lowers the objective by at most this share of it. The default stops while
+        the objective still falls slowly; for a nearly converged decomposition use 1e-4 and a larger ``max_iter``.
     gap_tol : float
         A row's representation is solved to a duality gap of ``gap_tol`` · ½‖x‖².
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     memory_limit : float
-        Bytes that a fit may take at its peak, without X and Y as they were given: scaled rows, L and S in their
-        factored form, the rows of the most expensive label as a dense block, and the Gram matrix of all R directions.
-        A fit that could need more is refused before any work, as is loading a folder whose dictionary would.
-        ``float("inf")`` is no limit.
+        The most bytes that a fit may take at its peak, without X and Y as given: scaled rows, L and S in factored form,
+        the dense rows of the most expensive label, and the Gram matrix of all R directions. A fit that could need more
+        is refused before any work, as is loading a folder whose dictionary would. ``float("inf")`` is no limit.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -88,10 +106,9 @@ class MSE(MultiLabelModel):
     Attributes
     ----------
     subspaces_ : array (R, p)
-        The orthonormal bases C^j below one another, in the floating type of X; within a label the strongest direction
-        first.
+        The orthonormal bases C^j, stacked, in the floating type of X; within a label the strongest direction first.
     strengths_ : array (R,)
-        For each direction the root mean square of its coefficients over the label's training rows.
+        For each direction, the root mean square of its coefficients over the label's training rows.
     subspace_starts_ : int array (L + 1,)
         Label j has the rows subspace_starts_[j] to subspace_starts_[j + 1] of ``subspaces_``.
     objective_, history_, n_iter_
@@ -99,25 +116,20 @@ class MSE(MultiLabelModel):
 
     Notes
     -----
-    Training: :func:`tagwise.solvers.subspace_decomposition.decompose_into_subspaces`, where time and memory are given.
-    Prediction: :func:`tagwise.solvers.group_lasso.group_one_norms`: block coordinate descent with working sets and safe
-    screening, O(nnz(x)·R) for the correlations of a row and O(R) for each coefficient that it uses. R = Σ r_j; memory
-    8R² + 8Rp bytes beside the model, and up to 4 products of 8R² for each thread while it is prepared.
+    Training: :class:`tagwise.solvers.subspace_decomposition.SubspaceParts` states time and memory. Prediction:
+    :func:`tagwise.solvers.group_lasso.group_one_norms`, block coordinate descent with working sets and safe screening,
+    O(nnz(x)·R) for the correlations of a row and O(R) for each coefficient that it uses, R = Σ r_j; memory 8R² + 8Rp
+    bytes besides the model, and up to 4 products of 8R² per thread while it is prepared.
 
-    Deviations from the paper: the bases are the singular vectors of L^j where the paper takes any QR factor, since the
-    1-norm of coefficients depends on the basis: in this way it depends on nothing but L^j. In "brp" only the first
-    round draws random matrices (see the solver). S keeps its signs. Stopping is by relative change, not by the size of
-    the error, which no choice of parameters may make small.
+    Deviations from the paper (docs/mse.md has the reasons): bases are the singular vectors of L^j; "brp" draws random
+    matrices in the first round only; S keeps its signs; training stops on relative change.
 
-    A label without rows, or whose rows have no features, has no subspace: its score is −10³⁰, below all others, and it
-    is never predicted. A label of fewer rows than ``subspace_rank`` gets the dimension of their span. A row without
-    labels goes into S as far as K allows and influences nothing else. A row without features has the score −δ for
-    every label that has a subspace. Labels that a row does not use have the score −δ exactly, and :meth:`predict_topk`
-    gives such ties in the order of their ids: do not ask for many more labels than rows use. Labels with one and the
-    same subspace (their rows may be the same) are one group at prediction and have the same score.
+    A label without rows, or whose rows have no features, has no subspace: its score is −10³⁰ and it is never predicted.
+    Labels that a row does not use have the score −δ exactly, and :meth:`predict_topk` orders such ties by id. Labels
+    with the same subspace are one group at prediction and have the same score.
 
-    The default rank, λ and δ did well on held-out training rows of three Yahoo sets; they are no substitute for
-    :meth:`select`. There is no notion of unknown labels.
+    The default rank, λ and δ did well on training rows of three Yahoo sets; they are no substitute for :meth:`select`.
+    There is no notion of unknown labels.
 
     Examples
     --------
@@ -184,30 +196,26 @@ class MSE(MultiLabelModel):
             Training rows and labels, as for :meth:`fit`.
         grid : dict of lists, or list of such dicts, optional
             Parameters to try, as in scikit-learn's ``ParameterGrid``; by default ranks 1, 3, 6 and shares 0.05 and
-            0.1 with λ of 0.1, 0.2, 0.3 and 0.45, by both decompositions. The paper chose among 4 points with ranks of
-            1 to 6, λ of 0.2 to 0.45, K of 10⁻⁶ to 10⁻³ and δ of 10⁻⁴ to 10⁻²; λ = 0.1 and shares go beyond that, and
-            K stays at its default. Without a ``threshold`` in it (or in ``parameters``), the δ of highest F1 is found
-            exactly, in no fixed range.
+            0.1 with λ of 0.1, 0.2, 0.3 and 0.45, by both decompositions. Without a ``threshold`` in it (or in
+            ``parameters``), the δ of highest F1 is found exactly.
         n_folds : int
             Every row is scored once by a model that has not seen it.
         random_state : int, Generator, RandomState or None
-            Deals rows to folds; and, if a whole number, the ``random_state`` of the models.
+            Assigns rows to folds; if a whole number, also the ``random_state`` of the models.
         **parameters
             Fixed parameters of all models.
 
         Returns
         -------
         MSE
-            Fitted on all rows with the best parameters. Its ``selection_`` lists what was tried: parameters,
-            ``threshold`` and ``f1`` of each, best first (it is not saved with the model).
+            Fitted on all rows with the best parameters. Its ``selection_`` lists what was tried, best first: the
+            parameters, ``threshold`` and ``f1`` of each (not saved with the model).
 
         Notes
         -----
-        Equal F1 goes to the earlier entry of the grid, and to the higher δ. Models that differ in ``reg``,
-        ``threshold`` or ``gap_tol`` only share their fits.
+        Equal F1 goes to the earlier entry of the grid, and to the higher δ. Models that differ only in ``reg``,
+        ``threshold`` or ``gap_tol`` share their fits.
         """
-        from tagwise.models.mse.selection import select_parameters
-
         tried = select_parameters(cls, X, Y, grid, n_folds=n_folds, random_state=random_state, fixed=parameters)
         best = {name: value for name, value in tried[0].items() if name != "f1"}
         model = cls(**best).fit(X, Y)
@@ -220,7 +228,7 @@ class MSE(MultiLabelModel):
         resolve_ranks(self.subspace_rank, None)
         check_real(self.outlier_fraction, "outlier_fraction", minimum=0, maximum=1)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        # No coefficient of a unit row gets anywhere near; beyond it δ would swallow the digits of the scores.
+        # No coefficient of a unit row comes near this; beyond it, δ would swallow the digits of the scores.
         check_real(self.threshold, "threshold", minimum=0, maximum=1e6 if self.normalize else 1e15, open_minimum=True)
         check_choice(self.decomposition, "decomposition", ("brp", "svd"))
         check_integer(self.max_iter, "max_iter", minimum=1)
@@ -230,62 +238,96 @@ class MSE(MultiLabelModel):
             check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
 
-    def _check_dictionary_memory(self, advice: str) -> None:
-        size, n_features = self.subspaces_.shape
-        check_dictionary_memory(size, n_features, self.memory_limit, advice, n_threads=thread_count(self.n_jobs))
-
     # ------------------------------------------------------------------ fit
 
     def _fit(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
         threads = thread_count(self.n_jobs)
-        ranks = resolve_ranks(self.subspace_rank, Y)
-        n_features = X.shape[1]
-        n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * n_features)
-        check_fit_memory(
-            X,
-            Y,
-            usable_ranks(Y, ranks, n_features),
-            n_outliers,
-            self.memory_limit,
-            decomposition=self.decomposition,
-            normalize=self.normalize,
-            n_threads=threads,
-        )
+        ranks = usable_ranks(Y, resolve_ranks(self.subspace_rank, Y), X.shape[1])
+        n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * X.shape[1])
+        self._check_fit_memory(X, Y, ranks, n_outliers)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        values = rows.reshape(-1) if isinstance(rows, np.ndarray) else rows.data
         with np.errstate(over="ignore"):
-            squared = np.einsum("i,i->", values, values)
-        if not np.isfinite(squared):
-            raise InvalidInputError(OVERFLOW)
-        found = decompose_into_subspaces(
-            rows,
-            Y,
-            ranks,
-            n_outliers,
-            decomposition=self.decomposition,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            random_state=self.random_state,
-            n_threads=threads,
-            on_round=progress.step,
-        )
-        if found.status == "max_iter":
+            values = _stored(rows)
+            if not np.isfinite(np.einsum("i,i->", values, values)):
+                raise InvalidInputError(OVERFLOW)
+        parts, status = self._decompose(rows, Y, ranks, n_outliers, progress.step)
+        if status == "max_iter":
             warn(
                 f"MSE stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by more "
                 f"than a share of tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
             )
-        self.subspaces_, self.strengths_, self.subspace_starts_ = canonical_subspaces(found, Y)
-        del found
+        self.subspaces_, self.strengths_, self.subspace_starts_ = parts.canonical()
+        del parts
         self._build_dictionary()
 
+    def _decompose(
+        self,
+        X: sp.csr_matrix | np.ndarray,
+        Y: sp.csr_matrix,
+        ranks: np.ndarray,
+        n_outliers: int,
+        on_round: Callable[[float], bool],
+    ) -> tuple[SubspaceParts, str]:
+        """Algorithm 1: X as ΣL + S, and why it stopped: "converged", "max_iter" or "stopped" by ``on_round``."""
+        parts = SubspaceParts(X, Y, ranks, n_threads=thread_count(self.n_jobs))
+        rng = random_generator(self.random_state) if self.decomposition == "brp" else None
+        values = _stored(X)
+        rounding = np.finfo(X.dtype).eps * float(np.einsum("i,i->", values, values, dtype=np.float64))
+        previous: float | None = None
+        for _ in range(self.max_iter):
+            for label in np.flatnonzero(parts.ranks):
+                parts.improve(int(label), rng)
+            objective = parts.find_outliers(n_outliers)
+            stop = on_round(objective)
+            # Only rounding is left if the labels explain everything.
+            if objective <= rounding or (previous is not None and previous - objective <= self.tol * previous):
+                return parts, "converged"
+            if stop:
+                return parts, "stopped"
+            previous = objective
+        return parts, "max_iter"
+
     def _build_dictionary(self) -> None:
-        """What prediction needs, of the labels that have a subspace."""
+        """What prediction needs, for the labels that have a subspace."""
         self._dictionary, self._group_of = prediction_dictionary(
             self.subspaces_, self.subspace_starts_, n_threads=thread_count(self.n_jobs)
         )
+
+    # ------------------------------------------------------------------ memory
+
+    def _check_fit_memory(
+        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int
+    ) -> None:
+        """Refuse a fit whose peak, without X and Y, could be above the limit."""
+        threads = thread_count(self.n_jobs)
+        size, n_features = float(ranks.sum()), X.shape[1]
+        scaled = float(X.dtype.itemsize * len(_stored(X))) if self.normalize else 0.0
+        training = decomposition_memory(X, Y, ranks, n_outliers, decomposition=self.decomposition, n_threads=threads)
+        # When the dictionary is built, only the bases of what training needed are left.
+        dictionary = size * n_features * X.dtype.itemsize + dictionary_memory(size, n_features, n_threads=threads)
+        most = int(np.bincount(Y.indices, minlength=1).max())
+        self._check_memory(
+            scaled + max(training, dictionary),
+            f"{size:,.0f} directions of {n_features:,} features, {n_outliers:,} outliers and the {most:,} rows of the "
+            "most frequent label",
+            "lower subspace_rank or outlier_fraction, leave out rare labels, raise memory_limit, or use LEML or "
+            "BinaryRelevance, which are made for many labels",
+        )
+
+    def _check_dictionary_memory(self, advice: str) -> None:
+        size, n_features = self.subspaces_.shape
+        needed = dictionary_memory(size, n_features, n_threads=thread_count(self.n_jobs))
+        self._check_memory(needed, f"predicting with {size:,} directions of {n_features:,} features", advice)
+
+    def _check_memory(self, needed: float, purpose: str, advice: str) -> None:
+        if needed > self.memory_limit:
+            limit = _bytes_text(self.memory_limit)
+            raise InvalidInputError(
+                f"MSE needs memory of {_bytes_text(needed)} for {purpose}, above memory_limit ({limit}); {advice}."
+            )
 
     # ------------------------------------------------------------------ predict
 
@@ -296,7 +338,7 @@ class MSE(MultiLabelModel):
         return scores
 
     def _one_norms(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        """‖β_G‖₁ of each row and each label that has a subspace."""
+        """‖β_G‖₁ per row and label that has a subspace."""
         threads = thread_count(self.n_jobs)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
         found = group_one_norms(rows, self._dictionary, self.reg, tol=self.gap_tol, n_threads=threads)
@@ -309,7 +351,7 @@ class MSE(MultiLabelModel):
         return found.norms[:, self._group_of]
 
     def _sparse_one_norms(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-        """The same for all labels, block by block; only what is above 0 is stored."""
+        """The same for all labels, block by block; only positive values are stored."""
         labels = np.flatnonzero(np.diff(self.subspace_starts_))
         shape = (X.shape[0], self.n_labels_)
         if len(labels) == 0:
@@ -328,9 +370,9 @@ class MSE(MultiLabelModel):
         label : int or str
             Id, or one of ``label_names_``.
         feature_names : sequence of str (p,), optional
-            By default the column names of the data frame that the model was fitted on, else the features' ids.
+            By default the column names of the data frame that the model was fitted on, or else feature ids.
         top : int
-            How many features of each direction.
+            Number of features per direction.
 
         Returns
         -------
@@ -348,7 +390,7 @@ class MSE(MultiLabelModel):
             names = self.label_names_
             if names is None:
                 raise InvalidInputError(
-                    f"label is {label!r} but this model has no label names; give the label's id, or save the model "
+                    f"label is {label!r} but this model has no label names; pass the label's id, or save the model "
                     "with label_names and load it."
                 )
             if label not in names:
@@ -376,3 +418,127 @@ class MSE(MultiLabelModel):
                 "load it where the folder's memory_limit can be raised, or fit fewer directions"
             )
             self._build_dictionary()
+
+
+def _stored(X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    return X.reshape(-1) if isinstance(X, np.ndarray) else X.data
+
+
+def _bytes_text(n_bytes: float) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if n_bytes >= 0.01 * unit:
+            return f"{n_bytes / unit:,.2f} {name}"
+    return f"{n_bytes:,.0f} bytes"
+
+
+def prediction_dictionary(
+    C: np.ndarray, starts: np.ndarray, *, n_threads: int = 1
+) -> tuple[GroupDictionary, np.ndarray]:
+    """The dictionary of all distinct subspaces, and the group of each label that has a subspace.
+
+    Between two labels with the same subspace the group lasso has no preference and would give every coefficient to the
+    first. So they share a group, with the basis of the lowest id. Time O(R²p), as for the dictionary itself.
+    """
+    own = np.flatnonzero(np.diff(starts))
+    dictionary = GroupDictionary.build(C, starts[np.append(own, len(starts) - 1)], n_threads=n_threads)
+    group_of = _first_same_group(dictionary)
+    distinct, group_of = np.unique(group_of, return_inverse=True)
+    if len(distinct) < len(own):
+        sizes = np.diff(dictionary.starts)
+        atoms = C[np.repeat(np.isin(np.arange(len(own)), distinct), sizes)]
+        borders = np.concatenate([[0], np.cumsum(sizes[distinct])])
+        del dictionary
+        dictionary = GroupDictionary.build(atoms, borders, n_threads=n_threads)
+    return dictionary, group_of
+
+
+def _first_same_group(dictionary: GroupDictionary) -> np.ndarray:
+    """For each group, the first group that spans the same subspace."""
+    sizes, borders = np.diff(dictionary.starts), dictionary.starts
+    first = np.arange(len(sizes))
+    for group, size in enumerate(sizes):
+        products = dictionary.gram[borders[group] : borders[group + 1], : borders[group]]
+        # Σ cos² of the angles to each earlier subspace: the dimension if all angles are 0.
+        cosines = np.add.reduceat(np.einsum("ij,ij->j", products, products), borders[:group]) if group else np.zeros(0)
+        same = np.flatnonzero((sizes[:group] == size) & (cosines >= size * (1 - _SAME)))
+        if len(same):
+            first[group] = first[same[0]]
+    return first
+
+
+def outlier_count(fraction: float, n_entries: int) -> int:
+    """K: ``outlier_fraction`` of all entries, rounded down."""
+    return min(int(fraction * n_entries + _ROUNDING), n_entries)
+
+
+def resolve_ranks(given: Any, Y: sp.csr_matrix | None) -> np.ndarray:
+    """``subspace_rank`` per label; without Y, only what can be checked without data."""
+    if isinstance(given, (float, np.floating)):
+        if not 0 < given < 1:
+            raise InvalidInputError(
+                "subspace_rank must be a whole number of at least 1, or a share of each label's rows above 0 and "
+                f"below 1; found {given!r}."
+            )
+        rows_of_label = np.zeros(1) if Y is None else np.bincount(Y.indices, minlength=Y.shape[1])
+        return np.maximum(np.ceil(given * rows_of_label - _ROUNDING), 1).astype(np.int64)
+    try:
+        ranks = np.asarray(given)
+    except ValueError:
+        raise InvalidTypeError(
+            f"subspace_rank must be a number, or a list of whole numbers, one per label; found {given!r:.60}."
+        ) from None
+    if ranks.ndim == 0:
+        # Ranks are reduced to the number of rows anyway, so numbers beyond 64 bits mean the same.
+        rank = min(check_integer(given, "subspace_rank", minimum=1), np.iinfo(np.int64).max)
+        return np.full(1 if Y is None else Y.shape[1], rank, dtype=np.int64)
+    if ranks.ndim != 1 or ranks.dtype.kind not in "iu":
+        raise InvalidTypeError(
+            f"subspace_rank must be a number, or a list of whole numbers, one per label; found {given!r:.60}."
+        )
+    if (ranks < 1).any():
+        raise InvalidInputError(f"subspace_rank must be at least 1 for every label; found {ranks.min()}.")
+    if Y is not None and len(ranks) != Y.shape[1]:
+        raise InvalidInputError(
+            f"subspace_rank has {len(ranks):,} numbers but Y has {Y.shape[1]:,} labels; pass one number, or one per "
+            "label."
+        )
+    return ranks
+
+
+def check_subspaces(C: np.ndarray, strengths: np.ndarray, starts: np.ndarray, n_features: int, n_labels: int) -> None:
+    """Raise ValueError unless the arrays of a loaded model fit together."""
+    if C.ndim != 2 or C.shape[1] != n_features or strengths.shape != (len(C),):
+        raise ValueError(f"subspaces of shape {C.shape} with {strengths.shape} strengths for {n_features} features")
+    if starts.shape != (n_labels + 1,) or starts.dtype.kind != "i":
+        raise ValueError(f"subspace_starts_ of shape {starts.shape} for {n_labels} labels")
+    if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
+        raise ValueError("subspace_starts_ must go from 0 to the number of directions")
+    if C.dtype.kind != "f" or strengths.dtype != C.dtype or not np.isfinite(strengths).all():
+        raise ValueError("subspaces and strengths must be finite and share one floating type")
+    if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
+        raise ValueError("the directions of the subspaces must have unit length")
+
+
+def describe(
+    directions: np.ndarray, strengths: np.ndarray, feature_names: Sequence[str] | None, default: Sequence[Any], top: int
+) -> list[Direction]:
+    """Directions (rows) as their features with the largest absolute weights."""
+    top = check_integer(top, "top", minimum=1)
+    names: Sequence[Any] = default
+    if feature_names is not None:
+        if isinstance(feature_names, (str, bytes, Mapping, Set)) or not hasattr(feature_names, "__len__"):
+            raise InvalidTypeError(f"feature_names must be a list of names; found {feature_names!r:.60}.")
+        if len(feature_names) != len(default):
+            raise InvalidInputError(
+                f"feature_names has {len(feature_names):,} names but the model has {len(default):,} features."
+            )
+        names = list(feature_names)
+        for name in names:
+            if not isinstance(name, Hashable):
+                raise InvalidTypeError(f"feature_names must be a list of names; it holds {name!r:.60}.")
+    found = []
+    for weights, strength in zip(directions, strengths):
+        order = np.argsort(-np.abs(weights), kind="stable")[:top]
+        features = [(names[i], float(weights[i])) for i in order if weights[i] != 0]
+        found.append(Direction(float(strength), features))
+    return found

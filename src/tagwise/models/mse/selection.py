@@ -1,9 +1,9 @@
-"""Parameters of MSE from the training rows alone: folds, a grid, and the threshold of highest F1."""
+"""Choosing the parameters of MSE on the training rows alone: folds, a grid, and the threshold of highest F1."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,25 +12,23 @@ from sklearn.model_selection import ParameterGrid
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
 from tagwise.randomness import random_generator
+from tagwise.solvers.search import Evaluation, search
 from tagwise.validation import check_features, check_integer, check_labels
 
-if TYPE_CHECKING:
-    from tagwise.models.mse.mse import MSE
-
-__all__ = ["best_threshold", "select_parameters"]
+__all__ = ["DEFAULT_GRID", "best_threshold", "select_parameters"]
 
 DEFAULT_GRID = {
     "decomposition": ("brp", "svd"),
     "subspace_rank": (1, 3, 6, 0.05, 0.1),
     "reg": (0.1, 0.2, 0.3, 0.45),
 }
-# Parameters that are used at prediction only, so that one fit serves all of their values.
+# Used at prediction only, so one fit serves all of their values.
 _OF_PREDICTION = ("reg", "threshold", "gap_tol")
 _EQUAL_F1 = 1e-12
 
 
 def select_parameters(
-    model_class: type[MSE],
+    model_class: type[Any],
     X: Any,
     Y: Any,
     grid: dict[str, Sequence[Any]] | Sequence[dict[str, Sequence[Any]]] | None,
@@ -48,19 +46,27 @@ def select_parameters(
         raise InvalidInputError(f"n_folds={n_folds} needs as many rows; X has {features.shape[0]}.")
     points = _points(grid, fixed, model_class, random_state)
     folds = random_generator(random_state).permutation(features.shape[0]) % n_folds
+    group_of = {member: group for group in _by_fit(points) for member in group[1]}
+    results: dict[int, tuple[float, float]] = {}
 
-    tried: list[dict[str, Any]] = [{} for _ in points]
-    for fit_parameters, members in _by_fit(points):
-        scores = _held_out_scores(model_class, features, labels, folds, fit_parameters, [points[i] for i in members])
-        for i, found in zip(members, scores):
-            threshold = points[i].get("threshold")
-            if threshold is None:
-                threshold, f1 = best_threshold(labels, found)
-            else:
-                f1 = example_f1(labels, found, threshold=threshold)
-            tried[i] = {**points[i], "threshold": threshold, "f1": f1}
-    # Python's sort keeps the order of equal ones; sums in another order differ in the last digits.
-    return sorted(tried, key=lambda entry: -round(entry["f1"], 12))
+    def evaluate(number: int, _: None) -> Evaluation:
+        """Threshold and F1 of a point; the fits of the first point of a group serve the whole group."""
+        if number not in results:
+            parameters, members = group_of[number]
+            group = [points[member] for member in members]
+            scores = _validation_scores(model_class, features, labels, folds, parameters, group)
+            for member, found in zip(members, scores):
+                results[member] = _threshold_and_f1(points[member].get("threshold"), labels, found)
+        threshold, f1 = results[number]
+        # Sums in another order differ in the last digits; such values are equal.
+        return Evaluation(round(f1, 12), {"threshold": threshold, "f1": f1})
+
+    ranked = search(range(len(points)), evaluate).ranked
+    return [{**points[trial.candidate], **trial.details} for trial in ranked]
+
+
+def _threshold_and_f1(given: float | None, Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
+    return best_threshold(Y, scores) if given is None else (given, example_f1(Y, scores, threshold=given))
 
 
 def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
@@ -75,10 +81,10 @@ def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, floa
 
     Notes
     -----
-    Exact: F1 changes only where δ passes a score. Labels enter in the order of falling scores; the change that each
-    makes to its row's F1 is known from its place in the row, and a running sum of the changes is the F1 at every cut.
-    Of cuts with equal F1 the highest is taken; δ is the middle between the cut's last score and the next one below.
-    Time O(nnz log nnz).
+    Exact: F1 changes only where δ passes a score. Labels enter by falling score; the change that each makes to its
+    row's F1 follows from its rank in the row, and the running sum of the changes is the F1 at every cut. Of cuts with
+    equal F1 the highest is taken; δ is half-way between the cut's last score and the next one below. Time
+    O(nnz log nnz).
     """
     n_rows = Y.shape[0]
     if scores.nnz == 0:
@@ -87,26 +93,26 @@ def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, floa
     order = np.lexsort((scores.indices, -scores.data, rows))
     values, rows = scores.data[order].astype(np.float64), rows[order]
     true = np.asarray(Y[rows, scores.indices[order]]).ravel()
-    place = np.arange(len(rows)) - scores.indptr[rows] + 1
+    rank = np.arange(len(rows)) - scores.indptr[rows] + 1
     hits = np.cumsum(true)
     hits -= (hits - true)[scores.indptr[rows]]
     n_true = np.diff(Y.indptr)
-    f1 = 2 * hits / (n_true[rows] + place)
+    f1 = 2 * hits / (n_true[rows] + rank)
     nothing = (n_true == 0).astype(np.float64)
-    before = np.where(place == 1, nothing[rows], np.concatenate([[0.0], f1[:-1]]))
+    before = np.where(rank == 1, nothing[rows], np.concatenate([[0.0], f1[:-1]]))
     falling = np.argsort(-values, kind="stable")
     values = values[falling]
     mean = (nothing.sum() + np.cumsum((f1 - before)[falling])) / n_rows
     # Equal scores enter together: only the last of them is a cut.
     cuts = np.flatnonzero(np.concatenate([values[1:] < values[:-1], [True]]))
-    # The first of equal ones is the highest δ; a running sum leaves them different in the last digits.
+    # The first of equal cuts is the highest δ; a running sum makes them differ in the last digits.
     best = cuts[np.argmax(mean[cuts] >= mean[cuts].max() - _EQUAL_F1)]
     below = values[best + 1] if best + 1 < len(values) else 0.0
     threshold = (values[best] + below) / 2
     return float(threshold if threshold > below else values[best]), float(mean[best])
 
 
-def _points(grid: Any, fixed: dict[str, Any], model_class: type[MSE], random_state: Any) -> list[dict[str, Any]]:
+def _points(grid: Any, fixed: dict[str, Any], model_class: type[Any], random_state: Any) -> list[dict[str, Any]]:
     """Every combination, checked before any work."""
     try:
         combinations = list(ParameterGrid(DEFAULT_GRID if grid is None else grid))
@@ -122,12 +128,12 @@ def _points(grid: Any, fixed: dict[str, Any], model_class: type[MSE], random_sta
         model_class(**point)._check_all_parameters()
         points.append(point)
     if not points:
-        raise InvalidInputError("grid is empty; leave it out to try the default one.")
+        raise InvalidInputError("grid is empty; leave it out to try the default grid.")
     return points
 
 
 def _by_fit(points: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
-    """The points in groups that share a fit, in the order of their first members."""
+    """The points in groups that share a fit (its parameters, members), ordered by first member."""
     groups: dict[Any, tuple[dict[str, Any], list[int]]] = {}
     for i, point in enumerate(points):
         shared = {name: value for name, value in point.items() if name not in _OF_PREDICTION}
@@ -137,7 +143,7 @@ def _by_fit(points: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int
 
 
 def _identity(value: Any) -> Hashable:
-    """Equal for values that mean the same parameter, and for no others: the text of a long array is abbreviated."""
+    """Equal for equal values only; the text of a long array would not do, since it is abbreviated."""
     if isinstance(value, np.ndarray):
         return "array", value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, (list, tuple)):
@@ -145,15 +151,15 @@ def _identity(value: Any) -> Hashable:
     return repr(value)
 
 
-def _held_out_scores(
-    model_class: type[MSE],
+def _validation_scores(
+    model_class: type[Any],
     X: sp.csr_matrix | np.ndarray,
     Y: sp.csr_matrix,
     folds: np.ndarray,
     parameters: dict[str, Any],
     points: list[dict[str, Any]],
 ) -> list[sp.csr_matrix]:
-    """For each point the 1-norms of every row by the model that has not seen it; positive ones only."""
+    """Per point, the positive 1-norms of every row by the model that has not seen it."""
     parts: list[list[sp.csr_matrix]] = [[] for _ in points]
     for fold in range(int(folds.max()) + 1):
         model = model_class(**parameters).fit(X[folds != fold], Y[folds != fold])

@@ -1,6 +1,7 @@
 """Algorithm 1 of MSE: constraints, monotone objective, a plain dense twin, planted parts, and the edges."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,29 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagwise.exceptions import InvalidInputError
-from tagwise.solvers.subspace_decomposition import decompose_into_subspaces, usable_ranks
+from tagwise import MSE
+from tagwise.solvers.subspace_decomposition import usable_ranks
+from tagwise.validation import check_features, check_labels
+
+
+def decompose(X, Y, ranks, n_outliers, *, on_round=lambda objective: False, max_iter=20, tol=1e-3, **parameters):
+    """MSE's own loop, on rows as they are."""
+    objectives = []
+
+    def keep(objective):
+        objectives.append(objective)
+        return on_round(objective)
+
+    model = MSE(max_iter=max_iter, tol=tol, **parameters)
+    parts, status = model._decompose(check_features(X), check_labels(Y), ranks, n_outliers, keep)
+    return SimpleNamespace(
+        coefficients=parts.Z,
+        subspaces=parts.V,
+        starts=parts.starts,
+        outliers=parts.S,
+        objective=np.array(objectives),
+        status=status,
+    )
 
 
 def random_problem(seed, n=40, p=15, labels=6):
@@ -51,7 +73,7 @@ def test_svd_agrees_with_the_plain_dense_algorithm(n_outliers):
     X, Y = random_problem(3)
     ranks = np.array([1, 2, 3, 1, 2, 4])
     parts, S, objective = plain_alternation(X, Y, ranks, n_outliers, 5)
-    found = decompose_into_subspaces(X, Y, ranks, n_outliers, decomposition="svd", max_iter=5, tol=0)
+    found = decompose(X, Y, ranks, n_outliers, decomposition="svd", max_iter=5, tol=0)
     np.testing.assert_allclose(found.objective, objective, rtol=1e-9)
     np.testing.assert_allclose(found.outliers.toarray(), S, atol=1e-7)
     for j in range(6):
@@ -68,7 +90,7 @@ def test_svd_agrees_with_the_plain_dense_algorithm(n_outliers):
 )
 def test_theorem_1_the_objective_never_rises_and_every_constraint_holds(seed, decomposition, n_outliers, ranks, tall):
     X, Y = random_problem(seed, n=60 if tall else 12, p=9 if tall else 30)
-    found = decompose_into_subspaces(
+    found = decompose(
         X, Y, np.array(ranks), n_outliers, decomposition=decomposition, max_iter=8, tol=0, random_state=seed
     )
     scale = np.sum(X**2)
@@ -86,7 +108,7 @@ def test_theorem_1_the_objective_never_rises_and_every_constraint_holds(seed, de
 
 def test_one_label_for_all_rows_is_a_truncated_svd():
     X = np.random.default_rng(0).standard_normal((30, 12))
-    found = decompose_into_subspaces(X, np.ones((30, 1)), np.array([3]), 0, decomposition="svd")
+    found = decompose(X, np.ones((30, 1)), np.array([3]), 0, decomposition="svd")
     U, s, V = np.linalg.svd(X, full_matrices=False)
     np.testing.assert_allclose(part(found, 0), (U[:, :3] * s[:3]) @ V[:3], atol=1e-10)
     assert found.status == "converged"
@@ -100,9 +122,7 @@ def test_planted_parts_and_outliers_are_found(decomposition):
     planted = sum(Y[:, [j]] * (rng.standard_normal((120, 2)) @ bases[j]) for j in range(3))
     S = np.zeros((120, 20))
     S.ravel()[rng.choice(2400, 12, replace=False)] = 3.0 * rng.choice([-1, 1], 12)
-    found = decompose_into_subspaces(
-        planted + S, Y, np.full(3, 2), 12, decomposition=decomposition, max_iter=200, tol=1e-9
-    )
+    found = decompose(planted + S, Y, np.full(3, 2), 12, decomposition=decomposition, max_iter=200, tol=1e-9)
     np.testing.assert_allclose(found.outliers.toarray(), S, atol=1e-3)
     for j in range(3):
         V = found.subspaces[found.starts[j] : found.starts[j + 1]]
@@ -116,7 +136,7 @@ def test_labels_without_rows_with_fewer_rows_than_rank_and_rows_without_labels()
     ranks = usable_ranks(sp.csr_matrix(Y), np.full(6, 5), 15)
     np.testing.assert_array_equal(ranks[:3], [0, 2, 5])
     for decomposition in ("svd", "brp"):
-        found = decompose_into_subspaces(X, Y, np.full(6, 5), 30, decomposition=decomposition)
+        found = decompose(X, Y, np.full(6, 5), 30, decomposition=decomposition)
         np.testing.assert_array_equal(np.diff(found.starts), ranks)
         assert found.coefficients[:10].nnz == 0
         assert np.isfinite(found.subspaces).all()
@@ -124,7 +144,7 @@ def test_labels_without_rows_with_fewer_rows_than_rank_and_rows_without_labels()
 
 def test_no_label_at_all():
     X, Y = random_problem(5)
-    found = decompose_into_subspaces(X, 0 * Y, np.full(6, 2), 10)
+    found = decompose(X, 0 * Y, np.full(6, 2), 10)
     assert found.subspaces.shape == (0, 15)
     assert found.objective[-1] == pytest.approx(np.sum(np.sort(X.ravel() ** 2)[:-10]))
 
@@ -134,8 +154,8 @@ def test_forms_of_x_and_threads_give_the_same_bits(decomposition):
     rng = np.random.default_rng(0)
     X = sp.random(6000, 40, 0.3, format="csr", random_state=1)
     Y = (rng.random((6000, 5)) < 0.6).astype(float)
-    make = lambda X, threads: decompose_into_subspaces(  # noqa: E731
-        X, Y, np.full(5, 3), 100, decomposition=decomposition, max_iter=3, n_threads=threads
+    make = lambda X, threads: decompose(  # noqa: E731
+        X, Y, np.full(5, 3), 100, decomposition=decomposition, max_iter=3, n_jobs=threads
     )
     one = make(X, 1)
     for other in (make(X, 3), make(X.toarray(), 1)):
@@ -146,8 +166,8 @@ def test_forms_of_x_and_threads_give_the_same_bits(decomposition):
 
 def test_float32_stays_float32_and_agrees():
     X, Y = random_problem(2)
-    narrow = decompose_into_subspaces(X.astype(np.float32), Y, np.full(6, 2), 10, decomposition="svd", max_iter=4)
-    wide = decompose_into_subspaces(X, Y, np.full(6, 2), 10, decomposition="svd", max_iter=4)
+    narrow = decompose(X.astype(np.float32), Y, np.full(6, 2), 10, decomposition="svd", max_iter=4)
+    wide = decompose(X, Y, np.full(6, 2), 10, decomposition="svd", max_iter=4)
     assert narrow.subspaces.dtype == narrow.coefficients.dtype == np.float32
     np.testing.assert_allclose(narrow.objective, wide.objective, rtol=1e-4)
 
@@ -155,13 +175,13 @@ def test_float32_stays_float32_and_agrees():
 def test_it_stops_when_told_and_when_converged():
     X, Y = random_problem(4)
     seen = []
-    found = decompose_into_subspaces(X, Y, np.full(6, 2), 0, tol=0, on_round=lambda value: bool(seen.append(value)))
+    found = decompose(X, Y, np.full(6, 2), 0, tol=0, on_round=lambda value: bool(seen.append(value)))
     assert seen == list(found.objective)
     assert found.status == "max_iter"
-    stopped = decompose_into_subspaces(X, Y, np.full(6, 2), 0, tol=0, on_round=lambda value: True)
+    stopped = decompose(X, Y, np.full(6, 2), 0, tol=0, on_round=lambda value: True)
     assert stopped.status == "stopped"
     assert len(stopped.objective) == 1
-    loose = decompose_into_subspaces(X, Y, np.full(6, 2), 0, tol=0.5)
+    loose = decompose(X, Y, np.full(6, 2), 0, tol=0.5)
     assert loose.status == "converged"
     assert len(loose.objective) == 2
 
@@ -171,9 +191,9 @@ def test_the_residual_is_never_stored_whole():
     rng = np.random.default_rng(0)
     X = sp.random(30_000, 600, 0.01, format="csr", random_state=0)
     Y = sp.csr_matrix((np.ones(30_000), (np.arange(30_000), rng.integers(0, 50, 30_000))), shape=(30_000, 50))
-    decompose_into_subspaces(X[:100], Y[:100], np.full(50, 2), 10, max_iter=1)  # compiles before memory is measured
+    decompose(X[:100], Y[:100], np.full(50, 2), 10, max_iter=1)  # compiles before memory is measured
     tracemalloc.start()
-    decompose_into_subspaces(X, Y, np.full(50, 2), 1000, max_iter=2)
+    decompose(X, Y, np.full(50, 2), 1000, max_iter=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 72_000_000
@@ -183,27 +203,9 @@ def test_dense_rows_are_used_as_they_are():
     """A copy of X would be 32 MB, its CSR form 48 MB."""
     X = np.random.default_rng(0).standard_normal((10_000, 400))
     Y = sp.csr_matrix((np.ones(10_000), (np.arange(10_000), np.arange(10_000) % 100)), shape=(10_000, 100))
-    decompose_into_subspaces(X[:100], Y[:100], np.full(100, 1), 0, max_iter=1)  # compiles before memory is measured
+    decompose(X[:100], Y[:100], np.full(100, 1), 0, max_iter=1)  # compiles before memory is measured
     tracemalloc.start()
-    decompose_into_subspaces(X, Y, np.full(100, 1), 0, max_iter=1)
+    decompose(X, Y, np.full(100, 1), 0, max_iter=1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24_000_000
-
-
-def test_bad_input():
-    X, Y = random_problem(0)
-    for ranks in (np.full(5, 1), np.zeros(6, int), np.full(6, 1.5), 3):
-        with pytest.raises(InvalidInputError, match="ranks must be 6 whole numbers"):
-            decompose_into_subspaces(X, Y, ranks, 0)
-    ranks = np.full(6, 2)
-    with pytest.raises(InvalidInputError, match="n_outliers must be at least 0"):
-        decompose_into_subspaces(X, Y, ranks, -1)
-    with pytest.raises(InvalidInputError, match="decomposition must be one of"):
-        decompose_into_subspaces(X, Y, ranks, 0, decomposition="qr")
-    with pytest.raises(InvalidInputError, match="max_iter must be at least 1"):
-        decompose_into_subspaces(X, Y, ranks, 0, max_iter=0)
-    with pytest.raises(InvalidInputError, match="tol must be"):
-        decompose_into_subspaces(X, Y, ranks, 0, tol=-1)
-    with pytest.raises(InvalidInputError, match="39 rows but X has 40"):
-        decompose_into_subspaces(X, Y[:-1], ranks, 0)

@@ -13,7 +13,7 @@ from tagwise import MSE, load
 from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError, NotFittedError
 from tagwise.metrics import example_accuracy, example_f1
-from tagwise.models.mse.subspaces import outlier_count
+from tagwise.models.mse.mse import outlier_count
 from tagwise.persistence import read_model, write_model
 
 
