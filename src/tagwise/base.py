@@ -25,7 +25,7 @@ from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
 from tagwise.persistence.folder import write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
-from tagwise.persistence.record import ModelRecord
+from tagwise.persistence.manifest import ModelRecord
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (

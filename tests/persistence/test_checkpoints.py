@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tagwise import load
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning
 from tagwise.persistence import Checkpoint, ModelRecord, checkpoints, read_model, write_model
-from tagwise.persistence.fit_identity import FitIdentity
+from tagwise.persistence.checkpoints import FitIdentity
 from tagwise.persistence.fit_state import State, array, count
 
 X = sp.csr_matrix(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]))
@@ -179,7 +179,7 @@ def test_another_fit_is_refused_and_the_sentence_says_why(checkpoint, other, sen
 
 def test_another_version_is_refused(checkpoint, monkeypatch):
     run(checkpoint, 1)
-    monkeypatch.setattr("tagwise.persistence.fit_identity.__version__", "99.0")
+    monkeypatch.setattr("tagwise.persistence.checkpoints.__version__", "99.0")
     with pytest.raises(InvalidInputError, match=r"tagwise has version 99\.0 and had"):
         checkpoint.open(identity())
 

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.persistence import ModelRecord, manifest, read_model, safetensors_file, write_model
+from tagwise.persistence import ModelRecord, manifest, read_model, tensors, write_model
 from tagwise.persistence.tensors import DTYPE_CODES
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -229,7 +229,7 @@ def test_a_manifest_that_could_not_be_read_again_is_not_written(tmp_path, monkey
     monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 2000)
     with pytest.raises(InvalidInputError, match="manifest would have"):
         write_model(tmp_path / "m", ModelRecord("A", label_names=["x" * 50] * 50))
-    monkeypatch.setattr(safetensors_file, "MAX_HEADER_BYTES", 100)
+    monkeypatch.setattr(tensors, "MAX_HEADER_BYTES", 100)
     with pytest.raises(InvalidInputError, match="arrays, too many"):
         write_model(tmp_path / "m", ModelRecord("A", tensors={"a": np.ones(1), "b": np.ones(1)}))
     assert not os.listdir(tmp_path)

@@ -16,7 +16,7 @@ from tagwise.kernels import matmul_in_order, top_k_of_scores
 from tagwise.kernels.compiled import compiled
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import Features, check_choice, check_integer, check_real

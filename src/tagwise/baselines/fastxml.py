@@ -12,8 +12,8 @@ from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.kernels.forest import find_leaves, mean_leaves
 from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
 from tagwise.persistence.fit_state import State, array, each, real, sparse
+from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import Features, canonical_csr, check_integer, check_real

@@ -15,7 +15,7 @@ from tagwise.kernels.sampled_pairs import contains_pairs, sampled_csr_product
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means

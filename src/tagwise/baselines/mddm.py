@@ -15,7 +15,7 @@ from tagwise.baselines.neighbor_votes import SearchableRows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_order
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
 from tagwise.validation import Features, check_integer, check_real
 

@@ -12,7 +12,7 @@ from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principa
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.parallel import single_threaded_blas, thread_count
-from tagwise.persistence.array_checks import require_dense
+from tagwise.persistence.loading import require_dense
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import Features

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.baselines.neighbor_votes import SearchableRows, StoredRows, sum_neighbor_labels
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
 from tagwise.validation import Features, check_integer, check_real
 

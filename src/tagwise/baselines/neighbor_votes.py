@@ -12,7 +12,7 @@ from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.neighbours import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.persistence.array_checks import require_finite_floats
+from tagwise.persistence.loading import require_finite_floats
 from tagwise.validation import Features
 
 __all__ = [

@@ -15,8 +15,8 @@ from tagwise.kernels import matmul_in_order
 from tagwise.kernels.neighbours import inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import run_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
 from tagwise.persistence.fit_state import State, array, each, flag, generator, real
+from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import ADMMOptions, L1FitRidge

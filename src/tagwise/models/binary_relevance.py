@@ -17,8 +17,8 @@ from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats
 from tagwise.persistence.fit_state import State, array, count, real
+from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.problems.label_batch import LabelColumns
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.linear_block import Design, LinearBlock

@@ -15,7 +15,7 @@ from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
 from tagwise.kernels import matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.parallel import single_threaded_blas
-from tagwise.persistence.array_checks import require_dense, require_finite_floats
+from tagwise.persistence.loading import require_dense, require_finite_floats
 
 __all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
 

@@ -11,7 +11,7 @@ from tagwise.kernels import csr_matmul, scores_of_factors_and_sparse, top_k_of_f
 from tagwise.kernels.bounded_scores import top_k_within_bounds
 from tagwise.kernels.norm_pruned import norm_bounds
 from tagwise.models.factor_model import FactorModel, unit_rows
-from tagwise.persistence.array_checks import require_finite_floats, require_sparse
+from tagwise.persistence.loading import require_finite_floats, require_sparse
 
 __all__ = ["SparseFactorModel"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from tagwise.persistence.atomic import atomic_write
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.folder import read_model, write_model
-from tagwise.persistence.manifest import FORMAT_VERSION
-from tagwise.persistence.record import ModelRecord
+from tagwise.persistence.manifest import FORMAT_VERSION, ModelRecord
 
 __all__ = ["FORMAT_VERSION", "Checkpoint", "ModelRecord", "atomic_write", "read_model", "write_model"]

@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from tagwise.persistence.loading import require_same, storable_parameters
-from tagwise.persistence.record import JSON, ModelRecord, Tensor
+from tagwise.persistence.manifest import ModelRecord
+from tagwise.persistence.tensors import JSON, Tensor
 from tagwise.randomness import generator_words, set_generator
 from tagwise.validation import check_flag, check_integer, check_real
 

@@ -33,18 +33,18 @@ from pathlib import Path
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.persistence.atomic import atomic_write, final_name, flush_folder
-from tagwise.persistence.fields import is_tensor_name
 from tagwise.persistence.manifest import (
     MANIFEST_START,
     MAX_MANIFEST_BYTES,
     PAYLOAD_NAME,
     Manifest,
+    ModelRecord,
+    decode_value,
+    encode_value,
     is_class_name,
+    is_tensor_name,
 )
-from tagwise.persistence.record import ModelRecord, Tensor
-from tagwise.persistence.safetensors_file import Payload, read_payload
-from tagwise.persistence.tensors import Spec, assemble, dismantle
-from tagwise.persistence.values import decode_value, encode_value
+from tagwise.persistence.tensors import Payload, Spec, Tensor, from_parts, read_payload, to_parts
 
 try:
     from fcntl import LOCK_EX, flock
@@ -213,7 +213,7 @@ def _prepare(record: ModelRecord) -> tuple[Manifest, Payload | None]:
     parts, digests = {}, {}
 
     def lay_out(tensor: Tensor, prefix: str, where: str) -> Spec:
-        spec, arrays = dismantle(tensor, where)
+        spec, arrays = to_parts(tensor, where)
         for part, array in arrays.items():
             parts[_stored_name(prefix, part)] = array
             digests[_stored_name(prefix, part)] = spec.parts[part].sha256
@@ -235,7 +235,7 @@ def _load(folder: Path, manifest: Manifest) -> ModelRecord:
     expected = {_stored_name(name, part): what for name, spec in specs.items() for part, what in spec.parts.items()}
     parts = read_payload(folder / manifest.payload[0], manifest.payload[1], expected) if manifest.payload else {}
     loaded = {
-        name: assemble(spec, {part: parts.pop(_stored_name(name, part)) for part in spec.parts}, name)
+        name: from_parts(spec, {part: parts.pop(_stored_name(name, part)) for part in spec.parts}, name)
         for name, spec in specs.items()
     }
     inline = [loaded[f"arrays/{i}"] for i in range(len(manifest.arrays))]

@@ -1,8 +1,11 @@
-"""``manifest.json``: the one file that says what a model folder holds, and that it is complete.
+"""What a model folder holds: :class:`ModelRecord` in memory, ``manifest.json`` on disk.
 
-The manifest names the payload file with its size, and describes every tensor with its SHA-256. It also
-holds its own SHA-256, computed with that field's digits set to zero, so that a changed byte anywhere is
-noticed.
+The manifest names the payload file with its size and describes every tensor with its SHA-256. It also holds its own
+SHA-256, computed with that field's digits set to zero, so that a changed byte anywhere is noticed.
+
+JSON has no NaN, infinity, tuple or array. Each is written as an object with one key that starts with ``$``:
+``{"$float": "nan"}``, ``{"$tuple": [...]}``, ``{"$array": 0}`` (the first entry of the manifest's ``arrays``). No other
+object may have a key that starts with ``$``, so that nothing a user saves can be taken for one of these.
 """
 
 from __future__ import annotations
@@ -12,24 +15,35 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
+
+import numpy as np
+import scipy.sparse as sp
 
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.persistence.fields import is_tensor_name, require_digest, require_keys
-from tagwise.persistence.record import JSON
-from tagwise.persistence.tensors import Spec, parse_spec
-from tagwise.persistence.values import is_text
+from tagwise.persistence.tensors import JSON, Spec, Tensor, parse_spec, require_digest, require_keys
 
-__all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "PAYLOAD_NAME", "Manifest", "is_class_name"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAX_DEPTH",
+    "MAX_MANIFEST_BYTES",
+    "PAYLOAD_NAME",
+    "Manifest",
+    "ModelRecord",
+    "decode_value",
+    "encode_value",
+    "is_class_name",
+    "is_tensor_name",
+    "is_text",
+]
 
 FORMAT_NAME = "tagwise-model"
 FORMAT_VERSION = 1
 MAX_MANIFEST_BYTES = 256 * 2**20
 PAYLOAD_NAME = re.compile(r"tensors-[0-9a-f]{32}\.safetensors")
-# Our manifests start like this, whatever their version; it tells our folders from others without parsing
-# them.
+# Our manifests start like this, whatever their version: it tells our folders from others without parsing them.
 MANIFEST_START = re.compile(rb'\s*\{\s*"format"\s*:\s*"tagwise-model"')
 
 _CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -51,10 +65,75 @@ _KEYS = (
     "label_names",
 )
 
+MAX_DEPTH = 64
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """Everything that is needed to build a fitted model again.
+
+    Parameters
+    ----------
+    class_name : str
+        Name of the class, such as ``"LEML"``. Reading a folder never imports or calls it: whoever reads looks the name
+        up in the registry.
+    parameters : dict of str to JSON
+        Constructor parameters. Beside JSON values, tuples, numpy scalars (which become Python numbers), arrays and CSR
+        matrices (stored as tensors) are allowed at any depth; NaN and infinities are kept.
+    tensors : dict of str to ndarray or csr_matrix
+        Fitted arrays.
+    values : dict of str to JSON
+        Small fitted values, of the same kinds as ``parameters``.
+    label_names : list of str, optional
+        One name per label, in label order.
+    """
+
+    class_name: str
+    parameters: dict[str, JSON] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, JSON] = field(default_factory=dict)
+    label_names: list[str] | None = None
+
+    def with_model(self, name: str, inner: ModelRecord) -> ModelRecord:
+        """The record with a fitted model in it; its tensors have ``name`` and a dot in front of their names."""
+        tensors = {f"{name}.{key}": tensor for key, tensor in inner.tensors.items()}
+        described = {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values}
+        return replace(self, tensors={**self.tensors, **tensors}, values={**self.values, name: described})
+
+    def split_model(self, name: str) -> tuple[ModelRecord, ModelRecord]:
+        """The inverse of :meth:`with_model`: the model, and the record without it.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            There is no such model.
+        """
+        values = dict(self.values)
+        described = values.pop(name)
+        if not isinstance(described, dict) or set(described) != {"class", "parameters", "values"}:
+            raise ValueError(f"{name} must hold class, parameters and values of a model")
+        own, rest = {}, {}
+        for key, tensor in self.tensors.items():
+            prefix, dot, inner_name = key.partition(".")
+            if dot and prefix == name:
+                own[inner_name] = tensor
+            else:
+                rest[key] = tensor
+        inner = ModelRecord(described["class"], described["parameters"], own, described["values"])
+        return inner, replace(self, tensors=rest, values=values)
+
 
 def is_class_name(name: object) -> bool:
     """Whether a string can be the name of an estimator class."""
     return isinstance(name, str) and _CLASS_NAME.fullmatch(name) is not None
+
+
+def is_tensor_name(name: object) -> bool:
+    """Whether a tensor may have this name: printable, not too long, without ``/`` (it sets parts apart)."""
+    return isinstance(name, str) and 0 < len(name) <= _MAX_NAME and "/" not in name and name.isprintable()
 
 
 @dataclass(frozen=True)
@@ -65,7 +144,7 @@ class Manifest:
     ----------
     class_name : str
     parameters, values : dict
-        Encoded as :mod:`tagwise.persistence.values` describes.
+        Encoded by :func:`encode_value`.
     payload : tuple of (str, int), optional
         Name and size of the safetensors file; None if the model has no arrays.
     arrays : list of Spec
@@ -88,7 +167,7 @@ class Manifest:
         Raises
         ------
         InvalidTypeError, InvalidInputError
-            A label name is no text, or the manifest would be too large to be read again.
+            A label name is not text, or the manifest would be too large to be read again.
         """
         head = {
             "format": FORMAT_NAME,
@@ -103,8 +182,7 @@ class Manifest:
             "tensors": {name: spec.entry() for name, spec in self.tensors.items()},
         }
         body = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False).removesuffix("\n}")
-        # One name a line and after everything else: a person can read the head and search the names,
-        # however many.
+        # One name per line, after everything else: a person can read the head and search the names, however many.
         raw = f'{body},\n  "label_names": {_names_text(self.label_names)}\n}}\n'.encode()
         if len(raw) > MAX_MANIFEST_BYTES:
             raise InvalidInputError(
@@ -117,17 +195,17 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Manifest:
-        """Check and take apart a manifest that may come from anyone.
+        """Check and parse a manifest that may come from anyone.
 
         Raises
         ------
         ModelFormatError
-            It is no manifest of this format version, or not as it was written.
+            It is not a manifest of this format version, or not as it was written.
         """
         fields = _parse_json(raw)
         if not isinstance(fields, dict) or fields.get("format") != FORMAT_NAME:
             raise ModelFormatError(
-                f'manifest.json does not say "format": "{FORMAT_NAME}"; this is no model of tagwise.'
+                f'manifest.json does not say "format": "{FORMAT_NAME}"; this is not a model of tagwise.'
             )
         _check_version(fields)
         require_keys(fields, _KEYS, "manifest.json")
@@ -160,7 +238,7 @@ def _names_text(names: Iterable[str] | None) -> str:
         if not isinstance(name, str):
             raise InvalidTypeError(f"label_names[{position}] must be a string; found {name!r}.")
         if not is_text(name):
-            raise InvalidInputError(f"label_names[{position}] is no Unicode text (it has a lone surrogate): {name!r}.")
+            raise InvalidInputError(f"label_names[{position}] is not Unicode text (it has a lone surrogate): {name!r}.")
         lines.append("    " + json.dumps(name, ensure_ascii=False))
     return "[\n" + ",\n".join(lines) + "\n  ]" if lines else "[]"
 
@@ -178,7 +256,7 @@ def _check_digest(raw: bytes, promised: str) -> None:
     start = raw.find(promised.encode())
     if start < 0 or _digest_around(raw, start) != promised:
         raise ModelFormatError(
-            f"manifest.json does not have the sha256 that it says ({_DIGEST_KEY}); it was damaged or edited."
+            f"manifest.json does not have the sha256 that it states ({_DIGEST_KEY}); it was damaged or edited."
         )
 
 
@@ -217,7 +295,7 @@ def _parse_names(value: JSON) -> list[str] | None:
 
 
 def _parse_json(raw: bytes) -> JSON:
-    """Strict JSON: UTF-8, no duplicate keys, no NaN or infinity in any spelling, no endless integers."""
+    """Strict JSON: UTF-8, no duplicate keys, no NaN or infinity in any spelling, no integers beyond 64 bits."""
     try:
         return json.loads(
             raw.decode(),
@@ -227,9 +305,9 @@ def _parse_json(raw: bytes) -> JSON:
             parse_float=_parse_float,
         )
     except UnicodeDecodeError as error:
-        raise ModelFormatError(f"manifest.json is no UTF-8 text: {error.reason} at byte {error.start}.") from None
+        raise ModelFormatError(f"manifest.json is not UTF-8 text: {error.reason} at byte {error.start}.") from None
     except json.JSONDecodeError as error:
-        raise ModelFormatError(f"manifest.json is no valid JSON, perhaps cut off: {error}.") from None
+        raise ModelFormatError(f"manifest.json is not valid JSON, perhaps cut off: {error}.") from None
     except RecursionError:
         raise ModelFormatError("manifest.json is nested too deep.") from None
 
@@ -244,7 +322,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ModelFormatError(f"manifest.json holds {text}, which is no JSON.")
+    raise ModelFormatError(f"manifest.json holds {text}, which is not JSON.")
 
 
 def _parse_integer(text: str) -> int:
@@ -258,3 +336,138 @@ def _parse_float(text: str) -> float:
     if not math.isfinite(number):
         raise ModelFormatError("manifest.json holds a number too large for a 64-bit float.")
     return number
+
+
+# ---------------------------------------------------------------------- parameters and values
+
+
+def is_text(value: str) -> bool:
+    """Whether a string is Unicode text: UTF-8 cannot hold lone surrogates."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encode_value(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -> JSON:
+    """A value as strict JSON; arrays found in it are appended to ``arrays``.
+
+    Parameters
+    ----------
+    value : object
+        What to encode.
+    where : str
+        Its place, such as ``parameters['reg']``, for error messages.
+    arrays : list
+        Receives the arrays and CSR matrices that the result refers to by position.
+    depth : int
+        How many containers are around the value.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        The format has no place for a value of this kind, size or depth.
+    """
+    if depth > MAX_DEPTH:
+        raise InvalidInputError(f"{where} is nested more than {MAX_DEPTH} deep; a model folder cannot hold it.")
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return None if value is None else bool(value)
+    if isinstance(value, (int, np.integer)):
+        if not _MIN_INTEGER <= value <= _MAX_INTEGER:
+            raise InvalidInputError(f"{where} is an integer of more than 64 bits; a model folder cannot hold it.")
+        return int(value)
+    if isinstance(value, (float, np.float16, np.float32)):
+        return _encode_float(float(value))
+    if isinstance(value, str):
+        if not is_text(value):
+            raise InvalidInputError(f"{where} is not Unicode text (it has a lone surrogate): {value!r}.")
+        return str.__str__(value)
+    if isinstance(value, np.ndarray) or sp.issparse(value):
+        arrays.append(value)
+        return {"$array": len(arrays) - 1}
+    if isinstance(value, (list, tuple)):
+        items = [encode_value(item, f"{where}[{i}]", arrays, depth + 1) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, dict):
+        return {
+            _key(key, where): encode_value(item, f"{where}[{key!r}]", arrays, depth + 1) for key, item in value.items()
+        }
+    raise InvalidTypeError(
+        f"{where} is of type {type(value).__name__}, which a model folder cannot hold; use None, numbers, "
+        "strings, lists, tuples, dicts or numpy arrays."
+    )
+
+
+def _encode_float(number: float) -> JSON:
+    if math.isfinite(number):
+        return number
+    return {"$float": "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"}
+
+
+def _key(key: Any, where: str) -> str:
+    if not isinstance(key, str):
+        raise InvalidTypeError(f"{where} has the key {key!r}; keys must be strings.")
+    if key.startswith("$") or not is_text(key):
+        raise InvalidInputError(f"{where} has the key {key!r}; keys must be Unicode text that does not start with $.")
+    return str.__str__(key)
+
+
+def decode_value(value: JSON, where: str, arrays: list[Tensor], used: set[int], depth: int = 0) -> Any:
+    """The inverse of :func:`encode_value`, for JSON that may come from anyone.
+
+    Parameters
+    ----------
+    value : JSON
+        What the manifest holds.
+    where : str
+        Its place, for error messages.
+    arrays : list
+        The tensors that ``$array`` refers to.
+    used : set of int
+        Receives the positions referred to; a second reference to one is refused, as two names must not share memory.
+    depth : int
+        How many containers are around the value.
+
+    Raises
+    ------
+    ModelFormatError
+        :func:`encode_value` makes no such value.
+    """
+    if depth > MAX_DEPTH:
+        raise ModelFormatError(f"{where} is nested more than {MAX_DEPTH} deep.")
+    if isinstance(value, str):
+        if not is_text(value):
+            raise ModelFormatError(f"{where} is not Unicode text (it has a lone surrogate).")
+        return value
+    if isinstance(value, int) and not _MIN_INTEGER <= value <= _MAX_INTEGER:
+        raise ModelFormatError(f"{where} is an integer of more than 64 bits.")
+    if isinstance(value, list):
+        return [decode_value(item, f"{where}[{i}]", arrays, used, depth + 1) for i, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if any(key.startswith("$") for key in value):
+        return _decode_tagged(value, where, arrays, used, depth)
+    result = {}
+    for key, item in value.items():
+        if not is_text(key):
+            raise ModelFormatError(f"{where} has a key that is not Unicode text (it has a lone surrogate).")
+        result[key] = decode_value(item, f"{where}[{key!r}]", arrays, used, depth + 1)
+    return result
+
+
+def _decode_tagged(value: dict[str, JSON], where: str, arrays: list[Tensor], used: set[int], depth: int) -> Any:
+    tag, content = next(iter(value.items()))
+    if len(value) == 1:
+        if tag == "$float" and isinstance(content, str) and content in _NON_FINITE:
+            return _NON_FINITE[content]
+        if tag == "$tuple" and isinstance(content, list):
+            return tuple(decode_value(content, where, arrays, used, depth))
+        if tag == "$array" and type(content) is int and 0 <= content < len(arrays):
+            if content in used:
+                raise ModelFormatError(f"{where} refers to array {content}, which another value has already.")
+            used.add(content)
+            return arrays[content]
+    raise ModelFormatError(f"{where} has a key that starts with $ but is not a valid $float, $tuple or $array.")

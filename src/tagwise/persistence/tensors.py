@@ -1,30 +1,55 @@
-"""Arrays and CSR matrices as named parts of plain bytes with a description, and back.
+"""Arrays and CSR matrices as described parts of plain bytes, and the safetensors file that holds them.
 
-A dense tensor is one part; a CSR matrix is three (``data``, ``indices``, ``indptr``). The description of a
-tensor (:class:`Spec`) is what the manifest says of it, and is enough to know every part's type, shape and
-digest before a byte of it is read.
+A dense tensor is one part; a CSR matrix is three (``data``, ``indices``, ``indptr``). The description of a tensor
+(:class:`Spec`) is its entry in the manifest: it gives type, shape and digest of every part before a byte is read.
+
+The file has the safetensors layout: 8 bytes with the header's length (unsigned, little-endian), the header (JSON: name
+→ dtype, shape, offsets), then the arrays' bytes without gaps. It is written here because the library's writers either
+copy all arrays into one more buffer or open the final path themselves, and a save has to go through
+:func:`tagwise.persistence.atomic.atomic_write`. Reading hostile bytes is left to the library, whose checks of the
+header (offsets within the file, no overlaps, no gaps) bound the memory.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+import math
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from safetensors import safe_open
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.persistence.fields import (
-    require_choice,
-    require_digest,
-    require_keys,
-    require_shape,
-    require_sizes,
-)
-from tagwise.persistence.record import JSON, Tensor
 
-__all__ = ["DTYPE_CODES", "Part", "Spec", "assemble", "digest", "dismantle", "parse_spec", "raw_bytes"]
+__all__ = [
+    "DTYPE_CODES",
+    "JSON",
+    "Payload",
+    "Spec",
+    "Tensor",
+    "digest",
+    "from_parts",
+    "parse_spec",
+    "read_payload",
+    "require_digest",
+    "require_keys",
+    "to_parts",
+]
+
+# None, bool, int (64 bits), float, str, list, dict with str keys; and, beyond JSON, tuple and Tensor. With a recursive
+# alias every reader of a record would have to cast at every step.
+JSON: TypeAlias = Any
+
+Tensor: TypeAlias = np.ndarray | sp.csr_matrix
 
 # The types that a folder may hold, with their names in safetensors headers.
 DTYPE_CODES = {
@@ -41,9 +66,13 @@ DTYPE_CODES = {
     "uint64": "U64",
     "bool": "BOOL",
 }
+MAX_HEADER_BYTES = 16 * 2**20
+_LENGTH_BYTES = 8
 _INDEX_DTYPES = ("int32", "int64")
 _CSR_PARTS = ("data", "indices", "indptr")
 _CHECK_BLOCK = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True)
@@ -85,20 +114,23 @@ class Spec:
         }
 
 
-def dismantle(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
-    """The description of a tensor and its parts as C-ordered, little-endian arrays (copied only if need be).
+# ---------------------------------------------------------------------- tensors and their parts
+
+
+def to_parts(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
+    """The description of a tensor and its parts as C-ordered, little-endian arrays, copied only if need be.
 
     Raises
     ------
     InvalidTypeError, InvalidInputError
-        The tensor is of a type that the format does not hold, or a CSR matrix that contradicts itself.
+        The tensor has a type that the format does not hold, or is a CSR matrix that contradicts itself.
     """
     if not isinstance(tensor, np.ndarray) and sp.issparse(tensor):
         if tensor.format != "csr" or tensor.ndim != 2:
-            raise InvalidTypeError(f"{where} is sparse but no CSR matrix; call .tocsr() on it first.")
+            raise InvalidTypeError(f"{where} is sparse but not a CSR matrix; call .tocsr() on it first.")
         index_dtype = np.promote_types(tensor.indices.dtype, tensor.indptr.dtype)
         stored = int(tensor.indptr[-1]) if len(tensor.indptr) else 0
-        # scipy allows spare room behind the last entry; it is no content of the matrix.
+        # scipy allows spare room behind the last entry; it is not content of the matrix.
         arrays = {
             "data": _plain(tensor.data[: max(stored, 0)], where),
             "indices": _plain(tensor.indices[: max(stored, 0)].astype(index_dtype, copy=False), where),
@@ -108,7 +140,7 @@ def dismantle(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
         fault = _dtype_fault(arrays["data"].dtype.name, arrays["indices"].dtype.name)
         fault = fault or _csr_fault(arrays, shape)
         if fault:
-            raise InvalidInputError(f"{where} is no valid CSR matrix: {fault}.")
+            raise InvalidInputError(f"{where} is not a valid CSR matrix: {fault}.")
     elif isinstance(tensor, np.ndarray):
         arrays = {"": _plain(tensor, where)}
         shape = arrays[""].shape
@@ -116,6 +148,37 @@ def dismantle(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
         raise InvalidTypeError(f"{where} must be a numpy array or a CSR matrix; found {type(tensor).__name__}.")
     parts = {name: Part(array.dtype.name, array.shape, digest(array)) for name, array in arrays.items()}
     return Spec(shape, parts), arrays
+
+
+def from_parts(spec: Spec, arrays: Mapping[str, np.ndarray], where: str) -> Tensor:
+    """The tensor made of its parts, whose types, shapes and digests have been checked against ``spec``.
+
+    Raises
+    ------
+    ModelFormatError
+        The values are not those of a tensor: CSR arrays that contradict each other, truth values other than 0 and 1.
+    """
+    for name, part in spec.parts.items():
+        if part.dtype == "bool" and arrays[name].size and arrays[name].view(np.uint8).max() > 1:
+            raise ModelFormatError(f"{where} is of type bool but has bytes other than 0 and 1.")
+    if not spec.is_csr:
+        return arrays[""]
+    fault = _csr_fault(arrays, (spec.shape[0], spec.shape[1]))
+    if fault:
+        raise ModelFormatError(f"{where} is not a valid CSR matrix: {fault}.")
+    # The constructor that takes the three arrays would turn 64-bit indices into 32-bit ones where they fit.
+    matrix = sp.csr_matrix((spec.shape[0], spec.shape[1]), dtype=arrays["data"].dtype)
+    matrix.data, matrix.indices, matrix.indptr = (arrays[name] for name in _CSR_PARTS)
+    return matrix
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 of a C-ordered array's bytes, in hexadecimal."""
+    return hashlib.sha256(_raw_bytes(array)).hexdigest()
+
+
+def _raw_bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _plain(array: np.ndarray, where: str) -> np.ndarray:
@@ -127,81 +190,6 @@ def _plain(array: np.ndarray, where: str) -> np.ndarray:
         )
     # np.ascontiguousarray would turn 0-d arrays into 1-d ones.
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def raw_bytes(array: np.ndarray) -> memoryview:
-    """The bytes of a C-ordered array, uncopied."""
-    return array.reshape(-1).view(np.uint8).data
-
-
-def digest(array: np.ndarray) -> str:
-    """SHA-256 of a C-ordered array's bytes, in hexadecimal."""
-    return hashlib.sha256(raw_bytes(array)).hexdigest()
-
-
-def parse_spec(entry: JSON, where: str) -> Spec:
-    """A tensor's description out of a manifest that may come from anyone; allocates nothing.
-
-    Raises
-    ------
-    ModelFormatError
-        A field is missing, unknown, of the wrong type, or promises what no array can be.
-    """
-    kind = entry.get("kind") if isinstance(entry, dict) else None
-    if kind == "dense":
-        require_keys(entry, ("kind", "dtype", "shape", "sha256"), where)
-        dtype = require_choice(entry["dtype"], DTYPE_CODES, f"dtype of {where}")
-        shape = require_shape(entry["shape"], dtype, f"shape of {where}")
-        return Spec(shape, {"": Part(dtype, shape, require_digest(entry["sha256"], f"sha256 of {where}"))})
-    if kind == "csr":
-        return _parse_csr(entry, where)
-    raise ModelFormatError(f"{where} must be an object whose kind is 'dense' or 'csr'.")
-
-
-def _parse_csr(entry: dict[str, JSON], where: str) -> Spec:
-    require_keys(entry, ("kind", "dtype", "index_dtype", "shape", "nnz", "sha256"), where)
-    dtype = require_choice(entry["dtype"], DTYPE_CODES, f"dtype of {where}")
-    index_dtype = require_choice(entry["index_dtype"], _INDEX_DTYPES, f"index_dtype of {where}")
-    fault = _dtype_fault(dtype, index_dtype)
-    if fault:
-        raise ModelFormatError(f"{where} is no valid CSR matrix: {fault}.")
-    # A CSR matrix may have more cells than memory has bytes; only its parts must be possible arrays.
-    shape = require_sizes(entry["shape"], f"shape of {where}")
-    if len(shape) != 2:
-        raise ModelFormatError(f"shape of {where} has {len(shape)} numbers; a CSR matrix has two.")
-    entries = require_shape([entry["nnz"]], dtype, f"nnz of {where}")
-    boundaries = require_shape([shape[0] + 1], index_dtype, f"shape of {where}")
-    require_keys(entry["sha256"], _CSR_PARTS, f"sha256 of {where}")
-    digests = {name: require_digest(entry["sha256"][name], f"sha256 of {where}") for name in _CSR_PARTS}
-    parts = {
-        "data": Part(dtype, entries, digests["data"]),
-        "indices": Part(index_dtype, entries, digests["indices"]),
-        "indptr": Part(index_dtype, boundaries, digests["indptr"]),
-    }
-    return Spec(shape, parts)
-
-
-def assemble(spec: Spec, arrays: Mapping[str, np.ndarray], where: str) -> Tensor:
-    """The tensor made of its parts, whose types, shapes and digests have been checked against ``spec``.
-
-    Raises
-    ------
-    ModelFormatError
-        The parts' values make no valid tensor: CSR arrays that contradict each other, truth values beyond 0
-        and 1.
-    """
-    for name, part in spec.parts.items():
-        if part.dtype == "bool" and arrays[name].size and arrays[name].view(np.uint8).max() > 1:
-            raise ModelFormatError(f"{where} is of type bool but has bytes other than 0 and 1.")
-    if not spec.is_csr:
-        return arrays[""]
-    fault = _csr_fault(arrays, (spec.shape[0], spec.shape[1]))
-    if fault:
-        raise ModelFormatError(f"{where} is no valid CSR matrix: {fault}.")
-    # The constructor that takes the three arrays would turn 64-bit indices into 32-bit ones where they fit.
-    matrix = sp.csr_matrix((spec.shape[0], spec.shape[1]), dtype=arrays["data"].dtype)
-    matrix.data, matrix.indices, matrix.indptr = (arrays[name] for name in _CSR_PARTS)
-    return matrix
 
 
 def _csr_fault(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -> str | None:
@@ -230,3 +218,213 @@ def _dtype_fault(dtype: str, index_dtype: str) -> str | None:
     if index_dtype not in _INDEX_DTYPES:
         return f"indices are of type {index_dtype} instead of int32 or int64"
     return None
+
+
+# ---------------------------------------------------------------------- descriptions that may come from anyone
+
+
+def parse_spec(entry: JSON, where: str) -> Spec:
+    """A tensor's description in a manifest that may come from anyone; allocates nothing.
+
+    Raises
+    ------
+    ModelFormatError
+        A field is missing, unknown, of the wrong type, or promises what no array can be.
+    """
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if kind == "dense":
+        require_keys(entry, ("kind", "dtype", "shape", "sha256"), where)
+        dtype = _require_choice(entry["dtype"], DTYPE_CODES, f"dtype of {where}")
+        shape = _require_shape(entry["shape"], dtype, f"shape of {where}")
+        return Spec(shape, {"": Part(dtype, shape, require_digest(entry["sha256"], f"sha256 of {where}"))})
+    if kind == "csr":
+        return _parse_csr(entry, where)
+    raise ModelFormatError(f"{where} must be an object whose kind is 'dense' or 'csr'.")
+
+
+def _parse_csr(entry: dict[str, JSON], where: str) -> Spec:
+    require_keys(entry, ("kind", "dtype", "index_dtype", "shape", "nnz", "sha256"), where)
+    dtype = _require_choice(entry["dtype"], DTYPE_CODES, f"dtype of {where}")
+    index_dtype = _require_choice(entry["index_dtype"], _INDEX_DTYPES, f"index_dtype of {where}")
+    fault = _dtype_fault(dtype, index_dtype)
+    if fault:
+        raise ModelFormatError(f"{where} is not a valid CSR matrix: {fault}.")
+    # A CSR matrix may have more cells than memory has bytes; only its parts must be possible arrays.
+    shape = _require_sizes(entry["shape"], f"shape of {where}")
+    if len(shape) != 2:
+        raise ModelFormatError(f"shape of {where} has {len(shape)} numbers; a CSR matrix has two.")
+    entries = _require_shape([entry["nnz"]], dtype, f"nnz of {where}")
+    boundaries = _require_shape([shape[0] + 1], index_dtype, f"shape of {where}")
+    require_keys(entry["sha256"], _CSR_PARTS, f"sha256 of {where}")
+    digests = {name: require_digest(entry["sha256"][name], f"sha256 of {where}") for name in _CSR_PARTS}
+    parts = {
+        "data": Part(dtype, entries, digests["data"]),
+        "indices": Part(index_dtype, entries, digests["indices"]),
+        "indptr": Part(index_dtype, boundaries, digests["indptr"]),
+    }
+    return Spec(shape, parts)
+
+
+def require_keys(value: JSON, keys: tuple[str, ...], where: str) -> None:
+    """An object with exactly these keys: an unknown key may change the meaning of a known one."""
+    if not isinstance(value, dict):
+        raise ModelFormatError(f"{where} must be an object with the keys {', '.join(keys)}.")
+    missing, unknown = set(keys) - set(value), set(value) - set(keys)
+    if missing:
+        raise ModelFormatError(f"{where} lacks the key {min(missing)!r}.")
+    if unknown:
+        raise ModelFormatError(f"{where} has the unknown key {min(unknown)[:100]!r}.")
+
+
+def require_digest(value: JSON, where: str) -> str:
+    """A SHA-256 in hexadecimal."""
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ModelFormatError(f"{where} must be 64 digits 0-9a-f.")
+    return value
+
+
+def _require_choice(value: JSON, choices: Iterable[str], where: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ModelFormatError(f"{where} must be one of {', '.join(choices)}.")
+    return value
+
+
+def _require_sizes(value: JSON, where: str) -> tuple[int, ...]:
+    """A list of sizes, each of which a 64-bit index can reach."""
+    if not isinstance(value, list) or not all(type(size) is int and 0 <= size < 2**63 - 1 for size in value):
+        raise ModelFormatError(f"{where} must consist of integers from 0 to 2^63 - 2.")
+    return tuple(value)
+
+
+def _require_shape(value: JSON, dtype: str, where: str) -> tuple[int, ...]:
+    """A shape that an array of this type can have."""
+    sizes = _require_sizes(value, where)
+    if len(sizes) > _MAX_DIMENSIONS:
+        raise ModelFormatError(f"{where} has {len(sizes)} dimensions; at most {_MAX_DIMENSIONS} are allowed.")
+    # numpy refuses such shapes even when a size of 0 makes the array empty.
+    if math.prod(max(size, 1) for size in sizes) * np.dtype(dtype).itemsize > sys.maxsize:
+        raise ModelFormatError(f"{where} is too large for any array.")
+    return sizes
+
+
+# ---------------------------------------------------------------------- the file
+
+
+class Payload:
+    """Arrays laid out as a safetensors file that is still to be written.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        C-ordered, little-endian arrays by name.
+    digests : mapping of str to str
+        Their SHA-256.
+
+    Attributes
+    ----------
+    name : str
+        File name, derived from the content: different content never shares a name, so that old and new file can stand
+        side by side until the switch, and the same model makes the same folder, byte for byte.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], digests: Mapping[str, str]) -> None:
+        # Widest entries first: each array then starts at a multiple of its entry size.
+        self._arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
+        table, offset = {}, 0
+        for name, array in self._arrays.items():
+            offsets = [offset, offset + array.nbytes]
+            table[name] = {
+                "dtype": DTYPE_CODES[array.dtype.name],
+                "shape": list(array.shape),
+                "data_offsets": offsets,
+            }
+            offset += array.nbytes
+        header = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % _LENGTH_BYTES)
+        if len(header) > MAX_HEADER_BYTES:
+            raise InvalidInputError(
+                f"The model has {len(arrays):,} arrays, too many for one file; join small ones into larger."
+            )
+        self._header = len(header).to_bytes(_LENGTH_BYTES, "little") + header
+        token = hashlib.sha256(self._header)
+        for name in self._arrays:
+            token.update(bytes.fromhex(digests[name]))
+        self.name = f"tensors-{token.hexdigest()[:32]}.safetensors"
+        self.size = len(self._header) + offset
+
+    def write(self, stream: BinaryIO) -> None:
+        """Write the file; needs no memory beyond the arrays."""
+        stream.write(self._header)
+        for array in self._arrays.values():
+            stream.write(_raw_bytes(array))
+
+
+def read_payload(path: Path, size: int, expected: Mapping[str, Part]) -> dict[str, np.ndarray]:
+    """All arrays of a safetensors file, each compared with what the manifest promises.
+
+    Memory: the size of the file (the arrays themselves) plus the parsed header. Time: one read and one SHA-256.
+
+    Raises
+    ------
+    ModelFormatError
+        The file is a link, not a regular file, of another size, damaged, or differs from ``expected`` in any way.
+    FileNotFoundError
+        There is no such file (a concurrent save may just have removed it).
+    """
+    _check_container(path, size)
+    arrays = {}
+    try:
+        with safe_open(path, framework="np") as file:
+            _compare_names(set(file.keys()), set(expected))
+            for name, part in expected.items():
+                piece = file.get_slice(name)
+                if (piece.get_dtype(), tuple(piece.get_shape())) != (DTYPE_CODES[part.dtype], part.shape):
+                    raise ModelFormatError(
+                        f"{path.name} holds {name!r} as {piece.get_dtype()} of shape {piece.get_shape()}, "
+                        f"but the manifest says {part.dtype} of shape {list(part.shape)}."
+                    )
+            for name, part in expected.items():
+                arrays[name] = file.get_tensor(name)
+                if digest(arrays[name]) != part.sha256:
+                    raise ModelFormatError(
+                        f"{path.name}: the bytes of {name!r} do not have the sha256 of the manifest."
+                    )
+    except (FileNotFoundError, ModelFormatError):
+        raise
+    except MemoryError:
+        raise ModelFormatError(
+            f"{path.name}: its tensors need {size:,} bytes of memory, which are not available."
+        ) from None
+    except Exception as error:  # whatever another library's parser raises is a fault of the file
+        raise ModelFormatError(f"{path.name} is not a valid safetensors file: {error}.") from error
+    return arrays
+
+
+def _check_container(path: Path, size: int) -> None:
+    """Look at the file from outside, so that the library never meets a pipe, a link or a giant header."""
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFormatError(f"{path.name} must be a regular file; links and special files are refused.")
+        if status.st_size != size:
+            raise ModelFormatError(
+                f"{path.name} has {status.st_size:,} bytes instead of {size:,}; it is incomplete or changed."
+            )
+        with open(path, "rb") as stream:
+            header_bytes = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ModelFormatError(f"{path.name} cannot be read: {error.strerror}.") from error
+    if size < _LENGTH_BYTES or header_bytes > min(size - _LENGTH_BYTES, MAX_HEADER_BYTES):
+        raise ModelFormatError(f"{path.name} is not a valid safetensors file: its header does not fit.")
+
+
+def _compare_names(found: set[str], expected: set[str]) -> None:
+    missing, unknown = expected - found, found - expected
+    if missing:
+        raise ModelFormatError(f"The safetensors file lacks {min(missing)!r}, which the manifest lists.")
+    if unknown:
+        raise ModelFormatError(f"The safetensors file holds {min(unknown)!r}, which the manifest does not list.")

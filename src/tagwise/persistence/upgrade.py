@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tagwise.persistence.record import ModelRecord
+from tagwise.persistence.manifest import ModelRecord
 
 __all__ = ["upgraded"]
 

@@ -25,7 +25,7 @@ from tagwise.models.choice import ModelChoice, build_model, choose_model, model_
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
-from tagwise.persistence.record import Tensor
+from tagwise.persistence.tensors import Tensor
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
-from tagwise.persistence.values import is_text
+from tagwise.persistence.manifest import is_text
 from tagwise.progress import counted
 from tagwise.text.features import TextFeatures, check_texts
 

@@ -21,7 +21,7 @@ from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.choice import build_model, model_class, model_info
 from tagwise.persistence.atomic import atomic_write
-from tagwise.persistence.fit_identity import FitIdentity
+from tagwise.persistence.checkpoints import FitIdentity
 from tagwise.persistence.loading import storable_parameters
 from tagwise.solvers.search import Evaluation, Rung, Trial, search
 from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space

@@ -21,7 +21,7 @@ from tagwise.models.factor_model import unit_rows
 from tagwise.models.positive_weight import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.persistence.array_checks import require_dense, require_finite_floats, require_sparse
+from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import check_flag, check_integer, check_real

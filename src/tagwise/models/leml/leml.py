@@ -19,7 +19,7 @@ from tagwise.models.leml.rounds import Rounds
 from tagwise.models.leml.steps import Factors, alternation_for
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import thread_count
-from tagwise.persistence.array_checks import require_finite_floats
+from tagwise.persistence.loading import require_finite_floats
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.progress import FitProgress
