@@ -49,7 +49,7 @@ class Results:
     def write(self, cell: Cell, content: dict[str, Any]) -> None:
         """Append a result; a result with the same key is replaced."""
         path = self.path(cell)
-        lines = self.stored(path)
+        lines = self._lines[path] = _read_lines(path)  # another run may have added to it
         replaces = cell.key in lines
         lines[cell.key] = _as_json({"key": cell.key, "question": cell.question(), **content})
         path.parent.mkdir(parents=True, exist_ok=True)

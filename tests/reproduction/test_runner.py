@@ -138,6 +138,8 @@ def test_two_runs_do_not_lose_each_other_s_results(stored, studies, tmp_path):
     assert first.read(cells[0]) == second.read(cells[0])
     first.write(other[0], {"values": {}})
     second.write(other[1], {"values": {}})
+    first.write(cells[0], {"values": {}})
+    second.write(other[0], {"values": {}})
     assert all(Results(tmp_path).read(cell) is not None for cell in [*cells, *other])
 
 
