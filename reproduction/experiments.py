@@ -21,9 +21,8 @@ from tagwise.data import available_datasets, hide_labels, load_dataset, make_low
 from tagwise.exceptions import DatasetNotFoundError, TagwiseError
 from tagwise.kernels import feature_matrix
 from tagwise.losses import get_loss
-from tagwise.problems.factor_blocks import FeatureProblem
 from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.pair_losses import row_side
+from tagwise.problems.pair_losses import FeatureProblem, row_side
 from tagwise.randomness import random_generator
 
 __all__ = [
@@ -200,7 +199,7 @@ def speed_up(cell: Cell, data: Split) -> dict[str, Any]:
     problem = FeatureProblem(feature_matrix(X, n_threads=threads), row_side(labels, get_loss("logistic")), H, rank, 1.0)
 
     def gradient() -> None:
-        problem.value(W)
+        problem.move_to(W)
         problem.gradient()
 
     gradient()

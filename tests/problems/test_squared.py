@@ -5,11 +5,12 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import CSRWithTranspose, feature_matrix
+from tagwise.kernels.vectors import dot_rows
 from tagwise.losses import get_loss
 from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.linear_scores import LinearScores
 from tagwise.problems.spectral_start import spectral_start
-from tagwise.problems.squared import FeatureBlock, SquaredTerms
+from tagwise.problems.squared import LinearScores, SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms
+from tagwise.solvers.cg import quadratic_step
 
 N, D, L, K = 30, 8, 6, 3
 REG = 0.7
@@ -36,6 +37,11 @@ class Problem:
         return 0.5 * np.sum(self.omega * (self.Y - self.X @ W @ H.T - b) ** 2)
 
 
+def gradient_at(problem, W, A=None):
+    problem.move_to(W, A)
+    return problem.gradient()
+
+
 @pytest.fixture(params=[(False, False), (False, True), (True, False), (True, True)], ids=str)
 def problem(request):
     return Problem(*request.param)
@@ -49,9 +55,11 @@ def test_value_is_the_sum_over_pairs(problem):
 @pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
 def test_gradient_and_hessian_against_differences(problem, storage):
     p = problem
-    block = FeatureBlock(feature_matrix(storage(p.X)), p.terms, p.H, p.b, REG)
+    block = SquaredFeatureProblem(feature_matrix(storage(p.X)), p.terms, p.H, p.b, REG)
     rng = np.random.default_rng(1)
-    gradient = block.gradient(p.W, p.X @ p.W)
+    gradient = gradient_at(block, p.W, p.X @ p.W)
+    np.testing.assert_allclose(block.gradient(), gradient, atol=1e-12)  # A is made again
+    assert block.value().item() == pytest.approx(p.loss(p.W, p.H, p.b) + 0.5 * REG * np.sum(p.W**2))
     for _ in range(5):
         direction = rng.standard_normal((D, K))
         step = 1e-5
@@ -62,7 +70,7 @@ def test_gradient_and_hessian_against_differences(problem, storage):
 
         slope = (objective(step) - objective(-step)) / (2 * step)
         assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
-        ahead = block.gradient(p.W + direction, p.X @ (p.W + direction))
+        ahead = gradient_at(block, p.W + direction)
         np.testing.assert_allclose(block.hessian_vector(direction), ahead - gradient, atol=1e-9)
 
 
@@ -104,8 +112,10 @@ def test_a_mask_of_everything_is_the_same_problem():
     masked = SquaredTerms.build(labels)
     A, direction = full.X @ full.W, np.random.default_rng(0).standard_normal((D, K))
     assert masked.value(A, full.H, full.b) == pytest.approx(full.terms.value(A, full.H, full.b))
-    ours, theirs = (FeatureBlock(feature_matrix(full.X), terms, full.H, full.b, REG) for terms in (masked, full.terms))
-    np.testing.assert_allclose(ours.gradient(full.W, A), theirs.gradient(full.W, A))
+    ours, theirs = (
+        SquaredFeatureProblem(feature_matrix(full.X), terms, full.H, full.b, REG) for terms in (masked, full.terms)
+    )
+    np.testing.assert_allclose(gradient_at(ours, full.W, A), gradient_at(theirs, full.W, A))
     np.testing.assert_allclose(ours.hessian_vector(direction), theirs.hessian_vector(direction))
     ours, theirs = (terms.solve_labels(A, REG, fit_intercept=True) for terms in (masked, full.terms))
     np.testing.assert_allclose(ours.H, theirs.H)
@@ -114,16 +124,22 @@ def test_a_mask_of_everything_is_the_same_problem():
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("case", [(False, True), (True, False), (True, True)], ids=str)
-def test_improved_labels_approach_the_solved_ones_without_ever_rising(case, fit_intercept):
+def test_steps_of_the_labels_approach_the_solved_ones_without_ever_rising(case, fit_intercept):
     p = Problem(*case)
     A, b = p.X @ p.W, p.b * fit_intercept
     solved = p.terms.solve_labels(A, REG, fit_intercept=fit_intercept)
+    problem = SquaredLabelProblem(p.terms, A, REG, fit_intercept=fit_intercept)
+    start = np.column_stack([p.H, b]) if fit_intercept else p.H
+    problem.move_to(start)
+    at_start = p.terms.constant + problem.value().sum()
     values = [p.loss(p.W, p.H, b) + 0.5 * REG * np.sum(p.H**2)]
+    assert at_start == pytest.approx(values[0], rel=1e-8)
     for steps in (1, 2, 4, 30):
-        found = p.terms.improve_labels(A, p.H, b, REG, fit_intercept=fit_intercept, max_iter=steps)
-        stated = p.loss(p.W, found.H, found.intercept) + 0.5 * REG * np.sum(found.H**2)
-        assert found.value == pytest.approx(stated, rel=1e-8)
-        values.append(found.value)
+        found = quadratic_step(problem, tol=1e-3, max_iter=steps, inner=dot_rows)
+        H, b = (start + found.solution)[:, :K], (start + found.solution)[:, K:].ravel() if fit_intercept else 0
+        stated = p.loss(p.W, H, b) + 0.5 * REG * np.sum(H**2)
+        assert at_start - found.fall.sum() == pytest.approx(stated, rel=1e-8)
+        values.append(stated)
     assert (np.diff(values) <= 1e-9).all()
     assert values[-1] == pytest.approx(solved.value, rel=1e-5)
 
@@ -131,7 +147,7 @@ def test_improved_labels_approach_the_solved_ones_without_ever_rising(case, fit_
 def test_improving_is_only_for_labels_with_systems_of_their_own():
     p = Problem(masked=False, weighted=False)
     with pytest.raises(ValueError, match="solve_labels is cheaper"):
-        p.terms.improve_labels(p.X @ p.W, p.H, p.b, REG, fit_intercept=True, max_iter=3)
+        SquaredLabelProblem(p.terms, p.X @ p.W, REG, fit_intercept=True)
 
 
 @pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray], ids=["sparse", "dense"])
@@ -151,7 +167,7 @@ def test_fixed_scores_beside_the_low_rank(problem, storage):
     constant = loss(*zero) - terms.value(p.X @ zero[0], *zero[1:])
     assert terms.value(p.X @ p.W, p.H, p.b) + constant == pytest.approx(loss(p.W, p.H, p.b))
 
-    gradient = FeatureBlock(X, terms, p.H, p.b, REG).gradient(p.W, p.X @ p.W)
+    gradient = gradient_at(SquaredFeatureProblem(X, terms, p.H, p.b, REG), p.W)
     expected = p.X.T @ (p.omega * (p.X @ p.W @ p.H.T + p.b + fixed - p.Y)) @ p.H + REG * p.W
     np.testing.assert_allclose(gradient, expected, atol=1e-10)
 

@@ -74,3 +74,10 @@ def test_adds_to_an_array_in_place_of_keeping_one_more():
     assert together.solution is added
     np.testing.assert_allclose(added, start + apart.solution, rtol=1e-12)
     assert (together.status, together.n_iter) == (apart.status, apart.n_iter)
+
+
+def test_a_right_side_that_overflows_is_told_and_leaves_the_others_alone():
+    right = np.array([[1.0, 1e200], [2.0, 1e200]])
+    found = conjugate_gradient(lambda s: 2 * s, right, tol=1e-10, max_iter=5, inner=dot_columns)
+    assert found.status == "not_finite"
+    np.testing.assert_allclose(found.solution, [[0.5, 0], [1, 0]])

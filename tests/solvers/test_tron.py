@@ -17,9 +17,11 @@ class Quadratics:
     def __init__(self, optimum, scales):
         self.optimum, self.scales = optimum, scales
 
-    def value(self, x):
+    def move_to(self, x):
         self.x = x.copy()
-        return 0.5 * np.sum(self.scales * (x - self.optimum) ** 2, axis=1, keepdims=True)
+
+    def value(self):
+        return 0.5 * np.sum(self.scales * (self.x - self.optimum) ** 2, axis=1, keepdims=True)
 
     def gradient(self):
         return self.scales * (self.x - self.optimum)
@@ -35,10 +37,12 @@ class LinearClassifiers:
         self.X, self.targets, self.loss, self.reg = X, targets, get_loss(loss), reg
         self.products = 0
 
-    def value(self, w):
+    def move_to(self, w):
         self.w, self.scores = w.copy(), w @ self.X.T
+
+    def value(self):
         losses = self.loss.value(self.targets, self.scores).sum(axis=1, keepdims=True)
-        return losses + 0.5 * self.reg * np.sum(w**2, axis=1, keepdims=True)
+        return losses + 0.5 * self.reg * np.sum(self.w**2, axis=1, keepdims=True)
 
     def gradient(self):
         return self.loss.first(self.targets, self.scores) @ self.X + self.reg * self.w
@@ -47,6 +51,11 @@ class LinearClassifiers:
         self.products += 1
         curved = self.loss.second(self.targets, self.scores) * (direction @ self.X.T)
         return curved @ self.X + self.reg * direction
+
+
+def value_at(problem, x):
+    problem.move_to(x)
+    return problem.value()
 
 
 def classifiers(loss, n_labels, seed=0):
@@ -71,7 +80,7 @@ def test_agrees_with_scipy(loss):
     problem = classifiers(loss, 1)
 
     def value_and_gradient(w):
-        value = problem.value(w[None, :])
+        value = value_at(problem, w[None, :])
         return value.item(), problem.gradient()[0]
 
     expected = scipy.optimize.minimize(
@@ -104,8 +113,8 @@ def test_start_and_end_are_reported():
     problem = classifiers("logistic", 3)
     start = np.ones((3, 5))
     result = tron(problem, start, tol=1e-3, max_iter=50, inner=dot_rows)
-    np.testing.assert_allclose(result.start_value, problem.value(start))
-    np.testing.assert_allclose(result.value, problem.value(result.solution))
+    np.testing.assert_allclose(result.start_value, value_at(problem, start))
+    np.testing.assert_allclose(result.value, value_at(problem, result.solution))
     np.testing.assert_array_equal(start, 1)
     assert result.status == "converged"
     assert result.relative_gradient <= 1e-3

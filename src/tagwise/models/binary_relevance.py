@@ -19,11 +19,10 @@ from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, real
 from tagwise.persistence.loading import require_dense, require_finite_floats
-from tagwise.problems.label_batch import LabelColumns
-from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.labels import LabelColumns, TrainingLabels
 from tagwise.problems.linear_block import Design, LinearBlock
 from tagwise.progress import FitProgress
-from tagwise.solvers.cg import conjugate_gradient
+from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 from tagwise.solvers.ridge import RidgeFactor
 from tagwise.solvers.tron import tron
@@ -245,12 +244,11 @@ class BinaryRelevance(MultiLabelModel):
             block = LinearBlock(design, columns.batch(ids, with_start=self.fit_intercept), loss, self.reg)
             start = block.zeros()
             if loss.name == "squared":
-                block.value(start)
-                step = conjugate_gradient(
-                    block.hessian_vector, block.gradient(), tol=self.tol, max_iter=self.max_iter, inner=dot_columns
-                )
-                V, finished, n_iter = -step.solution, step.status != "max_iter", step.n_iter
-                value = block.value(V)
+                block.move_to(start)
+                step = quadratic_step(block, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
+                V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
+                block.move_to(V)
+                value = block.value()
             else:
                 result = tron(block, start, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
                 V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter

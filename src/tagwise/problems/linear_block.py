@@ -1,4 +1,4 @@
-r"""A linear model a label, for a batch of labels and any loss: value, gradient and Hessian·vector, label by label.
+r"""One linear model per label, for a batch of labels and any loss, label by label.
 
 For label j of the batch
 
@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.problems.label_batch import LabelBatch
+from tagwise.problems.labels import LabelBatch
 
 __all__ = ["Design", "LinearBlock"]
 
@@ -69,7 +69,7 @@ class Design:
 
 
 class LinearBlock:
-    """The problem above for one batch, as :func:`tagwise.solvers.tron.tron` and conjugate gradients want it.
+    """The problem above for one batch.
 
     A product costs O(nnz(X)·B); the block holds five arrays of n×B at the most, and none of n×L.
     """
@@ -101,12 +101,15 @@ class LinearBlock:
             b = b + (self.intercept_scale * V[-1] - self.design.mean @ Z)
         return Z, b
 
-    def value(self, V: np.ndarray) -> np.ndarray:
-        """F of each label, shape (1, B), float64; fixes the point of the derivatives."""
+    def move_to(self, V: np.ndarray) -> None:
+        """Score all rows at V."""
         self._V = V
         self._scores = self._linear(V)
         self._scores += self.batch.start.astype(V.dtype)
         self._curvature = None
+
+    def value(self) -> np.ndarray:
+        """F of each label, shape (1, B), float64."""
 
         def chunk(start: int, stop: int) -> np.ndarray:
             losses = self.loss.value(self.batch.targets[start:stop], self._scores[start:stop])
@@ -114,8 +117,8 @@ class LinearBlock:
                 losses *= self.batch.weights[start:stop]
             return _column_sums(losses)
 
-        total = sum(run_chunks(chunk, self._chunks, self.design.n_threads), start=np.zeros(V.shape[1]))
-        weights = V[: self.n_features]
+        total = sum(run_chunks(chunk, self._chunks, self.design.n_threads), start=np.zeros(self._V.shape[1]))
+        weights = self._V[: self.n_features]
         penalty = 0.5 * np.einsum("ij,ij,ij->j", weights, weights, self._penalty_like(weights), dtype=np.float64)
         return (total + penalty)[None, :]
 

@@ -1,7 +1,7 @@
-"""A loss summed over pairs of rows of two factors, for any loss: on known pairs only, or on all of them.
+"""The low-rank problem for any loss, one block of variables at a time: on known pairs only, or on all of them.
 
 Scores are s_ij = left_i · right_j. Seen from the rows, left = XW and right = H; seen from the labels, the roles are
-swapped and the pairs transposed. Either way a problem needs three things, all per row of ``left``:
+swapped and the pairs transposed. Either way a problem needs three sums, all per row of ``left``:
 
     value       Σ_j ω_ij ℓ(y_ij, s_ij)
     slope       Σ_j ω_ij ℓ'(y_ij, s_ij) right_j
@@ -16,12 +16,12 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import csr_matmul, pair_curvature_product, sampled_product
+from tagwise.kernels import FeatureMatrix, csr_matmul, pair_curvature_product, sampled_product
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.problems.labels import TrainingLabels
 
-__all__ = ["AllPairs", "KnownPairs", "PairLoss", "label_side", "row_side"]
+__all__ = ["AllPairs", "FeatureProblem", "KnownPairs", "LabelProblem", "PairLoss", "label_side", "row_side"]
 
 # Scores made at a time where all pairs count: 2 MB of float32, so that a block stays in cache through its four passes.
 _BLOCK_SCORES = 1 << 19
@@ -170,3 +170,72 @@ def _weights_and_targets(labels: TrainingLabels, loss: Loss) -> tuple[sp.csr_mat
     """ω on Ω, and the coded labels there in the same storage order."""
     weights = labels.observed_weights
     return weights, loss.targets(labels.observed_on).astype(weights.dtype)
+
+
+class FeatureProblem:
+    """W (d×k) for fixed label factors: Σ ω ℓ(y, x_iᵀWh_j + b_j) + ½λ‖W‖², one problem of d·k variables.
+
+    With A = XW the gradient is Xᵀ·slope + λW, and a Hessian product Xᵀ·curvature(X·S) + λS.
+    ``extended`` is H, or [H, b] where there is an intercept.
+    """
+
+    def __init__(self, X: FeatureMatrix, pairs: PairLoss, extended: np.ndarray, rank: int, reg: float) -> None:
+        self.X, self.pairs, self.extended, self.rank, self.reg = X, pairs, extended, rank, extended.dtype.type(reg)
+
+    def move_to(self, W: np.ndarray) -> None:
+        """Evaluate the loss at W."""
+        self._W = W
+        self._loss = float(self.pairs.evaluate(self._extend(self.X.matmul(W), 1), self.extended).sum())
+
+    def value(self) -> np.ndarray:
+        """The objective, shape (1, 1)."""
+        squares = float(np.sum(self._W.astype(np.float64) ** 2))
+        return np.full((1, 1), self._loss + 0.5 * float(self.reg) * squares)
+
+    def gradient(self) -> np.ndarray:
+        """Xᵀ·slope + λW."""
+        gradient = self.X.rmatmul(np.ascontiguousarray(self.pairs.slope()[:, : self.rank]))
+        gradient += self.reg * self._W
+        return gradient
+
+    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
+        """Xᵀ·curvature(X·direction) + λ·direction."""
+        curved = self.pairs.curvature(self._extend(self.X.matmul(direction), 0))
+        product = self.X.rmatmul(np.ascontiguousarray(curved[:, : self.rank]))
+        product += self.reg * direction
+        return product
+
+    def _extend(self, A: np.ndarray, last: int) -> np.ndarray:
+        if self.extended.shape[1] == self.rank:
+            return A
+        return np.column_stack([A, np.full(len(A), last, dtype=A.dtype)])
+
+
+class LabelProblem:
+    """[H, b] (L×(k+1)) for fixed A = XW: an independent problem of k+1 variables per label, b unpenalised.
+
+    ``extended`` is A, or [A, 1] where there is an intercept.
+    """
+
+    def __init__(self, pairs: PairLoss, extended: np.ndarray, rank: int, reg: float) -> None:
+        self.pairs, self.extended = pairs, extended
+        self.penalty = np.zeros(extended.shape[1], dtype=extended.dtype)
+        self.penalty[:rank] = reg
+
+    def move_to(self, H: np.ndarray) -> None:
+        """Evaluate the loss at [H, b]."""
+        self._H = H
+        self._losses = self.pairs.evaluate(H, self.extended)
+
+    def value(self) -> np.ndarray:
+        """The objective of each label, shape (L, 1)."""
+        penalty = np.sum(0.5 * self.penalty * self._H.astype(np.float64) ** 2, axis=1)
+        return (self._losses + penalty)[:, None]
+
+    def gradient(self) -> np.ndarray:
+        """Slope + penalty · H."""
+        return self.pairs.slope() + self.penalty * self._H
+
+    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
+        """Curvature(direction) + penalty · direction."""
+        return self.pairs.curvature(direction) + self.penalty * direction

@@ -18,33 +18,43 @@ matrices and stays one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import (
     CSRWithTranspose,
+    DenseFeatures,
     FeatureMatrix,
     csr_matmul,
     dense_matmul,
     gram,
     pair_curvature_product,
     sampled_product,
+    sampled_sparse_product,
     solve_row_systems,
 )
 from tagwise.kernels.products import row_range
 from tagwise.kernels.vectors import axpy, dot_all, dot_rows
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.labels import TrainingLabels, per_label
-from tagwise.solvers.cg import conjugate_gradient
 
-__all__ = ["FeatureBlock", "FixedScores", "LabelSolution", "SquaredTerms", "with_intercept"]
+__all__ = [
+    "LabelSolution",
+    "LinearScores",
+    "SquaredFeatureProblem",
+    "SquaredLabelProblem",
+    "SquaredTerms",
+    "with_intercept",
+]
 
 # Keeps the system of a label without any known entry solvable; against one known row it is nothing.
 _TINY = 1e-9
 # Labels whose shared system is solved by a thread at a time.
 _LABELS = 256
+# Scores of a block of labels, where S is dense and its product with X has to be made to be read: 4 MB of float32.
+_BLOCK_SCORES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class SquaredTerms:
             n_threads=threads,
         )
 
-    def around(self, fixed: FixedScores) -> SquaredTerms:
+    def around(self, fixed: LinearScores) -> SquaredTerms:
         """The terms of W, H and b beside fixed scores F; their values leave out what F alone adds."""
         targets: FeatureMatrix = self.targets
         if self.curvature is not None:
@@ -122,7 +132,7 @@ class SquaredTerms:
             return self._solve_together(A, reg, fit_intercept)
         extended = with_intercept(A) if fit_intercept else A
         right = self.targets.rmatmul(extended).astype(np.float64)
-        base = self._base(extended, reg, fit_intercept)
+        base = self.base_system(extended, reg, fit_intercept)
         transpose = self.curvature.transpose
         solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
         # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
@@ -166,49 +176,72 @@ class SquaredTerms:
         system[np.diag_indices(len(system))] += _penalties(len(system), reg, fit_intercept)
         return system
 
-    def improve_labels(
-        self, A: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float, *, fit_intercept: bool, max_iter: int
-    ) -> LabelSolution:
-        """Conjugate gradients from (H, b) towards what :meth:`solve_labels` finds; only for weighted or masked labels.
-
-        Time O(|C|k) per step and nothing of order k² per pair, so it wins for large ranks. The value never rises.
-        """
-        if self.curvature is None:
-            raise ValueError("all labels share one system here: solve_labels is cheaper")
-        pairs = self.curvature.transpose
-        extended = with_intercept(A) if fit_intercept else A
-        start = np.column_stack([H, b]).astype(A.dtype) if fit_intercept else H
-        base = self._base(extended, reg, fit_intercept).astype(A.dtype)
-
-        def system(labels: np.ndarray) -> np.ndarray:
-            product = pair_curvature_product(pairs, pairs.data, labels, extended, n_threads=self.n_threads)
-            product += dense_matmul(labels, base, n_threads=self.n_threads)
-            return product
-
-        right = self.targets.rmatmul(extended)
-        moved = system(start)
-        step = conjugate_gradient(system, right - moved, tol=1e-3, max_iter=max_iter, inner=dot_rows).solution
-        solution = start + step
-        # ½⟨x, Mx⟩ − ⟨right, x⟩ at x = start + step, from products that are at hand: M·step = right − moved − residual,
-        # and the residual of conjugate gradients is orthogonal to the step.
-        gain = 0.5 * dot_rows(step, right - moved).sum()
-        at_start = 0.5 * dot_rows(start, moved).sum() - dot_rows(start, right).sum()
-        return _split(solution, A, self.constant + float(at_start - gain), fit_intercept)
-
-    def _base(self, extended: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
-        """What the systems of all labels share: the penalty, and the Gram matrix where all labels are known."""
+    def base_system(self, extended: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
+        """What the systems of weighted or masked labels share: the penalty, and the Gram matrix of known rows."""
         width = extended.shape[1]
         base = gram(extended, n_threads=self.n_threads) if self.full else np.zeros((width, width))
         base[np.diag_indices(width)] += _penalties(width, reg, fit_intercept)
         return base
 
 
-class FixedScores(FeatureMatrix, Protocol):
-    """Scores F (n×L) that do not change while W, H and b are sought: products with them, and single entries."""
+class LinearScores(FeatureMatrix):
+    """F = XS + offset (n×L) as products: X (n×d) CSR, S (d×L) CSR or dense, one offset for all pairs.
+
+    A product with F costs O((nnz X + nnz S)k); single entries cost what :func:`sampled_sparse_product` says, or, for a
+    dense S, XS in blocks of labels. n×L is never allocated.
+    """
+
+    def __init__(
+        self, X: CSRWithTranspose, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
+    ) -> None:
+        self.X, self.offset, self.n_threads = X, offset, n_threads
+        self.S: CSRWithTranspose | DenseFeatures
+        self.S = (
+            DenseFeatures(S, n_threads=n_threads)
+            if isinstance(S, np.ndarray)
+            else CSRWithTranspose(S, n_threads=n_threads)
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, L)."""
+        return self.X.shape[0], self.S.shape[1]
+
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """F @ right: n×k."""
+        return self.matmul_rows(right, 0, self.shape[0])
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of F @ right."""
+        product = self.X.matmul_rows(self.S.matmul(right), start, stop)
+        product += (self.offset * right.sum(axis=0, dtype=np.float64)).astype(product.dtype)
+        return product
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        """Fᵀ @ left: L×k."""
+        product = self.S.rmatmul(self.X.rmatmul(left))
+        product += (self.offset * left.sum(axis=0, dtype=np.float64)).astype(product.dtype)
+        return product
 
     def on(self, pairs: sp.csr_matrix) -> np.ndarray:
-        """F_ij for every stored pair, in storage order."""
-        ...
+        """F_ij for every stored pair of ``pairs`` (n×L), in storage order."""
+        if isinstance(self.S, CSRWithTranspose):
+            found = sampled_sparse_product(pairs, self.X.matrix, self.S.matrix, n_threads=self.n_threads)
+        else:
+            found = self._on_dense(pairs, self.S.matrix)
+        found += found.dtype.type(self.offset)
+        return found
+
+    def _on_dense(self, pairs: sp.csr_matrix, S: np.ndarray) -> np.ndarray:
+        found = np.empty(pairs.nnz, dtype=self.X.matrix.dtype)
+        rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+        by_label = np.argsort(pairs.indices, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=pairs.shape[1]))])
+        for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
+            scores = self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
+            here = by_label[ends[start] : ends[stop]]
+            found[here] = scores[rows[here], pairs.indices[here] - start]
+        return found
 
 
 @dataclass(frozen=True)
@@ -241,8 +274,8 @@ class LabelSolution:
     value: float
 
 
-class FeatureBlock:
-    """The problem in W (d×k) for fixed H and b: gradient and Hessian·vector of loss + ½λ‖W‖².
+class SquaredFeatureProblem:
+    """The problem in W (d×k) for fixed H and b: loss + ½λ‖W‖².
 
     With A = XW, the slope M = ∂loss/∂S · H (n×k) gives the gradient XᵀM + λW; the Hessian does the same to XS.
     A product costs O((nnz X + nnz C)k + nk²) and O(nk) memory.
@@ -253,10 +286,21 @@ class FeatureBlock:
         self.intercept = intercept.astype(H.dtype)
         self.label_gram = gram(H, n_threads=terms.n_threads).astype(H.dtype) if terms.full else None
 
-    def gradient(self, W: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """∇ at W, given A = XW."""
+    def move_to(self, W: np.ndarray, A: np.ndarray | None = None) -> None:
+        """To W; A = XW where it is at hand."""
+        self._W, self._A = W, A
+
+    def value(self) -> np.ndarray:
+        """The objective, shape (1, 1)."""
+        A = self.X.matmul(self._W) if self._A is None else self._A
+        loss = self.terms.value(A, self.H, self.intercept)
+        return loss + 0.5 * float(self.reg) * dot_all(self._W, self._W)
+
+    def gradient(self) -> np.ndarray:
+        """XᵀM + λW. A is given up here: the Hessian does not need it, and n×k is what a solver's steps can use."""
+        A, self._A = self.X.matmul(self._W) if self._A is None else self._A, None
         gradient = self.X.rmatmul_blocks(lambda start, stop: self._slope(A[start:stop], start, stop))
-        axpy(gradient, self.reg, W, n_threads=self.terms.n_threads)
+        axpy(gradient, self.reg, self._W, n_threads=self.terms.n_threads)
         return gradient
 
     def _slope(self, A: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -296,6 +340,42 @@ class FeatureBlock:
                 moved += curved
             return moved
         return np.zeros_like(moved) if curved is None else curved
+
+
+class SquaredLabelProblem:
+    """[H, b] (L×(k+1)) for fixed A = XW, weighted or masked labels: a quadratic of k+1 variables per label.
+
+    For large ranks a few steps of conjugate gradients on it, O(|C|k) each, beat :meth:`SquaredTerms.solve_labels`,
+    which needs k² per pair. The values leave the constant of the terms out.
+    """
+
+    def __init__(self, terms: SquaredTerms, A: np.ndarray, reg: float, *, fit_intercept: bool) -> None:
+        if terms.curvature is None:
+            raise ValueError("all labels share one system here: solve_labels is cheaper")
+        self.pairs, self.n_threads = terms.curvature.transpose, terms.n_threads
+        self.extended = with_intercept(A) if fit_intercept else A
+        self.base = terms.base_system(self.extended, reg, fit_intercept).astype(A.dtype)
+        self.right = terms.targets.rmatmul(self.extended)
+
+    def move_to(self, H: np.ndarray) -> None:
+        """To [H, b], or H without an intercept."""
+        self._H, self._curved = H, self.hessian_vector(H)
+
+    def value(self) -> np.ndarray:
+        """Loss + ½λ‖h‖² of each label less its constant, shape (L, 1)."""
+        return 0.5 * dot_rows(self._H, self._curved) - dot_rows(self._H, self.right)
+
+    def gradient(self) -> np.ndarray:
+        """Shaped like the point."""
+        return self._curved - self.right
+
+    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
+        """The systems of all labels, each times its row of the direction."""
+        product = pair_curvature_product(
+            self.pairs, self.pairs.data, direction, self.extended, n_threads=self.n_threads
+        )
+        product += dense_matmul(direction, self.base, n_threads=self.n_threads)
+        return product
 
 
 def _penalties(width: int, reg: float, fit_intercept: bool) -> np.ndarray:

@@ -1,31 +1,60 @@
-"""Conjugate gradients for symmetric positive definite systems given only by their product with an array."""
+"""Conjugate gradients for symmetric positive definite systems given only by their product with an array.
+
+Also the protocol of what is minimised, here (a quadratic) and by :mod:`tagwise.solvers.tron` (any smooth convex
+function).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from tagwise.kernels.vectors import Inner, aligned_copy, axpy, aypx, dot_all
 
-__all__ = ["CGResult", "conjugate_gradient"]
+__all__ = ["CGResult", "SmoothProblem", "conjugate_gradient", "quadratic_step"]
+
+
+class SmoothProblem(Protocol):
+    """A convex, once (almost everywhere twice) differentiable function of an array, or many independent ones.
+
+    An inner product of :mod:`tagwise.kernels.vectors` says which entries of the array belong to one problem. The
+    function holds what depends on its point; the solver owns all other arrays.
+    """
+
+    def move_to(self, x: np.ndarray) -> None:
+        """Make ``x`` the point at which all below is taken; ``x`` is not copied."""
+        ...
+
+    def value(self) -> np.ndarray:
+        """The value of each problem in float64, broadcastable against the point."""
+        ...
+
+    def gradient(self) -> np.ndarray:
+        """Shaped like the point."""
+        ...
+
+    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
+        """Hessian · direction; may be called many times."""
+        ...
 
 
 @dataclass(frozen=True)
 class CGResult:
     """How a run of conjugate gradients ended.
 
-    ``status`` is ``"converged"`` (every residual fell below the tolerance), ``"max_iter"``, or ``"not_positive"`` (some
+    ``status`` is ``"converged"`` (every residual fell below the tolerance), ``"max_iter"``, ``"not_positive"`` (some
     problem met a direction without positive curvature: its operator is not positive definite, or rounding has the last
-    word; that problem keeps its last good iterate). ``relative_residual`` is the largest of all problems. ``fall`` is
+    word; that problem keeps its last good iterate), or ``"not_finite"`` (the right side of some problem overflows, and
+    it was left at 0). ``relative_residual`` is the largest of all problems. ``fall`` is
     by how much each problem's ½⟨s, operator(s)⟩ − ⟨right, s⟩ fell from s = 0 on, in the shape of its inner product.
     """
 
     solution: np.ndarray
-    status: Literal["converged", "max_iter", "not_positive"]
+    status: Literal["converged", "max_iter", "not_positive", "not_finite"]
     n_iter: int
     relative_residual: float
     fall: np.ndarray
@@ -73,8 +102,9 @@ def conjugate_gradient(
     residual = right.copy() if add_to is None else right
     direction = aligned_copy(right)  # what products read
     squared = inner(residual, residual)
-    start = np.where(squared > 0, squared, 1.0)
-    active = squared > 0
+    finite = np.isfinite(squared)
+    active = (squared > 0) & finite
+    start = np.where(active, squared, 1.0)
     failed = np.zeros_like(active)
     fall = np.zeros_like(squared)
     n_iter = 0
@@ -95,9 +125,38 @@ def conjugate_gradient(
         active &= squared > tol * tol * start
         turn = np.divide(squared, previous, out=np.zeros_like(squared), where=active).astype(dtype)
         aypx(direction, turn, residual, n_threads=n_threads)
-    status: Literal["converged", "max_iter", "not_positive"] = "converged"
-    if failed.any():
+    status: Literal["converged", "max_iter", "not_positive", "not_finite"] = "converged"
+    if not finite.all():
+        status = "not_finite"
+    elif failed.any():
         status = "not_positive"
     elif active.any():
         status = "max_iter"
     return CGResult(solution, status, n_iter, float(np.sqrt(np.max(squared / start, initial=0.0))), fall)
+
+
+def quadratic_step(
+    problem: SmoothProblem,
+    *,
+    tol: float,
+    max_iter: int,
+    inner: Inner | None = None,
+    add_to: np.ndarray | None = None,
+    n_threads: int = 1,
+) -> CGResult:
+    """The step from its point to the minimum of a quadratic: Hessian · s = −gradient by conjugate gradients.
+
+    Parameters as in :func:`conjugate_gradient`; with ``add_to`` the point itself is moved. ``fall`` of the result is by
+    how much the value has fallen.
+    """
+    downhill = problem.gradient()
+    np.negative(downhill, out=downhill)
+    return conjugate_gradient(
+        problem.hessian_vector,
+        downhill,
+        tol=tol,
+        max_iter=max_iter,
+        inner=inner,
+        add_to=add_to,
+        n_threads=n_threads,
+    )

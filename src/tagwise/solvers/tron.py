@@ -9,35 +9,20 @@ steps and convergence (see :mod:`tagwise.kernels.vectors`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from tagwise.kernels.vectors import Inner, dot_all
+from tagwise.solvers.cg import SmoothProblem
 
-__all__ = ["SmoothProblem", "TRONResult", "tron"]
+__all__ = ["TRONResult", "tron"]
 
 # Constants of the paper: a step is taken above ETA0; the ball shrinks below ETA1 and grows above ETA2.
 _ETA0, _ETA1, _ETA2 = 1e-4, 0.25, 0.75
 _SIGMA1, _SIGMA2, _SIGMA3 = 0.25, 0.5, 4.0
 # Each rejection at least halves the ball; after so many in a row, nothing that rounding can see is left to gain.
 _MOST_REJECTIONS = 40
-
-
-class SmoothProblem(Protocol):
-    """A convex, once (almost everywhere twice) differentiable function of an array."""
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        """The value at ``x``, one per problem, broadcastable against ``x``; remembers the point."""
-        ...
-
-    def gradient(self) -> np.ndarray:
-        """The gradient at the last point given to :meth:`value`."""
-        ...
-
-    def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
-        """Hessian · direction at the last point given to :meth:`value`; may be called many times."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,8 @@ def tron(
     The value never rises. Keeps eight arrays of the size of ``start``.
     """
     x = start.copy()
-    start_value = value = problem.value(x).astype(np.float64)
+    problem.move_to(x)
+    start_value = value = problem.value()
     gradient = problem.gradient()
     squared = inner(gradient, gradient)
     scale = np.where(squared > 0, squared, 1.0)
@@ -100,7 +86,8 @@ def tron(
         n_products += products
         slope = inner(gradient, step)
         predicted = -0.5 * (slope - inner(step, residual))
-        trial = problem.value(x + step).astype(np.float64)
+        problem.move_to(x + step)
+        trial = problem.value()
         actual = value - trial
         length = np.sqrt(inner(step, step))
         if first:
@@ -116,7 +103,7 @@ def tron(
         x += np.where(taken, step, 0)
         value = np.where(taken, trial, value)
         if not np.array_equal(taken, active):
-            problem.value(x)  # some problems stayed where they were: evaluate the point that was really reached
+            problem.move_to(x)  # some problems stayed where they were: this is the point that was really reached
         gradient = problem.gradient()
         squared = inner(gradient, gradient)
         unsolved = squared > tol * tol * scale

@@ -14,11 +14,10 @@ from tagwise.kernels import FeatureMatrix
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
 from tagwise.persistence.fit_state import State, array, unsaved
-from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
 from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.pair_losses import label_side, row_side
-from tagwise.problems.squared import FeatureBlock, SquaredTerms, with_intercept
-from tagwise.solvers.cg import conjugate_gradient
+from tagwise.problems.pair_losses import FeatureProblem, LabelProblem, label_side, row_side
+from tagwise.problems.squared import SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms, with_intercept
+from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.tron import tron
 
 __all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", "alternation_for"]
@@ -45,6 +44,16 @@ class Factors(State):
     A: np.ndarray = unsaved()
     H: np.ndarray = array("L", "k")
     b: np.ndarray = array("L", dtype=np.float64)
+
+    def with_intercept(self) -> np.ndarray:
+        """[H, b] (L×(k+1)) in the type of H."""
+        return np.column_stack([self.H, self.b]).astype(self.H.dtype)
+
+    def take_labels(self, solution: np.ndarray, *, fit_intercept: bool) -> None:
+        """H, and b where there is an intercept, from [H, b]."""
+        self.H = np.ascontiguousarray(solution[:, : self.H.shape[1]])
+        if fit_intercept:
+            self.b = solution[:, -1].astype(np.float64)
 
     def shifted(self, offset: float) -> Factors:
         """The same factors with ``offset`` added to b; arrays are shared."""
@@ -74,35 +83,29 @@ class SquaredAlternation:
 
     def step_features(self, factors: Factors) -> float:
         """One run of conjugate gradients."""
-        threads = self.terms.n_threads
-        block = FeatureBlock(self.X, self.terms, factors.H, factors.b, self.reg)
-        downhill = block.gradient(factors.W, factors.A)
-        _require_finite(dot_all(downhill, downhill, n_threads=threads))
-        np.negative(downhill, out=downhill)
+        problem = SquaredFeatureProblem(self.X, self.terms, factors.H, factors.b, self.reg)
+        problem.move_to(factors.W, factors.A)
         factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
-        step = conjugate_gradient(
-            block.hessian_vector,
-            downhill,
-            tol=1e-3,
-            max_iter=self.inner_iter,
-            add_to=factors.W,
-            n_threads=threads,
+        step = quadratic_step(
+            problem, tol=1e-3, max_iter=self.inner_iter, add_to=factors.W, n_threads=self.terms.n_threads
         )
-        del downhill
+        if step.status == "not_finite":
+            raise InvalidInputError(OVERFLOW)
         factors.A = self.X.matmul(factors.W)
         return step.fall.item()
 
     def step_labels(self, factors: Factors) -> float:
         """The normal equations: solved, or for large ranks improved."""
-        A, intercept = factors.A, self.fit_intercept
-        if self.terms.curvature is None or A.shape[1] <= _DIRECT_RANK:
-            solved = self.terms.solve_labels(A, self.reg, fit_intercept=intercept)
-        else:
-            solved = self.terms.improve_labels(
-                A, factors.H, factors.b, self.reg, fit_intercept=intercept, max_iter=self.inner_iter
-            )
-        factors.H, factors.b = solved.H, solved.intercept
-        return solved.value
+        if self.terms.curvature is None or factors.A.shape[1] <= _DIRECT_RANK:
+            solved = self.terms.solve_labels(factors.A, self.reg, fit_intercept=self.fit_intercept)
+            factors.H, factors.b = solved.H, solved.intercept
+            return solved.value
+        problem = SquaredLabelProblem(self.terms, factors.A, self.reg, fit_intercept=self.fit_intercept)
+        start = factors.with_intercept() if self.fit_intercept else factors.H
+        problem.move_to(start)
+        step = quadratic_step(problem, tol=1e-3, max_iter=self.inner_iter, inner=dot_rows)
+        factors.take_labels(start + step.solution, fit_intercept=self.fit_intercept)
+        return self.terms.constant + float(problem.value().sum() - step.fall.sum())
 
 
 class NewtonAlternation:
@@ -126,7 +129,7 @@ class NewtonAlternation:
         """A few Newton steps."""
         extended = factors.H
         if self.fit_intercept:
-            extended = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
+            extended = factors.with_intercept()
         problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
         result = tron(
             problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter, inner=self.inner
@@ -142,14 +145,12 @@ class NewtonAlternation:
         extended, start = factors.A, factors.H
         if self.fit_intercept:
             extended = with_intercept(factors.A)
-            start = np.column_stack([factors.H, factors.b]).astype(factors.H.dtype)
+            start = factors.with_intercept()
         problem = LabelProblem(self.labels, extended, rank, self.reg)
         result = tron(
             problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=self.inner_iter, inner=dot_rows
         )
-        factors.H = np.ascontiguousarray(result.solution[:, :rank])
-        if self.fit_intercept:
-            factors.b = result.solution[:, -1].astype(np.float64)
+        factors.take_labels(result.solution, fit_intercept=self.fit_intercept)
         return float(result.value.sum())
 
 

@@ -31,9 +31,8 @@ from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
 from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.linear_scores import LinearScores
 from tagwise.problems.spectral_start import spectral_start
-from tagwise.problems.squared import SquaredTerms
+from tagwise.problems.squared import LinearScores, SquaredTerms
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge

@@ -18,8 +18,7 @@ from tagwise.kernels import CSRWithTranspose, gram
 from tagwise.losses import get_loss
 from tagwise.models.leml.steps import Factors
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.problems.label_batch import LabelColumns
-from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.labels import LabelColumns, TrainingLabels
 from tagwise.problems.squared import SquaredTerms, with_intercept
 from tagwise.solvers.admm import (
     ADMMOptions,

@@ -7,10 +7,9 @@ import scipy.sparse as sp
 from tagwise.kernels import feature_matrix
 from tagwise.losses import LOSSES, get_loss
 from tagwise.problems import pair_losses
-from tagwise.problems.factor_blocks import FeatureProblem, LabelProblem
 from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.pair_losses import AllPairs, KnownPairs, label_side, row_side
-from tagwise.problems.squared import FeatureBlock, SquaredTerms, with_intercept
+from tagwise.problems.pair_losses import AllPairs, FeatureProblem, KnownPairs, LabelProblem, label_side, row_side
+from tagwise.problems.squared import SquaredFeatureProblem, SquaredTerms, with_intercept
 
 N, D, L, K = 25, 7, 6, 3
 REG = 0.6
@@ -46,22 +45,27 @@ def setting(request):
     return Setting(*request.param)
 
 
+def value_at(problem, x):
+    problem.move_to(x)
+    return problem.value()
+
+
 def check_derivatives(problem, x, rng):
-    value = problem.value(x).copy()
+    value = value_at(problem, x).copy()
     gradient = problem.gradient()
     for _ in range(4):
         direction = rng.standard_normal(x.shape)
-        ahead, behind = problem.value(x + STEP * direction).sum(), problem.value(x - STEP * direction).sum()
+        ahead, behind = value_at(problem, x + STEP * direction).sum(), value_at(problem, x - STEP * direction).sum()
         assert np.sum(gradient * direction) == pytest.approx((ahead - behind) / (2 * STEP), rel=1e-5, abs=1e-6)
-        problem.value(x + STEP * direction)
+        problem.move_to(x + STEP * direction)
         ahead = problem.gradient().copy()
-        problem.value(x - STEP * direction)
+        problem.move_to(x - STEP * direction)
         behind = problem.gradient().copy()
-        problem.value(x)
+        problem.move_to(x)
         problem.gradient()
         curved = problem.hessian_vector(direction)
         np.testing.assert_allclose(curved, (ahead - behind) / (2 * STEP), rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(problem.value(x), value)
+    np.testing.assert_array_equal(value_at(problem, x), value)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -69,7 +73,7 @@ def test_feature_block(setting, intercept):
     s = setting
     H = s.H if intercept else np.ascontiguousarray(s.H[:, :K])
     problem = FeatureProblem(feature_matrix(s.X), row_side(s.labels, s.loss), H, K, REG)
-    assert problem.value(s.W).item() == pytest.approx(s.losses(s.W, H).sum() + 0.5 * REG * np.sum(s.W**2))
+    assert value_at(problem, s.W).item() == pytest.approx(s.losses(s.W, H).sum() + 0.5 * REG * np.sum(s.W**2))
     check_derivatives(problem, s.W, np.random.default_rng(0))
 
 
@@ -80,7 +84,7 @@ def test_label_block(setting, intercept):
     A = s.X @ s.W
     problem = LabelProblem(label_side(s.labels, s.loss), with_intercept(A) if intercept else A, K, REG)
     expected = s.losses(s.W, H).sum(axis=0) + 0.5 * REG * np.sum(H[:, :K] ** 2, axis=1)
-    np.testing.assert_allclose(problem.value(H)[:, 0], expected)
+    np.testing.assert_allclose(value_at(problem, H)[:, 0], expected)
     check_derivatives(problem, H, np.random.default_rng(1))
 
 
@@ -88,10 +92,12 @@ def test_label_block(setting, intercept):
 def test_squared_loss_is_the_same_through_the_general_and_the_special_problem(masked):
     s = Setting("squared", masked, weighted=True)
     general = FeatureProblem(feature_matrix(s.X), row_side(s.labels, s.loss), s.H, K, REG)
-    general.value(s.W)
+    general.move_to(s.W)
     H, b = np.ascontiguousarray(s.H[:, :K]), s.H[:, K]
-    special = FeatureBlock(feature_matrix(s.X), SquaredTerms.build(s.labels), H, b, REG)
-    np.testing.assert_allclose(general.gradient(), special.gradient(s.W, s.X @ s.W), atol=1e-9)
+    special = SquaredFeatureProblem(feature_matrix(s.X), SquaredTerms.build(s.labels), H, b, REG)
+    special.move_to(s.W)
+    np.testing.assert_allclose(general.value(), special.value())
+    np.testing.assert_allclose(general.gradient(), special.gradient(), atol=1e-9)
     direction = np.random.default_rng(0).standard_normal(s.W.shape)
     np.testing.assert_allclose(general.hessian_vector(direction), special.hessian_vector(direction), atol=1e-9)
 
