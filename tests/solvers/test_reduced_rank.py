@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.solvers.reduced_rank import reduced_rank_ridge
+from tagwise.solvers.ridge import reduced_rank_ridge
 
 SHAPES = [(40, 8, 6), (8, 30, 6), (40, 8, 30), (20, 20, 5)]
 

@@ -21,7 +21,7 @@ from tagwise.models.factor_model import unit_rows, usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.reduced_rank import closed_form_memory, reduced_rank_ridge
+from tagwise.solvers.ridge import closed_form_memory, reduced_rank_ridge
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["CPLST"]
@@ -53,7 +53,7 @@ class CPLST(LabelSpaceModel):
         Scale rows of X to unit length, at fit and at prediction.
     solver : {"auto", "closed_form", "subspace"}
         ``"closed_form"``: exactly, by the eigenvectors of the smaller Gram matrix of X
-        (:func:`tagwise.solvers.reduced_rank.reduced_rank_ridge`). ``"subspace"``: by subspace iteration from the
+        (:func:`tagwise.solvers.ridge.reduced_rank_ridge`). ``"subspace"``: by subspace iteration from the
         principal directions, each round one ridge regression onto k + 10 directions; with at most 6(k + 10) labels one
         regression of all labels, which is exact. ``"auto"``: the closed form where λ = 0, or where min(n, d) ≤ 4,000,
         L ≤ 4,000 and its matrices fit into ``memory_limit``; else subspace.

@@ -24,7 +24,7 @@ from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.reduced_rank import reduced_rank_ridge
+from tagwise.solvers.ridge import reduced_rank_ridge
 from tagwise.validation import check_choice, check_flag, check_integer, check_real
 
 __all__ = ["LEML"]
