@@ -101,9 +101,10 @@ def conjugate_gradient(
     solution = np.zeros_like(right) if add_to is None else add_to
     residual = right.copy() if add_to is None else right
     direction = aligned_copy(right)  # what products read
-    squared = inner(residual, residual)
-    finite = np.isfinite(squared)
-    active = (squared > 0) & finite
+    length = inner(residual, residual)
+    finite = np.isfinite(length)
+    squared = np.where(finite, length, 0.0)
+    active = squared > 0
     start = np.where(active, squared, 1.0)
     failed = np.zeros_like(active)
     fall = np.zeros_like(squared)
@@ -132,7 +133,8 @@ def conjugate_gradient(
         status = "not_positive"
     elif active.any():
         status = "max_iter"
-    return CGResult(solution, status, n_iter, float(np.sqrt(np.max(squared / start, initial=0.0))), fall)
+    relative = float(np.sqrt(np.max(squared / start, initial=0.0))) if finite.all() else float("inf")
+    return CGResult(solution, status, n_iter, relative, fall)
 
 
 def quadratic_step(
