@@ -100,7 +100,7 @@ def test_top_k_is_refused(prediction):
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (np.ones((2, 3)), r"scores\(0, 3\) has 2 rows where Y_true has 3"),
+        (np.ones((2, 3)), r"scores\(0, 3\) has 2 rows but Y_true has 3"),
         (np.ones((3, 2)), r"scores\(0, 3\) has shape 3×2"),
         (np.full((3, 3), np.nan), r"scores\(0, 3\) contains NaN"),
         (sp.csr_matrix(np.full((3, 3), np.nan)), r"scores\(0, 3\) contains NaN"),

@@ -33,9 +33,9 @@ NAN = np.array([[0.1, np.nan, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]])
 IDS = np.array([[0, 1], [1, 2]])
 
 BAD_PREDICTIONS = {
-    "rows of scores": (np.ones((3, 4)), InvalidInputError, "prediction has 3 rows where Y_true has 2"),
-    "rows of ids": (np.array([[0, 1]]), InvalidInputError, "prediction has 1 rows where Y_true has 2"),
-    "rows of csr": (sp.csr_matrix((3, 4)), InvalidInputError, "prediction has 3 rows where Y_true has 2"),
+    "rows of scores": (np.ones((3, 4)), InvalidInputError, "prediction has 3 rows but Y_true has 2"),
+    "rows of ids": (np.array([[0, 1]]), InvalidInputError, "prediction has 1 rows but Y_true has 2"),
+    "rows of csr": (sp.csr_matrix((3, 4)), InvalidInputError, "prediction has 3 rows but Y_true has 2"),
     "columns of scores": (
         np.ones((2, 3)),
         InvalidInputError,
@@ -57,12 +57,12 @@ BAD_PREDICTIONS = {
     "integer scores": (
         np.array([[5, 0, 0, 0]] * 2),
         InvalidInputError,
-        "if these are scores, give them as floats",
+        "if these are scores, pass them as floats",
     ),
     "0/1 as ids": (
         np.array([[1, 0, 0, 0]] * 2),
         InvalidInputError,
-        "if these are scores, give them as floats",
+        "if these are scores, pass them as floats",
     ),
     "nan in dense": (NAN, InvalidInputError, "prediction contains NaN"),
     "nan in csr": (sp.csr_matrix(NAN), InvalidInputError, "prediction contains NaN"),
@@ -124,10 +124,10 @@ def test_bad_k(metric, k, error, message):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_too_few_places_for_k(metric):
-    with pytest.raises(InvalidInputError, match="prediction has 2 places per row but k = 3 is asked for"):
+def test_too_few_labels_for_k(metric):
+    with pytest.raises(InvalidInputError, match="prediction has 2 labels per row but k = 3"):
         metric(Y, IDS, 3)
-    with pytest.raises(InvalidInputError, match="prediction has 2 places per row"):
+    with pytest.raises(InvalidInputError, match="prediction has 2 labels per row"):
         metric(Y, (IDS, np.ones((2, 2))), [1, 3])
 
 
@@ -153,7 +153,7 @@ def test_top_k_alone():
         top_k(IDS, 0)
     with pytest.raises(InvalidTypeError, match="k must be a whole number"):
         top_k(IDS, [1])
-    with pytest.raises(InvalidInputError, match="2 places per row but k = 5"):
+    with pytest.raises(InvalidInputError, match="2 labels per row but k = 5"):
         top_k(IDS, 5)
     with pytest.raises(InvalidInputError, match="holds label 2 in row 1"):
         top_k(IDS, 1, n_labels=2)

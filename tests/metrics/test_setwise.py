@@ -52,7 +52,7 @@ def test_empty_rows(metric):
     mixed_truth, mixed = np.array([[0, 0], [1, 0]]), np.array([[0, 0], [0, 1]])
     assert metric(mixed_truth, mixed) == 0.5
     assert metric(mixed_truth, mixed, both_empty=None) == 0.0
-    with pytest.raises(InvalidInputError, match="Every row is without true and predicted labels"):
+    with pytest.raises(InvalidInputError, match="every row is empty in both Y_true and Y_pred"):
         metric(nothing, nothing, both_empty=None)
 
 
@@ -91,7 +91,7 @@ def test_macro_f1_of_a_perfect_prediction_and_absent_labels(sets):
     Y, _ = sets
     assert macro_f1(Y, Y) == pytest.approx(11 / 13)
     assert macro_f1(Y, Y, both_empty=1.0) == macro_f1(Y, Y, both_empty=None) == 1.0
-    with pytest.raises(InvalidInputError, match="Every label is without"):
+    with pytest.raises(InvalidInputError, match="every label is empty in both"):
         macro_f1(np.zeros((2, 2)), np.zeros((2, 2)), both_empty=None)
 
 

@@ -1,23 +1,21 @@
-"""How good predictions are: ranking, propensity-scored, set-wise and ROC-area metrics.
+"""Metrics: rankings, propensity-scored rankings, sets of labels, and the area under the ROC curve.
 
 Every function takes the true labels first (n×L, sparse or dense, 0/1) and the prediction second, and returns
 values in [0, 1], never percent.
 
 The ranking metrics (``*_at_k``, :func:`ranking_report`) accept a prediction in any of four forms:
 
-- an integer array n×k of label ids, best first, with -1 where a place holds no label;
+- an integer array n×k of label ids, best first, -1 for no label;
 - the pair ``(labels, scores)`` that ``predict_topk`` returns;
-- a sparse n×L matrix of scores: stored entries are the candidates, so a row may have fewer than k
-  predictions;
+- a sparse n×L matrix of scores: stored entries are the candidates, so a row may have fewer than k predictions;
 - a floating-point array n×L of scores.
 
-Equal scores are ranked by the lower label id everywhere. ``k`` is a whole number (the result is a float) or a
-sequence of them (the result is an array in that order; one top-k pass serves all). Where k exceeds the number
-of labels, the places beyond it hold no label, and P@k still divides by k. Rows without any true label count
-as 0 in P@k, R@k and nDCG@k, and weigh nothing in PSP@k and PSnDCG@k.
+Ties are ranked by the lower label id everywhere. ``k`` is a whole number (the result is a float) or a sequence of them
+(the result is an array in that order, from one top-k pass). P@k divides by k even if k exceeds the number of labels.
+Rows without any true label count as 0 in P@k, R@k and nDCG@k, and have no weight in PSP@k and PSnDCG@k.
 
-The set-wise metrics compare 0/1 predictions, or scores cut at ``threshold=``; :func:`average_auc` needs a
-score for every label, as a matrix or in row blocks.
+The set-wise metrics compare 0/1 predictions, or scores cut at ``threshold=``; :func:`average_auc` needs a score for
+every label, as a matrix or in row blocks.
 """
 
 from tagwise.metrics.auc import average_auc

@@ -15,7 +15,7 @@ from tagwise.validation import check_integer
 
 __all__ = ["average_auc"]
 
-# Scores sorted at a time when the caller does not say: 32 MB of float64.
+# Scores sorted at a time by default: 32 MB of float64.
 _BLOCK_ELEMENTS = 1 << 22
 
 
@@ -26,21 +26,20 @@ def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, blo
         AUC_i = \frac{1}{|y_i|\,(L - |y_i|)} \sum_{l \in y_i} \sum_{m \notin y_i}
                 \left([f_l > f_m] + \tfrac12 [f_l = f_m]\right)
 
-    This is the measure of LEML's tables (section 5): how often a true label of a row is scored above a false
-    one. The average is over the rows that have at least one true and one false label; for the others it is
-    undefined.
+    This is the measure of LEML's tables (section 5): how often a true label of a row is scored above a false one. The
+    average is over the rows that have at least one true and one false label; it is undefined for the others.
 
     Parameters
     ----------
     Y_true : sparse or dense 0/1 matrix, n×L
         True labels.
     prediction : array, sparse matrix or function
-        Scores for every label: floating-point n×L array; sparse n×L matrix, whose unstored entries share one
-        score below all stored ones; or a function ``scores(start, stop)`` that returns either of these for
-        the rows ``start`` to ``stop - 1``, so that no n×L array needs to exist. It is called once for each
-        block, in order. Top-k labels are not enough and are refused.
+        Scores for every label: floating-point n×L array; sparse n×L matrix, whose unstored entries share one score
+        below all stored ones; or a function ``scores(start, stop)`` that returns either of these for the rows ``start``
+        to ``stop - 1``, so that no n×L array needs to exist. It is called once per block, in order. Top-k labels are
+        not enough and are refused.
     block_rows : int, optional
-        Rows looked at together; by default as many as make about four million scores.
+        Rows per block; by default about four million scores.
 
     Returns
     -------
@@ -49,12 +48,12 @@ def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, blo
     Raises
     ------
     InvalidInputError
-        Also when no row has both a true and a false label.
+        Also if no row has both a true and a false label.
 
     Notes
     -----
-    The counts are sums of half-integers, so exact. Time O(n L log L) for dense scores and O(nnz log nnz) for
-    sparse ones; memory a few times one block.
+    The counts are sums of half-integers, so exact. Time O(n L log L) for dense scores and O(nnz log nnz) for sparse
+    ones; memory a few times one block.
     """
     truth = check_true_labels(Y_true)
     n_rows, n_labels = truth.shape
@@ -84,7 +83,7 @@ def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, blo
 
 
 def _counts_below(truth: sp.csr_matrix, scores: Any, name: str) -> np.ndarray:
-    """For each row, Σ over true labels of (labels scored lower + half of those scored equal)."""
+    """Per row, Σ over true labels of (labels scored lower + half of those scored equal)."""
     n_rows, n_labels = truth.shape
     rows = np.repeat(np.arange(n_rows), np.diff(truth.indptr))
     if isinstance(scores, sp.csr_matrix):
@@ -117,14 +116,14 @@ def _twice_below_sparse(truth: sp.csr_matrix, rows: np.ndarray, scores: sp.csr_m
 
 
 def _twice_below(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """#(entries < value) + #(entries ≤ value) in each value's own sorted stretch ``ordered[start:stop]``."""
+    """#(entries < value) + #(entries ≤ value) in each value's own sorted segment ``ordered[start:stop]``."""
     lower = _bisect(ordered, start, stop, values, right=False)
     upper = _bisect(ordered, start, stop, values, right=True)
     return np.asarray(lower + upper - 2 * start)
 
 
 def _bisect(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray, *, right: bool) -> np.ndarray:
-    """:func:`numpy.searchsorted` with a stretch of its own for each value; all searches advance together."""
+    """:func:`numpy.searchsorted` with a segment of its own for each value; all searches advance together."""
     low, high = start.copy(), stop.copy()
     while (searching := low < high).any():
         middle = np.minimum((low + high) // 2, ordered.size - 1)

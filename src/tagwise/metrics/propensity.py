@@ -31,11 +31,11 @@ __all__ = [
 PROPENSITY_CONSTANTS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "other": (0.55, 1.5)}
 )
-"""(A, B) for each family of data sets, as the tools of the extreme-classification repository give them."""
+"""(A, B) per family of data sets, as in the tools of the extreme-classification repository."""
 
 
 def propensity_constants(dataset: str) -> tuple[float, float]:
-    """(A, B) of :func:`inverse_propensity` for a data set, found by its name.
+    """(A, B) of :func:`inverse_propensity` for a data set, by its name.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def propensity_constants(dataset: str) -> tuple[float, float]:
 
     Notes
     -----
-    AmazonCat sets are scored with the general constants: A and B of the Amazon family were fitted to the
-    co-purchase sets (Amazon-670K, Amazon-3M). To compare with a paper that used others, pass A and B yourself.
+    AmazonCat sets use the general constants: A and B of the Amazon family were fitted to the co-purchase sets
+    (Amazon-670K, Amazon-3M). To compare with a paper that used others, pass A and B yourself.
     """
     if not isinstance(dataset, str):
         raise InvalidTypeError(f"dataset must be a name; found {dataset!r}.")
@@ -71,8 +71,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     Parameters
     ----------
     Y_train : sparse or dense 0/1 matrix, N×L
-        The labels that the model was trained on (not those of the test rows); :math:`N_l` counts label l's
-        rows.
+        The labels that the model was trained on (not those of the test rows); :math:`N_l` counts label l's rows.
     A, B : float
         Constants of the data set, A ≥ 0 and B > 0; see :func:`propensity_constants`.
 
@@ -84,7 +83,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     Raises
     ------
     InvalidInputError
-        Also for fewer than 3 rows, where the formula would weigh frequent labels above rare ones.
+        Also for fewer than 3 rows, for which the formula would weigh frequent labels above rare ones.
     """
     truth = check_labels(Y_train, name="Y_train")
     A = check_real(A, "A", minimum=0.0)
@@ -101,15 +100,14 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
 
 @dataclass(frozen=True)
 class WeightedHits:
-    """Gains of a top-k pass when label l is worth ``weights[l]``, beside the best gains on the same rows.
+    """Gains of a top-k pass if label l is worth ``weights[l]``, and the best possible gains on the same rows.
 
     Attributes
     ----------
     hits : Hits
         The unweighted pass.
     gained, best : array of float64, n×k
-        Weight of the label in each place, 0 where it is wrong; and the same for a row's true labels in order
-        of falling weight.
+        Weight of each predicted label, 0 if it is wrong; and the same for a row's true labels by falling weight.
     """
 
     hits: Hits
@@ -142,7 +140,7 @@ class WeightedHits:
 
 
 def _share(gained: np.ndarray, best: np.ndarray) -> np.ndarray:
-    # The best is 0 only where no row has a true label; then nothing can be gained either.
+    # The best is 0 only if no row has a true label; then nothing can be gained either.
     return np.minimum(gained / np.where(best > 0, best, 1.0), 1.0)
 
 
@@ -178,7 +176,7 @@ def psp_at_k(
         PSP@k = \frac{\sum_i \sum_{l \in \mathrm{top}_k(i) \cap y_i} q_l}
                      {\sum_i \max_{S \subseteq y_i, |S| \le k} \sum_{l \in S} q_l}
 
-    Both sums run over all rows before the division, as is the custom in published tables.
+    Both sums run over all rows before the division, as is usual in published tables.
 
     Parameters
     ----------
@@ -190,13 +188,13 @@ def psp_at_k(
     inverse_propensity : array, L
         q, from :func:`inverse_propensity` of the training labels.
     k : int or sequence of int
-        One place number, or several at once.
+        One k, or several at once.
 
     Returns
     -------
     float or array
-        A float for a whole number k; for a sequence, an array with one value for each k in the given order. 0
-        when no row has a true label.
+        A float for a whole number k; for a sequence, an array with one value per k in the given order. 0 if no row has
+        a true label.
 
     Notes
     -----
@@ -221,10 +219,9 @@ def psndcg_at_k(
         g_i(r) = \frac{\sum_{j \le k} q_{r_j} [r_j \in y_i] / \log_2(j+1)}
                       {\sum_{j \le \min(k, |y_i|)} 1 / \log_2(j+1)}
 
-    where best(i) ranks the row's true labels by falling q. Each row's gain is divided by its own discounts,
-    as in nDCG; then both sums run over all rows before the division. This is how the extreme-classification
-    repository's evaluation tools compute it; their text prints the row's divisor with k in place of min(k,
-    abs(y_i)).
+    where best(i) ranks the row's true labels by falling q. Each row's gain is divided by its own discounts, as in nDCG;
+    then both sums run over all rows before the division. So do the evaluation tools of the extreme-classification
+    repository; their text prints the row's divisor with k in place of min(k, abs(y_i)).
 
     Parameters, result and cost as in :func:`psp_at_k`.
     """

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hits:
-    """What one top-k pass found: everything that a ranking metric needs, in O(nk + nnz).
+    """The result of one top-k pass: everything that a ranking metric needs, in O(nk + nnz).
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Hits:
     labels : array of int64, n×k
         Predicted labels, best first, -1 = none.
     correct : array of bool, n×k
-        Whether the label in this place is a true one.
+        Whether each of them is a true label.
     true_counts : array of int64, n
         True labels per row.
     """
@@ -50,7 +50,7 @@ class Hits:
     true_counts: np.ndarray
 
     def at(self, values: np.ndarray, ks: np.ndarray) -> np.ndarray:
-        """Pick the values of the places ``ks`` from those of places 1, 2, …; beyond L nothing is added."""
+        """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
         return np.asarray(values[np.minimum(ks, values.size) - 1])
 
     def precision(self, ks: np.ndarray) -> np.ndarray:
@@ -69,7 +69,7 @@ class Hits:
         return self.at(np.minimum(np.mean(gained / self.ideal_discounts(), axis=0), 1.0), ks)
 
     def ideal_discounts(self) -> np.ndarray:
-        """Σ_{j ≤ min(k, true labels)} 1/log2(j+1) for each row and place k; 1 where no label is true."""
+        """Σ_{j ≤ min(k, true labels)} 1/log2(j+1) per row and k; 1 if no label is true."""
         width = self.labels.shape[1]
         best = np.concatenate(([1.0], np.cumsum(discounts(width))))
         return np.asarray(best[np.minimum(self.true_counts[:, None], np.arange(1, width + 1))])
@@ -80,14 +80,14 @@ class Hits:
         present = np.unique(self.truth.indices).size
         if present == 0:
             return np.zeros(ks.size)
-        first_place = np.full(self.truth.shape[1], width)
-        for place in reversed(range(width)):
-            first_place[self.labels[self.correct[:, place], place]] = place
-        return self.at(np.cumsum(np.bincount(first_place, minlength=width + 1)[:width]) / present, ks)
+        first_rank = np.full(self.truth.shape[1], width)
+        for rank in reversed(range(width)):
+            first_rank[self.labels[self.correct[:, rank], rank]] = rank
+        return self.at(np.cumsum(np.bincount(first_rank, minlength=width + 1)[:width]) / present, ks)
 
 
 def discounts(k: int) -> np.ndarray:
-    """1/log2(j + 1) for the places j = 1 … k."""
+    """1/log2(j + 1) for j = 1 … k."""
     return 1.0 / np.log2(np.arange(2, k + 2))
 
 
@@ -100,7 +100,7 @@ def check_true_labels(Y_true: Any) -> sp.csr_matrix:
 
 
 def check_ks(k: Any, name: str = "k") -> tuple[np.ndarray, bool]:
-    """The places asked for, and whether a single number was given."""
+    """All k asked for, and whether a single number was given."""
     if isinstance(k, numbers.Integral):
         return np.array([check_integer(k, name, minimum=1)]), True
     if isinstance(k, (str, bytes, numbers.Number)):
@@ -117,10 +117,10 @@ def check_ks(k: Any, name: str = "k") -> tuple[np.ndarray, bool]:
 
 
 def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
-    """Rank ``prediction`` as deep as the largest of ``ks`` needs and mark the places that are right."""
+    """Rank ``prediction`` down to the largest of ``ks`` and mark the labels that are true."""
     truth = check_true_labels(Y_true)
     n_rows, n_labels = truth.shape
-    # Places beyond L hold no label whatever the prediction, so memory is never spent on them.
+    # Beyond L there is no label whatever the prediction, so no memory is spent on it.
     depth = min(int(ks.max()), n_labels)
     labels = ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels)
     true_counts = np.diff(truth.indptr).astype(np.int64)
@@ -128,11 +128,11 @@ def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
 
 
 def _members(truth: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-    """Whether row i of ``truth`` holds ``labels[i, j]``."""
+    """Whether row i of ``truth`` holds ``labels[i, j]``; by numpy alone, since importing metrics imports no numba."""
     if truth.nnz == 0:
         return np.zeros(labels.shape, dtype=bool)
     n_rows, n_labels = truth.shape
-    # Keys row·(L+1) + label + 1 rise through a canonical CSR, and -1 becomes a key that no true label has.
+    # Keys row·(L+1) + label + 1 increase through a canonical CSR, and -1 becomes a key that no true label has.
     base = np.arange(n_rows, dtype=np.int64) * (n_labels + 1) + 1
     keys = np.repeat(base, np.diff(truth.indptr)) + truth.indices
     wanted = base[:, None] + labels
@@ -141,7 +141,7 @@ def _members(truth: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
 
 
 def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
-    """A float where one k was asked for, else the array."""
+    """A float if one k was asked for, else the array."""
     return float(values[0]) if single else values
 
 
@@ -150,7 +150,7 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def precision_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
-    r"""Share of the k places that hold a true label, averaged over rows.
+    r"""Share of true labels among the first k, averaged over rows.
 
     .. math:: P@k = \frac1n \sum_i \frac1k \left|\mathrm{top}_k(i) \cap y_i\right|
 
@@ -162,16 +162,16 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.nda
         Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
         :mod:`tagwise.metrics`.
     k : int or sequence of int
-        One place number, or several at once.
+        One k, or several at once.
 
     Returns
     -------
     float or array
-        A float for a whole number k; for a sequence, an array with one value for each k in the given order.
+        A float for a whole number k; for a sequence, an array with one value per k in the given order.
 
     Notes
     -----
-    Places without a label count as wrong: the divisor is always k, also where k > L. Memory O(n·max k + nnz).
+    A missing prediction counts as wrong: the divisor is always k, even if k > L. Memory O(n·max k + nnz).
     """
     ks, single = check_ks(k)
     return one_or_all(hits_of(Y_true, prediction, ks).precision(ks), single)
@@ -182,12 +182,12 @@ def recall_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def recall_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def recall_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
-    r"""Share of a row's true labels that are among its k places, averaged over rows.
+    r"""Share of a row's true labels that are among its first k, averaged over rows.
 
     .. math:: R@k = \frac1n \sum_i \frac{\left|\mathrm{top}_k(i) \cap y_i\right|}{|y_i|}
 
-    Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is
-    over the same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
+    Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is over the
+    same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
     """
     ks, single = check_ks(k)
     return one_or_all(hits_of(Y_true, prediction, ks).recall(ks), single)
@@ -198,7 +198,7 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def ndcg_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
-    r"""Discounted gain of the true labels among the k places over the best possible, averaged over rows.
+    r"""Discounted gain of the true labels among the first k over the best possible, averaged over rows.
 
     .. math::
         nDCG@k = \frac1n \sum_i
@@ -216,14 +216,13 @@ def coverage_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
 def coverage_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
 def coverage_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
-    r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the k places.
+    r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the first k.
 
     .. math:: C@k = \frac{|\bigcup_i \mathrm{top}_k(i) \cap y_i|}{|\bigcup_i y_i|}
 
-    Labels that are true in no row are left out of both counts. A model that knows only frequent labels has a
-    high P@k and a low coverage. 0 when no row has a true label. (Not scikit-learn's ``coverage_error``, which
-    is a depth in the ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz +
-    L).
+    Labels that are true in no row are left out of both counts. A model that knows only frequent labels has a high P@k
+    and a low coverage. 0 if no row has a true label. (Not scikit-learn's ``coverage_error``, which is a depth in the
+    ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz + L).
     """
     ks, single = check_ks(k)
     return one_or_all(hits_of(Y_true, prediction, ks).coverage(ks), single)

@@ -27,7 +27,7 @@ _BLOCK_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class _Agreement:
-    """Sizes of the true set, the predicted set and their intersection, for each row or each label."""
+    """Sizes of the true set, the predicted set and their intersection, per row or per label."""
 
     true: np.ndarray
     predicted: np.ndarray
@@ -46,8 +46,8 @@ def hamming_loss(Y_true: Any, Y_pred: Any, *, threshold: float | None = None) ->
     Y_pred : sparse or dense matrix, n×L
         0/1 predictions; or scores, with ``threshold``.
     threshold : float, optional
-        Turns scores into predictions: 1 where the score is at least this. 0.5 is the rounding in LEML's
-        definition (section 5). An entry that a sparse matrix does not store is 0 whatever the threshold.
+        Turns scores into predictions: 1 if the score is at least this. 0.5 is the rounding in LEML's definition
+        (section 5). An entry that a sparse matrix does not store is 0 whatever the threshold.
 
     Returns
     -------
@@ -77,12 +77,11 @@ def example_precision(
     Y_pred : sparse or dense matrix, n×L
         0/1 predictions; or scores, with ``threshold``.
     threshold : float, optional
-        Turns scores into predictions: 1 where the score is at least this. An entry that a sparse matrix does
-        not store is 0 whatever the threshold.
+        Turns scores into predictions: 1 if the score is at least this. An entry that a sparse matrix does not store is
+        0 whatever the threshold.
     both_empty : float or None
-        What a row with neither true nor predicted labels counts: 1 by default, since the prediction is right;
-        0 agrees with scikit-learn's ``average="samples", zero_division=0``; None leaves such rows out of the
-        average.
+        The value of a row with neither true nor predicted labels: 1 by default, since the prediction is right; 0 agrees
+        with scikit-learn's ``average="samples", zero_division=0``; None leaves such rows out of the average.
 
     Returns
     -------
@@ -90,8 +89,8 @@ def example_precision(
 
     Notes
     -----
-    The paper leaves 0/0 open. Here a row where exactly one of the two sets is empty counts 0 in all four
-    example-based metrics. Time and memory O(nnz) for sparse input.
+    The paper leaves 0/0 open. Here a row with exactly one empty set counts 0 in all four example-based metrics. Time
+    and memory O(nnz) for sparse input.
     """
     sizes = _by_row(*_both(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.predicted, sizes, both_empty, "row")
@@ -139,8 +138,8 @@ def micro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
 
     .. math:: \frac{2 \sum_i |y_i \cap \hat y_i|}{\sum_i |y_i| + |\hat y_i|}
 
-    ``both_empty`` is the value when there is neither a true nor a predicted label at all; 0 agrees with
-    scikit-learn's ``zero_division=0``. The other parameters as in :func:`example_precision`.
+    ``both_empty`` is the value if there is neither a true nor a predicted label at all; 0 agrees with scikit-learn's
+    ``zero_division=0``. The other parameters as in :func:`example_precision`.
     """
     sizes = _by_row(*_both(Y_true, Y_pred, threshold))
     total = int(sizes.true.sum()) + int(sizes.predicted.sum())
@@ -153,10 +152,9 @@ def macro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
 
     .. math:: \frac1L \sum_l \frac{2\,|y^l \cap \hat y^l|}{|y^l| + |\hat y^l|}
 
-    ``both_empty`` is what a label that is neither true nor predicted in any row counts: 0 by default, which
-    agrees with scikit-learn's ``zero_division=0`` and keeps even a perfect prediction below 1 where such
-    labels exist; 1 agrees with ``zero_division=1``; None leaves them out of the average. The other parameters
-    as in :func:`example_precision`.
+    ``both_empty`` is the value of a label that is neither true nor predicted in any row: 0 by default, which agrees
+    with scikit-learn's ``zero_division=0`` and keeps even a perfect prediction below 1 if such labels exist; 1 agrees
+    with ``zero_division=1``; None leaves them out of the average. The other parameters as in :func:`example_precision`.
     """
     sizes = _by_label(*_both(Y_true, Y_pred, threshold))
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "label")
@@ -168,7 +166,7 @@ def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empt
     if both_empty is None:
         if empty.all():
             raise InvalidInputError(
-                f"Every {unit} is without true and predicted labels, so both_empty=None leaves nothing to average."
+                f"every {unit} is empty in both Y_true and Y_pred, so both_empty=None leaves nothing to average."
             )
         return float(values[~empty].mean())
     values[empty] = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
@@ -219,7 +217,7 @@ def _require_binary_prediction(Y_pred: Any) -> None:
 
 
 def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
-    """1 where the score reaches ``threshold``, as canonical CSR of ones."""
+    """1 if the score reaches ``threshold``, as canonical CSR of ones."""
     if isinstance(scores, tuple):
         raise InvalidInputError("Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores.")
     sparse = sp.issparse(scores)

@@ -29,7 +29,7 @@ def ranking_report(
         Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
         :mod:`tagwise.metrics`.
     ks : int or sequence of int
-        The places.
+        Each k.
     inverse_propensity : array, L, optional
         From :func:`tagwise.metrics.inverse_propensity` of the training labels; without it PSP and PSnDCG are
         left out.

@@ -14,7 +14,7 @@ __all__ = ["NO_LABEL", "ranked_labels", "require_no_nan", "require_scores", "top
 
 NO_LABEL = -1
 
-# Elements looked at together: large enough to amortise numpy's calls, small enough to stay near the caches.
+# Elements per block: large enough to amortise numpy's calls, small enough to stay near the caches.
 _BLOCK_ELEMENTS = 1 << 20
 # Row numbers inside a block fit 16 bits, for which numpy's stable sort is a linear-time radix sort.
 _BLOCK_ROWS = 1 << 16
@@ -26,25 +26,23 @@ def top_k(prediction: Any, k: int = 5, *, n_labels: int | None = None) -> np.nda
     Parameters
     ----------
     prediction : array, sparse matrix or pair
-        Integer array n×w of label ids (best first, -1 = no label), a pair ``(labels, scores)`` of n×w arrays,
-        a sparse n×L matrix of scores (stored entries are the candidates) or a floating-point n×L array of
-        scores.
+        Integer array n×w of label ids (best first, -1 = no label), a pair ``(labels, scores)`` of n×w arrays, a sparse
+        n×L matrix of scores (stored entries are the candidates) or a floating-point n×L array of scores.
     k : int
-        How many places.
     n_labels : int, optional
-        L. Needed only to reject label ids out of range, and to tell an id array that is too narrow for k (an
-        error) from one that holds all L labels.
+        L. Needed only to reject label ids out of range, and to tell an id array that is too narrow for k (an error)
+        from one that holds all L labels.
 
     Returns
     -------
     array of int64, n×k
-        Label ids, best first; equal scores by the lower id; -1 where a row has no further candidate. Pairs
-        are put in the order of their scores, id arrays keep their own.
+        Label ids, best first, ties by the lower id; -1 if a row has no further candidate. Pairs are sorted by score; id
+        arrays keep their order.
 
     Notes
     -----
-    Time O(n·L + n·k log k) for dense scores, O(nnz log nnz) for sparse ones. Works in row blocks, so memory
-    beyond the argument and the result is bounded by a constant plus the longest row.
+    Time O(n·L + n·k log k) for dense scores, O(nnz log nnz) for sparse ones. Works in row blocks, so further memory is
+    bounded by a constant plus the longest row.
     """
     k = check_integer(k, "k", minimum=1)
     if n_labels is not None:
@@ -56,14 +54,14 @@ def ranked_labels(prediction: Any, k: int, *, n_rows: int | None, n_labels: int 
     """:func:`top_k` with the shape known: also checks ``prediction`` against ``n_rows`` and ``n_labels``."""
     if isinstance(prediction, tuple):
         labels = _ranked_pair(prediction, n_rows, n_labels)
-        return _first_places(labels, k, n_labels)
+        return _first_k(labels, k, n_labels)
     if sp.issparse(prediction):
         scores = _sparse_scores(prediction, n_rows, n_labels)
         return top_k_of_csr(scores, k)
     array = _as_array(prediction)
     if array.dtype.kind in "iu":
         labels = _checked_labels(array, "prediction", n_rows, n_labels)
-        return _first_places(labels, k, n_labels)
+        return _first_k(labels, k, n_labels)
     _require_score_shape(array, n_rows, n_labels)
     return _top_k_of_dense(array, k)
 
@@ -106,7 +104,7 @@ def _as_array(prediction: Any, name: str = "prediction") -> np.ndarray:
 def _require_rows(found: int, n_rows: int | None, name: str) -> None:
     if n_rows is not None and found != n_rows:
         raise InvalidInputError(
-            f"{name} has {found:,} rows where Y_true has {n_rows:,}; they must describe the same rows."
+            f"{name} has {found:,} rows but Y_true has {n_rows:,}; they must describe the same rows."
         )
 
 
@@ -120,9 +118,9 @@ def _require_score_shape(scores: Any, n_rows: int | None, n_labels: int | None, 
 
 
 def require_no_nan(scores: np.ndarray, name: str) -> None:
-    """NaN has no place in an order."""
+    """Refuse NaN, which cannot be ordered."""
     if np.isnan(scores).any():
-        raise InvalidInputError(f"{name} contains NaN among its scores, which cannot be ranked; remove these first.")
+        raise InvalidInputError(f"{name} contains NaN among its scores, which cannot be ranked; remove them first.")
 
 
 def _sparse_scores(
@@ -144,27 +142,27 @@ def _checked_labels(labels: np.ndarray, name: str, n_rows: int | None, n_labels:
     _require_rows(labels.shape[0], n_rows, name)
     if labels.size == 0:
         return labels.astype(np.int64)
-    hint = "; if these are scores, give them as floats" if labels.shape[1] == n_labels else ""
+    hint = "; if these are scores, pass them as floats" if labels.shape[1] == n_labels else ""
     if labels.min() < NO_LABEL:
-        row, place = np.argwhere(labels < NO_LABEL)[0]
+        row, column = np.argwhere(labels < NO_LABEL)[0]
         raise InvalidInputError(
-            f"{name} holds {labels[row, place]} in row {row}; label ids start at 0, -1 means no label{hint}."
+            f"{name} holds {labels[row, column]} in row {row}; label ids start at 0, -1 means no label{hint}."
         )
     limit = np.iinfo(np.int64).max if n_labels is None else n_labels
     if labels.max() >= limit:
-        row, place = np.argwhere(labels >= limit)[0]
+        row, column = np.argwhere(labels >= limit)[0]
         raise InvalidInputError(
-            f"{name} holds label {labels[row, place]} in row {row}, but there are {limit:,} labels "
+            f"{name} holds label {labels[row, column]} in row {row}, but there are {limit:,} labels "
             f"(ids 0 to {limit - 1}){hint}."
         )
     labels = labels.astype(np.int64)
     ordered = np.sort(labels, axis=1)
     repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NO_LABEL)
     if repeated.any():
-        row, place = np.argwhere(repeated)[0]
+        row, column = np.argwhere(repeated)[0]
         raise InvalidInputError(
-            f"{name} lists label {ordered[row, place]} more than once in row {row}; a label can take "
-            f"one place only{hint}."
+            f"{name} lists label {ordered[row, column]} more than once in row {row}; labels of a row "
+            f"must be distinct{hint}."
         )
     return labels
 
@@ -178,25 +176,23 @@ def _ranked_pair(pair: tuple[Any, ...], n_rows: int | None, n_labels: int | None
     if labels.shape != scores.shape:
         raise InvalidInputError(
             f"prediction pairs labels of shape {shape_text(labels.shape)} with scores of shape "
-            f"{shape_text(scores.shape)}; both must have one shape."
+            f"{shape_text(scores.shape)}; both must have the same shape."
         )
     labels = _checked_labels(labels, "prediction[0]", n_rows, n_labels)
     filled = labels != NO_LABEL
     require_no_nan(scores[filled], "prediction[1]")
-    # Places without a label may carry any filler score, NaN included: they go last.
+    # Entries without a label may carry any filler score, even NaN: they go last.
     costs = np.where(filled, -scores.astype(np.float64), np.inf)
     order = np.lexsort((labels, costs, ~filled), axis=1)
     return np.take_along_axis(labels, order, axis=1)
 
 
-def _first_places(labels: np.ndarray, k: int, n_labels: int | None) -> np.ndarray:
+def _first_k(labels: np.ndarray, k: int, n_labels: int | None) -> np.ndarray:
     width = labels.shape[1]
     if width >= k:
         return labels[:, :k]
     if n_labels is None or width < n_labels:
-        raise InvalidInputError(
-            f"prediction has {width} places per row but k = {k} is asked for; predict at least as many."
-        )
+        raise InvalidInputError(f"prediction has {width} labels per row but k = {k}; predict at least k labels.")
     return np.pad(labels, ((0, 0), (0, k - width)), constant_values=NO_LABEL)
 
 
@@ -212,12 +208,12 @@ def top_k_of_csr(scores: sp.csr_matrix, k: int) -> np.ndarray:
         stop = min(max(stop, start + 1), start + _BLOCK_ROWS, n_rows)
         last = int(indptr[stop])
         rows = np.repeat(np.arange(stop - start, dtype=np.uint16), np.diff(indptr[start : stop + 1]))
-        # Two stable sorts, the outer key last; entries start in label order, so equal scores keep it.
+        # Two stable sorts, the outer key last; entries start in label order, so ties keep it.
         order = np.argsort(-scores.data[first:last], kind="stable")
         order = order[np.argsort(rows[order], kind="stable")]
-        places = np.arange(last - first) - (indptr[start:stop] - first)[rows]
-        kept = places < k
-        labels[start + rows[kept].astype(np.int64), places[kept]] = scores.indices[first:last][order[kept]]
+        ranks = np.arange(last - first) - (indptr[start:stop] - first)[rows]
+        kept = ranks < k
+        labels[start + rows[kept].astype(np.int64), ranks[kept]] = scores.indices[first:last][order[kept]]
         start = stop
     return labels
 
