@@ -33,7 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.data import read_jsonl, split_rows, write_npz
-from tagwise.text import TextFeatures
+from tagwise.text.features import TextFeatures
 
 MIN_TAGS = 4
 MIN_DESCRIPTION = 150

@@ -55,11 +55,11 @@ def traced(call: Callable[[], Any]) -> dict[str, list[str]]:
     return found
 
 
-def _quietly(main: Callable[[list[str]], Any], arguments: list[str]) -> None:
+def _quietly(run: Callable[[list[str]], Any], arguments: list[str]) -> None:
     said = io.StringIO()
     try:
         with redirect_stdout(said), redirect_stderr(said):
-            main(arguments)
+            run(arguments)
     except SystemExit as end:
         raise RuntimeError(f"tagwise {' '.join(arguments)}: {said.getvalue()}") from end
 
@@ -67,12 +67,12 @@ def _quietly(main: Callable[[list[str]], Any], arguments: list[str]) -> None:
 def walks() -> dict[str, dict[str, list[str]]]:
     """The five walks; each runs once beforehand, so that imports and compilations take no part."""
     from tagwise import LEML, Cascade, load
-    from tagwise.cli.main import main
+    from tagwise.cli.main import run
     from tagwise.data import load_dataset
 
     data = load_dataset("debtags-sample")
     X, Y, X_test = data.X_train[:1500], data.Y_train[:1500], data.X_test[:50]
-    texts = SOURCE / "data" / "sample" / "train.jsonl.gz"
+    texts = SOURCE / "data" / "sample" / "text.trn.jsonl.gz"
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -81,8 +81,8 @@ def walks() -> dict[str, dict[str, list[str]]]:
         calls: dict[str, Callable[[], Any]] = {
             "LEML fit": lambda: LEML(rank=20).fit(X, Y).predict_topk(X_test, k=5),
             "Cascade fit": lambda: Cascade().fit(X, Y).predict_topk(X_test, k=5),
-            "train": lambda: _quietly(main, train),
-            "predict": lambda: _quietly(main, ["predict", str(tagger), "a text editor for programmers"]),
+            "train": lambda: _quietly(run, train),
+            "predict": lambda: _quietly(run, ["predict", str(tagger), "a text editor for programmers"]),
             "load": lambda: load(model),
         }
         LEML(rank=20).fit(X, Y).save(model)
