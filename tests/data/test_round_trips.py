@@ -251,7 +251,7 @@ def test_frozen(example_pair):
         (
             lambda p, X, Y: write_csv(p, list("wxyz"), Y, list("abc;"), delimiter=","),
             InvalidInputError,
-            "tag separator",
+            "does not separate",
         ),
         (
             lambda p, X, Y: write_csv(p, list("wxyz"), Y, ["a ", *"bcd"], delimiter=","),

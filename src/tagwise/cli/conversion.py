@@ -16,7 +16,7 @@ from tagwise.cli.folders import load_tagger
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
 from tagwise.cli.rows import dialect_of, open_rows, read_matrix, read_names, read_rows
-from tagwise.data.columns import EVERY_TAG, JSON_LISTS, Columns
+from tagwise.data.columns import EVERY_TAG, Columns, join_tags
 from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
 from tagwise.data.streams import atomic_writer
 from tagwise.data.tables import Row, TableReader
@@ -136,23 +136,11 @@ def _cell(value: Any, name: str, job: Conversion, columns: Columns, changed: set
     if name == columns.known and value is None:
         return EVERY_TAG
     if name in (columns.tags, columns.known):
-        return _joined(value, job.out_separator)
+        return join_tags(value, job.out_separator, "--out-separator")
     if isinstance(value, str):
         return value
     changed.add(name)
     return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _joined(tags: list[str], separator: str) -> str:
-    if separator == JSON_LISTS:
-        return json.dumps(tags, ensure_ascii=False)
-    joined = separator.join(tags)
-    if tags and [tag.strip() for tag in joined.split(separator)] != tags:
-        raise InvalidInputError(
-            f"--out-separator {separator!r} does not separate {tags!r:.200}: a tag holds it, or has blanks at its "
-            "ends. Pass another one, or JSON."
-        )
-    return joined
 
 
 # ---------------------------------------------------------------------- to matrices

@@ -10,6 +10,7 @@ from tagwise.cli.options import RowOptions
 from tagwise.cli.output import say, warn
 from tagwise.data.columns import Dialect
 from tagwise.data.records import MATRIX_FORMATS, file_format
+from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
@@ -148,7 +149,7 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
     for beside in (own, Path(path).with_name(f"{what}.txt")):
         if not beside.is_file():
             continue
-        names = beside.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        names = read_name_lines(beside)
         if len(names) == expected:
             say(f"{path}: names of {what} from {beside}.")
             return names

@@ -1,16 +1,16 @@
-"""Mulan's and MEKA's ARFF files, sparse and dense."""
+"""Mulan's and MEKA's ARFF files, sparse and dense, and the XML file that lists Mulan's labels."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
+from xml.parsers import expat
 
 import scipy.sparse as sp
 
-from tagwise.data import mulan_xml
-from tagwise.data.arff_header import ArffHeader, quoted, read_header
-from tagwise.data.arff_rows import ArffRowReader
+from tagwise.data.arff_parser import ArffHeader, ArffRowReader, quoted, read_header
 from tagwise.data.labelled_rows import LabelledRows, checked_pair
 from tagwise.data.number_text import shortest_texts
 from tagwise.data.streams import ByteSource, atomic_writer
@@ -18,6 +18,10 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
 from tagwise.validation import check_choice, check_integer
 
 __all__ = ["read_arff", "write_arff"]
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BLOCK_BYTES = 1 << 16
+_NAMESPACE = "http://mulan.sourceforge.net/labels"
 
 
 def read_arff(
@@ -39,10 +43,9 @@ def read_arff(
     path : str or path
         The file.
     labels : path of a Mulan XML file, int, list of str, or None
-        Which attributes are labels. An int n means the first n attributes, a negative one the last ``|n|``.
-        None takes MEKA's ``-C n`` option in the ``@relation``, which has the same signs. A list (not a
-        single string, which is a path) gives names. Columns of ``Y`` follow the order of the attributes, or
-        of the list if there is one.
+        Which attributes are labels. An int n means the first n attributes, a negative one the last ``|n|``. None takes
+        MEKA's ``-C n`` option in the ``@relation``, which has the same signs. A list (not a single string, which is a
+        path) gives names. Columns of ``Y`` follow the order of the attributes, or of the list if there is one.
     errors : {"strict", "skip"}
         What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in
         ``n_skipped``. A fault in the header is always an error.
@@ -70,7 +73,7 @@ def _check_labels_argument(labels: Any) -> int | list[str] | tuple[str, ...] | N
     if labels is None:
         return None
     if isinstance(labels, (str, os.PathLike)):
-        return tuple(mulan_xml.read_label_names(labels))
+        return tuple(_read_mulan_xml(labels))
     if isinstance(labels, Sequence):
         names = list(labels)
         for name in names:
@@ -176,13 +179,13 @@ def write_arff(
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"a name cannot be written as UTF-8: {error}.") from None
     if labels_xml is not None:
-        mulan_xml.check_writable(y_names)
+        _check_xml_names(y_names)
     with atomic_writer(path) as stream:
         stream.write(encoded)
         for row in range(features.shape[0]):
             stream.write(_row_text(features, labels, row, sparse).encode())
     if labels_xml is not None:
-        mulan_xml.write_label_names(labels_xml, y_names)
+        _write_mulan_xml(labels_xml, y_names)
 
 
 def _row_text(X: sp.csr_matrix, Y: sp.csr_matrix, row: int, sparse: bool) -> str:
@@ -214,3 +217,80 @@ def _check_names(names: Sequence[str] | None, argument: str, size: int, word: st
         if not isinstance(name, str):
             raise InvalidTypeError(f"{argument} must hold strings; found {name!r}.")
     return listed
+
+
+# ---------------------------------------------------------------------- Mulan's XML file of label names
+
+
+def _read_mulan_xml(path: str | os.PathLike[str]) -> list[str]:
+    """The names of ``<labels><label name="…"/></labels>``, in the order of the file; nested labels count too.
+
+    A document type declaration is refused, since with it come entities that can grow without bound.
+    """
+    names: dict[str, None] = {}
+    depth = 0
+    parser = expat.ParserCreate()
+
+    def fault(reason: str) -> ParseError:
+        return ParseError(path, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1, reason)
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        local = tag.rpartition(":")[2]
+        if depth == 1 and local != "labels":
+            raise fault(f"the outer element must be <labels>; found <{tag}>")
+        if depth == 1:
+            return
+        if local != "label":
+            raise fault(f"only <label> elements may stand inside <labels>; found <{tag}>")
+        if "name" not in attributes:
+            raise fault("a <label> has no name attribute")
+        if attributes["name"] in names:
+            raise fault(f"label {attributes['name']!r} is listed twice")
+        names[attributes["name"]] = None
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def doctype(*arguments: object) -> None:
+        raise fault("a document type declaration is not allowed")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = doctype
+    with ByteSource(path) as source:
+        try:
+            while block := source.read(_BLOCK_BYTES):
+                parser.Parse(block, False)
+            parser.Parse(b"", True)
+        except expat.ExpatError as error:
+            raise ParseError(path, error.lineno, error.offset + 1, f"not well-formed XML: {error}") from None
+        except ParseError:
+            raise
+        except (LookupError, ValueError) as error:
+            raise ParseError(path, 1, 0, f"the XML file's encoding cannot be read: {error}") from None
+    if not names:
+        raise ParseError(path, 0, 0, "the XML file lists no labels")
+    return list(names)
+
+
+def _check_xml_names(names: list[str]) -> None:
+    """Refuse names with characters that XML cannot hold."""
+    for name in names:
+        if _NOT_XML.search(name):
+            raise InvalidInputError(f"the label name {name!r} holds a character that XML cannot hold; rename it.")
+
+
+def _write_mulan_xml(path: str | os.PathLike[str], names: list[str]) -> None:
+    """Write Mulan's XML file for label names, atomically."""
+    # Control characters as references, because a parser turns them into spaces inside an attribute.
+    escapes = {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+    table = str.maketrans(escapes)
+    lines = [
+        f'<labels xmlns="{_NAMESPACE}">',
+        *(f'<label name="{name.translate(table)}"></label>' for name in names),
+    ]
+    with atomic_writer(path) as stream:
+        stream.write(('<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(lines) + "\n</labels>\n").encode())

@@ -7,13 +7,13 @@ or not at all, so the caller can go on behind a line that it decides to skip.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["parse_rows", "sort_row"]
+__all__ = ["LineFormat", "RowArrays", "parse_rows", "sort_row"]
 
 # What became of a line.
 OK: Final = 0
@@ -147,26 +147,34 @@ def sort_row(indices: Any, values: Any, low: int, high: int) -> int:
     return -1
 
 
+class LineFormat(NamedTuple):
+    """What lines may hold; ``narrow``: values are for float32."""
+
+    first_feature: int
+    n_features: int
+    n_labels: int
+    row_limit: int
+    comments: bool
+    blank_is_row: bool
+    narrow: bool
+
+
+class RowArrays(NamedTuple):
+    """The CSR arrays that are appended to, and room for (place, first byte, last byte + 1) of slow numbers."""
+
+    x_indptr: Any
+    x_indices: Any
+    x_values: Any
+    y_indptr: Any
+    y_indices: Any
+    slow_tokens: Any
+
+
 @compiled()
 def parse_rows(
-    buffer: Any,
-    start: int,
-    first_feature: int,
-    n_features: int,
-    n_labels: int,
-    row_limit: int,
-    comments: bool,
-    blank_is_row: bool,
-    narrow: bool,
-    x_indptr: Any,
-    x_indices: Any,
-    x_values: Any,
-    y_indptr: Any,
-    y_indices: Any,
-    slow_tokens: Any,
-    n_rows: int,
+    buffer: Any, start: int, n_rows: int, rules: LineFormat, arrays: RowArrays
 ) -> tuple[int, int, int, int, int, int]:
-    """Parse the lines of ``buffer[start:]``, appending to the CSR arrays behind row ``n_rows``.
+    """Parse the lines of ``buffer[start:]``, appending to the CSR arrays after row ``n_rows``.
 
     Returns
     -------
@@ -177,6 +185,8 @@ def parse_rows(
         numbers to convert. That row is in the arrays, with its ends in ``x_indptr[n_rows + 1]`` and
         ``y_indptr[n_rows + 1]``, but not committed: its features are not sorted yet.
     """
+    first_feature, n_features, n_labels, row_limit, comments, blank_is_row, narrow = rules
+    x_indptr, x_indices, x_values, y_indptr, y_indices, slow_tokens = arrays
     end = len(buffer)
     position = start
     n_lines = 0

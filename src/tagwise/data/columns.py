@@ -10,7 +10,17 @@ from typing import Any
 from tagwise.data.records import Records, kind_of
 from tagwise.exceptions import InvalidInputError, ParseError
 
-__all__ = ["EVERY_TAG", "JSON_LISTS", "TAG_NAMES", "TEXT_NAMES", "Columns", "Dialect", "TagCell", "find_columns"]
+__all__ = [
+    "EVERY_TAG",
+    "JSON_LISTS",
+    "TAG_NAMES",
+    "TEXT_NAMES",
+    "Columns",
+    "Dialect",
+    "TagCell",
+    "find_columns",
+    "join_tags",
+]
 
 TEXT_NAMES = (
     "text",
@@ -229,6 +239,20 @@ class TagCell:
         filled = [tag for tag in value if tag and not tag.isspace()]
         tags = list(dict.fromkeys(filled))
         return cls(tags, len(tags) < len(filled), len(filled) < len(value))
+
+
+def join_tags(tags: list[str], separator: str, option: str) -> str:
+    """The cell that :meth:`TagCell.parse` reads as these tags; ``option`` names the separator in messages."""
+    if separator == JSON_LISTS:
+        return json.dumps(tags, ensure_ascii=False)
+    joined = separator.join(tags)
+    # The end of a tag and the start of a longer separator can look like the separator.
+    if tags and [tag.strip() for tag in joined.split(separator)] != tags:
+        raise InvalidInputError(
+            f"{option} {separator!r} does not separate {tags!r:.200}: a tag holds it, or has blanks at its ends. Pass "
+            "another one, or JSON."
+        )
+    return joined
 
 
 def _split(cell: str, column: str, separator: str) -> list[Any]:

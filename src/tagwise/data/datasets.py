@@ -17,6 +17,7 @@ from pathlib import Path
 import scipy.sparse as sp
 
 from tagwise.data.npz import read_npz
+from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import read_jsonl
 from tagwise.exceptions import DatasetNotFoundError, InvalidInputError, InvalidTypeError, ParseError
 from tagwise.metrics import propensity_constants
@@ -88,11 +89,10 @@ class Dataset:
 def load_dataset(name: str) -> Dataset:
     """Load a data set by its name.
 
-    ``"debtags-sample"`` comes with tagwise. Any other name is a folder in ``$TAGWISE_DATA`` or, failing that,
-    in the user's cache folder (``tagwise/datasets`` in ``$XDG_CACHE_HOME``, ``~/.cache``,
-    ``~/Library/Caches`` or ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz``
-    and ``Y.tst.npz``, and may hold ``labels.txt``, ``features.txt``, ``text.trn.jsonl.gz`` and
-    ``text.tst.jsonl.gz``. Nothing is downloaded.
+    ``"debtags-sample"`` comes with tagwise. Any other name is a folder in ``$TAGWISE_DATA`` or, failing that, in the
+    user's cache folder (``tagwise/datasets`` in ``$XDG_CACHE_HOME``, ``~/.cache``, ``~/Library/Caches`` or
+    ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz``, and may hold
+    ``labels.txt``, ``features.txt``, ``text.trn.jsonl.gz`` and ``text.tst.jsonl.gz``. Nothing is downloaded.
 
     Parameters
     ----------
@@ -237,12 +237,7 @@ def _matrices(folder: Path, side: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
 def _names(path: Path, expected: int, what: str) -> list[str] | None:
     if not path.is_file():
         return None
-    try:
-        content = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(path, 0, 0, f"not valid UTF-8: {error.reason} at byte {error.start}.") from error
-    # Not str.splitlines: a name may hold one of the rarer characters that Unicode counts as a line end.
-    names = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []
+    names = read_name_lines(path)
     if len(names) != expected:
         raise ParseError(path, 0, 0, f"holds {len(names):,} names but the matrices have {expected:,} {what}.")
     return names

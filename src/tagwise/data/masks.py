@@ -18,9 +18,8 @@ _CHUNK = 1 << 22
 def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = None) -> sp.csr_matrix:
     """Choose at random which entries of Y are known: the mask Ω of LEML's missing-label tables.
 
-    Each of the n·L entries, whether 0 or 1, is known with probability p = ``fraction_observed``,
-    independently of all others, so |Ω| is binomial with mean p·n·L. Hand the mask to a model as ``observed``;
-    Y itself stays as it is.
+    Each of the n·L entries, whether 0 or 1, is known with probability p = ``fraction_observed``, independently of all
+    others, so |Ω| is binomial with mean p·n·L. Hand the mask to a model as ``observed``; Y itself stays as it is.
 
     Parameters
     ----------

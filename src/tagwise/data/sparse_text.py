@@ -44,9 +44,8 @@ def read_xmc(path: str | os.PathLike[str], *, errors: str = "strict", dtype: DTy
     path : str or path
         The file.
     errors : {"strict", "skip"}
-        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in
-        ``n_skipped``. A wrong header, damaged compression, and a number of rows that skipped lines do not
-        explain are always errors.
+        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in ``n_skipped``. A wrong
+        header, damaged compression, and a number of rows that skipped lines do not explain are always errors.
     dtype : numpy.float32 or numpy.float64
         The type of the values of ``X``.
 
@@ -141,10 +140,9 @@ def read_svmlight(
 ) -> LabelledRows:
     """Read a multi-label svmlight file, plain, ``.gz`` or ``.bz2``.
 
-    Lines are as in :func:`read_xmc`, with two differences. From ``#`` to the end of the
-    line is a comment, and a line that starts with ``#`` is no row. An empty line is a fault, since it may be
-    an accident: a row without labels and features is a line with a single space, which is what
-    :func:`write_svmlight` writes.
+    Lines are as in :func:`read_xmc`, with two differences. From ``#`` to the end of the line is a comment, and a line
+    that starts with ``#`` is no row. An empty line is a fault, since it may be an accident: a row without labels and
+    features is a line with a single space, which is what :func:`write_svmlight` writes.
 
     Parameters
     ----------
@@ -156,8 +154,7 @@ def read_svmlight(
     zero_based : bool
         Whether the first feature is 0 or 1. Label ids always start at 0.
     errors : {"strict", "skip"}
-        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in
-        ``n_skipped``.
+        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in ``n_skipped``.
     dtype : numpy.float32 or numpy.float64
         The type of the values of ``X``.
 
@@ -224,8 +221,7 @@ class _CsrArrays:
     ``_LARGEST_GROWTH``, since a file may be denser at its start.
     """
 
-    def __init__(self, size: int | None, dtype: np.dtype[Any] | None) -> None:
-        wide = size is not None and size > LARGEST_INT32_SIZE
+    def __init__(self, wide: bool, dtype: np.dtype[Any] | None) -> None:
         self.indptr: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.indices: NDArray[Any] = np.zeros(0, dtype=np.int64 if wide else np.int32)
         self.values: NDArray[Any] | None = None if dtype is None else np.zeros(0, dtype=dtype)
@@ -249,10 +245,8 @@ class _CsrArrays:
         if size is None:
             size = int(self.indices.max()) + 1 if used else 0
         # scipy wants one type for both index arrays.
-        if self.indices.dtype == np.int64 or used > LARGEST_INT32_SIZE:
-            indices, indptr = self.indices.astype(np.int64, copy=False), self.indptr
-        else:
-            indices, indptr = self.indices, self.indptr.astype(np.int32)
+        index_type = np.int64 if max(size, used) > LARGEST_INT32_SIZE else np.int32
+        indices, indptr = (array.astype(index_type, copy=False) for array in (self.indices, self.indptr))
         matrix = sp.csr_matrix((values, indices, indptr), shape=(n_rows, size), copy=False)
         matrix.has_canonical_format = True
         return matrix
@@ -271,8 +265,10 @@ class _Reader:
     def __init__(self, source: ByteSource, rules: _LineRules) -> None:
         self.source = source
         self.rules = rules
-        self.x = _CsrArrays(rules.n_features, rules.dtype)
-        self.y = _CsrArrays(rules.n_labels, None)
+        # One width of ids for both: each combination is another compilation of the parser.
+        wide = max(rules.n_features or 0, rules.n_labels or 0) > LARGEST_INT32_SIZE
+        self.x = _CsrArrays(wide, rules.dtype)
+        self.y = _CsrArrays(wide, None)
         self.n_rows = 0
         self.n_skipped = 0
 
@@ -297,25 +293,20 @@ class _Reader:
         buffer = np.frombuffer(block, dtype=np.uint8)
         # Room for every number of the block; pages that no slow number touches cost nothing.
         slow_tokens = np.empty((colons, 3), dtype=np.int64)
+        arrays = byte_parser.RowArrays(x.indptr, x.indices, x.values, y.indptr, y.indices, slow_tokens)
+        line_format = byte_parser.LineFormat(
+            rules.first_feature,
+            LARGEST_INT32_SIZE if rules.n_features is None else rules.n_features,
+            LARGEST_INT32_SIZE if rules.n_labels is None else rules.n_labels,
+            np.iinfo(np.int64).max if rules.n_rows is None else rules.n_rows,
+            rules.comments,
+            rules.blank_is_row,
+            rules.dtype == np.float32,
+        )
         position = 0
         while position < len(block):
             code, line_start, fault, self.n_rows, n_lines, n_slow = byte_parser.parse_rows(
-                buffer,
-                position,
-                rules.first_feature,
-                LARGEST_INT32_SIZE if rules.n_features is None else rules.n_features,
-                LARGEST_INT32_SIZE if rules.n_labels is None else rules.n_labels,
-                np.iinfo(np.int64).max if rules.n_rows is None else rules.n_rows,
-                rules.comments,
-                rules.blank_is_row,
-                rules.dtype == np.float32,
-                x.indptr,
-                x.indices,
-                x.values,
-                y.indptr,
-                y.indices,
-                slow_tokens,
-                self.n_rows,
+                buffer, position, self.n_rows, line_format, arrays
             )
             self.source.line += n_lines
             if code == byte_parser.OK:

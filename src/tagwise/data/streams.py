@@ -24,6 +24,7 @@ __all__ = [
     "UnskippableError",
     "atomic_writer",
     "decode_line",
+    "read_name_lines",
     "suffix_without_compression",
 ]
 
@@ -141,6 +142,13 @@ def decode_line(path: str, number: int, raw: bytes) -> str:
     if number == 1:
         text = text.removeprefix(_BYTE_ORDER_MARK)
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The names of a file, one per line."""
+    # Not str.splitlines: a name may hold one of the rarer characters that Unicode counts as a line end.
+    with ByteSource(path) as source:
+        return [decode_line(source.path, source.line, raw) for raw in source.lines()]
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:

@@ -289,10 +289,9 @@ def _power_law_rows(
 ) -> sp.csr_matrix:
     """Rows of distinct columns; the r-th most popular is drawn in proportion to (r + offset)^(−exponent).
 
-    A row of t entries draws one from each of t equally probable parts of the distribution. That gives each
-    column the frequency it would have with independent draws, and ranks that are already sorted; the few
-    equal neighbours among popular columns are moved to the next free rank. Which column has which rank is
-    random.
+    A row of t entries draws one from each of t equally probable parts of the distribution. That gives each column the
+    frequency it would have with independent draws, and ranks that are already sorted; the few equal neighbours among
+    popular columns are moved to the next free rank. Which column has which rank is random.
 
     Parameters
     ----------

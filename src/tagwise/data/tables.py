@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.columns import EVERY_TAG, Columns, Dialect, TagCell, find_columns
+from tagwise.data.columns import EVERY_TAG, Columns, Dialect, TagCell, find_columns, join_tags
 from tagwise.data.labelled_rows import LabelledRows
 from tagwise.data.records import Records, delimited_line, file_format, kind_of, open_records
 from tagwise.data.streams import UnskippableError, atomic_writer, checked_path, suffix_without_compression
@@ -397,8 +397,7 @@ def read_jsonl(
     tag_separator : str or None
         What separates the tags of a field that is one string; None takes lists only.
     errors : {"strict", "skip"}
-        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in
-        ``n_skipped``.
+        What to do with a faulty row: raise :class:`ParseError`, or leave it out and count it in ``n_skipped``.
 
     Returns
     -------
@@ -426,10 +425,9 @@ def read_csv(
 ) -> LabelledRows:
     """Read texts with tags from a table in UTF-8 with named columns, plain, ``.gz`` or ``.bz2``.
 
-    A field that starts with ``"`` runs to the closing ``"``, may hold delimiters and line breaks, and writes
-    a quote as ``""``; elsewhere a quote is an ordinary character. Every record must have as many fields as
-    the header. A repeated tag counts once and an empty one (``a;;b``) is ignored, with a warning that says in
-    how many rows.
+    A field that starts with ``"`` runs to the closing ``"``, may hold delimiters and line breaks, and writes a quote as
+    ``""``; elsewhere a quote is an ordinary character. Every record must have as many fields as the header. A repeated
+    tag counts once and an empty one (``a;;b``) is ignored, with a warning that says in how many rows.
 
     Parameters
     ----------
@@ -445,9 +443,8 @@ def read_csv(
     id : str or None
         The column with the row's identifier; None leaves ``row_ids`` None.
     errors : {"strict", "skip"}
-        What to do with a faulty record: raise :class:`ParseError`, or leave it out, count it in
-        ``n_skipped`` and continue with the next line. A faulty header, and a quote that is never closed, are
-        always errors.
+        What to do with a faulty record: raise :class:`ParseError`, or leave it out, count it in ``n_skipped`` and
+        continue with the next line. A faulty header, and a quote that is never closed, are always errors.
 
     Returns
     -------
@@ -617,21 +614,12 @@ def write_csv(
     names = _checked_strings(label_names, "label_names")
     rows = _checked_rows(texts, Y, names, row_ids)
     for name in names:
-        if tag_separator in name or name != name.strip():
-            raise InvalidInputError(
-                f"label_names holds {name!r}, which holds the tag separator {tag_separator!r} or has "
-                "blanks at its ends; pass another tag_separator or rename the label."
-            )
+        join_tags([name], tag_separator, "tag_separator")
     with atomic_writer(path) as stream:
         columns = [text, tags] if row_ids is None else [id, text, tags]
         stream.write(delimited_line(columns, separator))
         for row_id, row_text, row_tags in rows:
-            joined = tag_separator.join(row_tags)
-            if row_tags and joined.split(tag_separator) != row_tags:
-                # The end of a tag and the start of a longer separator can look like the separator.
-                raise InvalidInputError(
-                    f"tag_separator {tag_separator!r} does not separate {row_tags!r}; pass another one."
-                )
+            joined = join_tags(row_tags, tag_separator, "tag_separator")
             fields = [row_text, joined] if row_id is None else [row_id, row_text, joined]
             stream.write(delimited_line(fields, separator))
 
