@@ -17,7 +17,7 @@ def test_train_says_what_it_read_what_it_chose_and_how_large_it_is(trained):
     assert "Model: binary-relevance was asked for." in result.stdout
     assert "Trained on 60 rows, " in result.stdout
     assert "4 tags" in result.stdout
-    assert "On 20 held-out rows" in result.stdout
+    assert "On 20 validation rows" in result.stdout
     assert f"Saved in {folder}: " in result.stdout
 
 
@@ -93,7 +93,7 @@ def test_predict_a_text_lines_and_a_file(tagger, rows_file):
     assert [len(answer["suggestions"]) for answer in answers] == [2, 0, 2]
     assert [answers[place]["suggestions"][0]["tag"] for place in (0, 2)] == ["drinks", "food"]
     assert 0 <= answers[0]["suggestions"][0]["probability"] <= 1
-    assert "of 3 rows, 1 without text got no tags" in lines.stderr
+    assert "1 of 3 rows without text got no tags" in lines.stderr
 
     rows = run("predict", tagger, rows_file, "--id", "id", "--threshold", "calibrated")
     assert rows.returncode == 0, rows.stderr
@@ -176,7 +176,7 @@ def test_evaluate_measures_and_counts_tags_that_training_never_saw(tagger, tmp_p
     assert {"nDCG@5", "PSP@5", "micro-F1", "macro-F1", "example-F1"} <= set(found["metrics"])
     assert found["decided_by"] == "calibrated thresholds"
     assert found["unseen_tags"] == {"space travel": 1}
-    assert "counted as missed: 1 tag that training never saw, in 1 place: 'space travel' (1)." in result.stderr
+    assert "counted as missed: 1 tag that training never saw, 1 time: 'space travel' (1)." in result.stderr
     plain = run("evaluate", tagger, path, "--k", "2")
     assert "P: precision of the first k tags" in plain.stdout
     assert "@2" in plain.stdout
@@ -191,7 +191,7 @@ def test_inspect_shows_the_model_and_a_tag(tagger):
     assert {word["word"] for word in tag["words"][:4]} == set(WORDS["pets"])
     assert {near["tag"] for near in tag["nearest"]} == {"drinks", "food", "garden"}
     assert tag["rows"] > 0
-    assert failed(run("inspect", tagger, "--tag", "pet"), 1, "is none of the 4 tags", "Did you mean 'pets'?")
+    assert failed(run("inspect", tagger, "--tag", "pet"), 1, "is not one of the 4 tags", "Did you mean 'pets'?")
 
 
 def test_explain_adds_up_to_the_score(tagger):
@@ -204,7 +204,7 @@ def test_explain_adds_up_to_the_score(tagger):
     people = run("explain", tagger, "-", stdin="the dog\n")
     assert "dog" in people.stdout
     assert "without any word" in people.stdout
-    assert failed(run("explain", tagger, "dog", "--tag", "cars"), 1, "--tag 'cars' is none of the 4")
+    assert failed(run("explain", tagger, "dog", "--tag", "cars"), 1, "--tag 'cars' is not one of the 4")
 
 
 def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
@@ -262,10 +262,10 @@ def test_known_tags_are_learnt_from_and_the_rest_is_unknown(tmp_path):
         "train", path, "--known", "looked_at", "--out", tmp_path / "m", "--model", "binary-relevance", "--quiet"
     )
     assert result.returncode == 0, result.stderr
-    assert "Known are " in result.stdout
+    assert "pairs of row and tag are known" in result.stdout
     all_known = some_rows()
     pairs = sum(4 if row["year"] % 2 else len({"pets", "food", *row["labels"]}) for row in all_known)
-    assert f"Known are {pairs:,} pairs" in result.stdout
+    assert f"{pairs:,} pairs of row and tag are known" in result.stdout
 
 
 # A fit that takes a while: real texts, and rounds that do not end by themselves.
@@ -310,7 +310,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, sample_file):
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "cut").exists()
     again = run(*arguments, "--out", tmp_path / "cut", "--checkpoint-every", "1")
-    assert failed(again, 1, "holds the state of an earlier run; pass --resume to go on")
+    assert failed(again, 1, "holds the state of an earlier run; pass --resume to continue it")
     resumed = run(*arguments, "--out", tmp_path / "cut", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resumes from the checkpoint" in resumed.stderr
@@ -330,6 +330,6 @@ def test_control_c_is_130_and_says_how_to_go_on(tmp_path, sample_file):
                 process.send_signal(signal.SIGINT)
         process.wait(timeout=600)
     assert process.returncode == 130
-    assert "the same command with --resume goes on" in said
+    assert "add --resume to the same command" in said
     assert "Traceback" not in said
     assert os.listdir(tmp_path) == ["m.checkpoint"]

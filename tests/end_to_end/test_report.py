@@ -120,7 +120,7 @@ def test_train_reports_on_held_out_rows_and_on_a_test_file(tmp_path, rows_file):
     held_out = run("train", rows_file, "--out", tmp_path / "a", *options)
     assert held_out.returncode == 0, held_out.stderr
     html = out.read_text(encoding="utf-8")
-    assert f"a, measured on rows held out of {rows_file}" in html
+    assert f"a, measured on validation rows of {rows_file}" in html
     assert "measured on 20 rows" in html
     assert "learnt from these same rows" in html
     test = write_jsonl(tmp_path / "test.jsonl", [*some_rows(30, seed=9), {"text": "dog", "labels": ["space"]}])
@@ -130,9 +130,9 @@ def test_train_reports_on_held_out_rows_and_on_a_test_file(tmp_path, rows_file):
     assert f"b, measured on {test}" in html
     assert "measured on 31 rows" in html
     assert "learnt from these same rows" not in html
-    assert "counted as missed: 1 tag that training never saw, in 1 place: 'space' (1)." in tested.stderr
+    assert "counted as missed: 1 tag that training never saw, 1 time: 'space' (1)." in tested.stderr
     figures = json.loads(tested.stdout)
-    assert (figures["held_out"]["rows"], figures["test"]["rows"]) == (20, 31)
+    assert (figures["validation"]["rows"], figures["test"]["rows"]) == (20, 31)
     measured = json.loads(run("evaluate", tmp_path / "b", test, "--json").stdout)["metrics"]
     assert {name: figures["test"][name] for name in ("P@1", "nDCG@5")} == {
         name: measured[name] for name in ("P@1", "nDCG@5")
@@ -163,7 +163,7 @@ def test_compare_writes_table_json_and_report(tmp_path):
     assert table.returncode == 0, table.stderr
     lines = table.stdout.splitlines()
     assert lines[0] == "Trained on 80 rows, measured on 30 others, metrics in percent"
-    assert lines[1].split() == ["model", "P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "fit", "s", "ms", "a", "row", "MB"]
+    assert lines[1].split() == ["model", "P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "fit", "s", "ms/row", "MB"]
     assert table.stderr.splitlines() == [f"Report written to {tmp_path / 'out.html'}."]
     assert [line.split()[0] for line in lines[2:5]] == ["knn", "binary-relevance", "leml:rank=2,reg=0.5"]
     assert lines[5].startswith("Best by nDCG@5: ")

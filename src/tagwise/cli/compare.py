@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import say, show, show_json, show_table, warn
-from tagwise.cli.reporting import check_report, report_option
+from tagwise.cli.evaluate import check_report, warn_about
+from tagwise.cli.options import (
+    RowOptions,
+    cutoffs_option,
+    examples,
+    feature_options,
+    jobs_option,
+    json_option,
+    parse_settings,
+    quiet_option,
+    report_option,
+    row_options,
+    seed_option,
+)
+from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.progress import counted
 
 if TYPE_CHECKING:
@@ -37,22 +49,20 @@ __all__ = ["command", "parse_model"]
     multiple=True,
     required=True,
     metavar="NAME[:SETTING=VALUE,…]",
-    help="A model, with settings where they differ from its defaults; repeat it for each. auto picks one by size.",
+    help="A model, with settings that differ from its defaults; repeatable. auto picks one by size.",
 )
-@click.option("--test", metavar="FILE", help="File of rows to measure on, read as FILE is.")
+@click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE.")
 @click.option(
     "--validation",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="FRACTION",
-    help="Without --test: the part of the rows to hold out and measure on [default: 0.2].",
+    help="Without --test: the fraction of the rows to measure on and not to train on [default: 0.2].",
 )
-@click.option("--k", "ks", multiple=True, type=click.IntRange(min=1), help="A place to measure at [default: 1, 3, 5].")
-@click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words.")
-@click.option("--min-df", default=2, show_default=True, help="Leave out words that fewer texts have.")
-@click.option("--max-features", type=int, metavar="N", help="Keep only so many words, the most frequent ones.")
+@cutoffs_option
+@feature_options
 @jobs_option
 @seed_option
-@click.option("--quiet", is_flag=True, help="Say only what looks wrong, and the result.")
+@quiet_option
 @report_option
 @json_option
 @row_options()
@@ -62,9 +72,7 @@ def command(
     test: str | None,
     validation: float | None,
     ks: tuple[int, ...],
-    characters: bool,
-    min_df: int,
-    max_features: int | None,
+    features: dict[str, Any],
     jobs: int,
     seed: int,
     quiet: bool,
@@ -75,15 +83,16 @@ def command(
     """Train several models on FILE and measure them on the same other rows.
 
     The table has precision (P), nDCG and propensity-scored precision (PSP) of the first k tags, seconds to fit,
-    milliseconds to suggest tags for a row, and the size of the model; the report and --json have more. The best is that
-    of highest nDCG at the largest k. No model is kept; train it with tagwise train.
+    milliseconds per row to suggest tags, and the size of the model; the report and --json have more. The best model is
+    that of highest nDCG at the largest k. No model is kept; train it with tagwise train.
     """
     from tagwise import Tagger
     from tagwise.cli.rows import holds_matrix, read_rows
     from tagwise.exceptions import InvalidInputError
+    from tagwise.text.tags import split_texts
 
     if test is not None and validation is not None:
-        raise click.UsageError("--test and --validation exclude each other: rows are measured on either.")
+        raise click.UsageError("--test and --validation exclude each other; give one of them.")
     for path in (file, *([test] if test else [])):
         if holds_matrix(path, rows):
             raise InvalidInputError(f"{path} holds a matrix; compare needs rows with texts.")
@@ -92,31 +101,19 @@ def command(
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
     check_report(report, file, rows)
     verbose = 0 if quiet else 1
-    estimators = [parse_model(model, jobs, seed, verbose) for model in models]
-    places = tuple(dict.fromkeys(ks)) or (1, 3, 5)
+    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": verbose}
+    estimators = [parse_model(model, shared) for model in models]
     training = read_rows(file, rows, quiet=quiet)
     _check_masks(models, estimators, training)
     if test is not None:
-        held_out = read_rows(test, rows, quiet=quiet)
+        held = read_rows(test, rows, quiet=quiet)
     else:
-        from tagwise.cli.fitting import held_out_rows
-
-        training, held_out = held_out_rows(training, 0.2 if validation is None else validation, seed)
-    taggers = {
-        name: Tagger(
-            estimator,
-            min_df=min_df,
-            max_features=max_features,
-            characters=characters,
-            n_jobs=jobs,
-            random_state=seed,
-            verbose=verbose,
-        )
-        for name, estimator in zip(models, estimators)
-    }
-    comparison, best, failed = _compare(taggers, training, held_out, places, quiet)
+        train, left = split_texts(training.texts, training.tags, 0.2 if validation is None else validation, seed)
+        training, held = training.part(train), training.part(left)
+    taggers = {name: Tagger(estimator, **features, **shared) for name, estimator in zip(models, estimators)}
+    comparison, best, failed = _compare(taggers, training, held, ks, quiet)
     if report is not None:
-        _write(best, held_out, comparison, report, file, test)
+        _write(best, held, comparison, report, file, test)
     if as_json:
         show_json(
             {
@@ -132,9 +129,8 @@ def command(
         _show(comparison, failed)
 
 
-def parse_model(model: str, jobs: int, seed: int, verbose: int) -> Any:
-    """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses names and settings that there are not."""
-    from tagwise.cli.train import parse_settings
+def parse_model(model: str, shared: dict[str, Any]) -> Any:
+    """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses unknown names and settings."""
     from tagwise.models.choice import build_model, model_info
 
     name, colon, settings = model.partition(":")
@@ -145,7 +141,7 @@ def parse_model(model: str, jobs: int, seed: int, verbose: int) -> Any:
     if not colon:
         return name
     parameters = parse_settings([part.strip() for part in settings.split(",")])
-    return build_model(name, parameters, n_jobs=jobs, random_state=seed, verbose=verbose)
+    return build_model(name, parameters, **shared)
 
 
 def _check_masks(names: tuple[str, ...], estimators: list[Any], data: Table) -> None:
@@ -161,16 +157,15 @@ def _check_masks(names: tuple[str, ...], estimators: list[Any], data: Table) -> 
         info = model_info(estimator) if isinstance(estimator, str) else info_of(type(estimator))
         if not info.learns_from_mask:
             raise InvalidInputError(
-                f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and all "
-                "tags that a row does not list count as wrong for it."
+                f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and every "
+                "tag that a row does not list counts as wrong for it."
             )
 
 
 def _compare(
-    taggers: dict[str, Tagger], training: Table, held_out: Table, ks: tuple[int, ...], quiet: bool
+    taggers: dict[str, Tagger], training: Table, held: Table, ks: tuple[int, ...], quiet: bool
 ) -> tuple[Comparison, Tagger, dict[str, str]]:
     """The comparison, its best tagger, and why some models could not be fitted; only the best tagger is kept."""
-    from tagwise.cli.evaluate import warn_of
     from tagwise.exceptions import InvalidInputError
     from tagwise.reports import Comparison
 
@@ -180,37 +175,37 @@ def _compare(
     best: Tagger | None = None
     for name in list(taggers):
         if not quiet:
-            say(f"{name}: {counted(len(training.texts), 'row')} to train on.")
+            echo_err(f"Training {name} on {counted(len(training.texts), 'row')}.")
         tagger = taggers.pop(name)
         try:
-            model, evaluation = _measured(name, tagger, training, held_out, ks)
+            model, evaluation = _measured(name, tagger, training, held, ks)
         except InvalidInputError as error:
             warn(f"{name} is left out of the comparison: {error}")
             failed[name] = str(error)
             continue
         if not done:
-            warn_of(evaluation)
+            warn_about(evaluation)
         if best is None or model.metrics[metric] > max(other.metrics[metric] for other in done):
             best = tagger
         done.append(model)
     if best is None:
         raise InvalidInputError(f"no model could be compared; the first problem: {next(iter(failed.values()))}")
-    return Comparison(done, metric, ks, len(training.texts), len(held_out.texts)), best, failed
+    return Comparison(done, metric, ks, len(training.texts), len(held.texts)), best, failed
 
 
 def _measured(
-    name: str, tagger: Tagger, training: Table, held_out: Table, ks: tuple[int, ...]
+    name: str, tagger: Tagger, training: Table, held: Table, ks: tuple[int, ...]
 ) -> tuple[ComparedModel, Evaluation]:
     from tagwise.reports import ComparedModel
     from tagwise.reports.findings import model_megabytes, predict_milliseconds
 
     tagger.fit(training.texts, training.tags, training.known)
-    evaluation = tagger.evaluate(held_out.texts, held_out.tags, held_out.known, ks=ks)
+    evaluation = tagger.evaluate(held.texts, held.tags, held.known, ks=ks)
     model = ComparedModel(
         name=f"auto ({tagger.choice_.name})" if name.lower() == "auto" else name,
         metrics=evaluation.metrics,
         fit_seconds=tagger.training_["seconds"],
-        predict_ms=predict_milliseconds(tagger, held_out.texts),
+        predict_ms=predict_milliseconds(tagger, held.texts),
         megabytes=model_megabytes(tagger),
         reason=tagger.choice_.reason,
         history=list(tagger.model_.history_),
@@ -218,17 +213,17 @@ def _measured(
     return model, evaluation
 
 
-def _write(best: Tagger, held_out: Table, comparison: Comparison, report: str, file: str, test: str | None) -> None:
+def _write(best: Tagger, held: Table, comparison: Comparison, report: str, file: str, test: str | None) -> None:
     from tagwise.reports import gather_findings, write_report
 
-    findings = gather_findings(best, held_out.texts, held_out.tags, held_out.known, ks=tuple(comparison.ks))
-    source = f"{file}, measured on {test or 'rows held out of it'}"
+    findings = gather_findings(best, held.texts, held.tags, held.known, ks=tuple(comparison.ks))
+    source = f"{file}, measured on {test or 'validation rows of it'}"
     write_report(findings, report, title="Comparison of models", source=source, comparison=comparison)
-    say(f"Report written to {report}.")
+    echo_err(f"Report written to {report}.")
 
 
 def _show(comparison: Comparison, failed: dict[str, str]) -> None:
-    # Terminals are narrow; the report and --json have all places of all metrics.
+    # Terminals are narrow; the report and --json have all metrics.
     last = f"@{max(comparison.ks)}"
     columns = [name for name in comparison.columns() if name.startswith("P@") or name.endswith(last)]
     rows = [
@@ -242,7 +237,7 @@ def _show(comparison: Comparison, failed: dict[str, str]) -> None:
         for model in comparison.models
     ]
     title = f"Trained on {comparison.training_rows:,} rows, measured on {comparison.rows:,} others, metrics in percent"
-    show_table(title, ["model", *columns, "fit s", "ms a row", "MB"], rows)
+    show_table(title, ["model", *columns, "fit s", "ms/row", "MB"], rows)
     best = comparison.models[comparison.best]
     show(f"Best by {comparison.metric}: {best.name}.")
     if best.name.startswith("auto"):

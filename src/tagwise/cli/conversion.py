@@ -12,9 +12,9 @@ from typing import Any
 import scipy.sparse as sp
 
 from tagwise import data
-from tagwise.cli.folders import load_tagger
+from tagwise.cli.folders import load_model
 from tagwise.cli.options import RowOptions
-from tagwise.cli.output import say, warn
+from tagwise.cli.output import echo_err, warn
 from tagwise.cli.rows import dialect_of, open_rows, read_matrix, read_names, read_rows
 from tagwise.data.columns import EVERY_TAG, Columns, join_tags
 from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
@@ -153,7 +153,7 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
             raise InvalidInputError(f"--{name}: a matrix in {job.after} has no place for it; leave it out.")
     rows = read_rows(job.source, options)
     if model is not None:
-        tagger = load_tagger(model, "convert --model")
+        tagger = load_model(model, "convert --model", texts=True)
         X, features, labels = tagger.features(rows.texts), tagger.features_.feature_names, tagger.tags_
         Y, unseen = tagger.label_matrix(rows.tags)
         if unseen:
@@ -168,7 +168,9 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
         X = extractor.fit_transform(rows.texts)
         features, labels = extractor.feature_names, all_tags(rows.tags)
         Y, _ = tag_matrix(rows.tags, {name: place for place, name in enumerate(labels)})
-    say(f"Texts became {X.shape[1]:,} TF-IDF features; the texts themselves and other columns are not in {job.target}.")
+    echo_err(
+        f"Texts became {X.shape[1]:,} TF-IDF features; the texts themselves and other columns are not in {job.target}."
+    )
     _write(job, X, Y, features, labels)
     return int(X.shape[0])
 
@@ -179,7 +181,7 @@ def convert_matrix(job: Conversion, options: RowOptions) -> int:
     X = rows.X
     assert X is not None
     if X.dtype.itemsize == 4 and job.before in ("arff", "npz"):
-        say(f"{job.source}: values were read as 32-bit floats.")
+        echo_err(f"{job.source}: values were read as 32-bit floats.")
     features = rows.feature_names or read_names(job.source, "features", X.shape[1])
     labels = rows.label_names or read_names(job.source, "labels", rows.Y.shape[1])
     _write(job, X, rows.Y, features, labels)
@@ -202,25 +204,25 @@ def _write(
         data.write_xmc(job.target, X, Y)
     elif job.after == "svmlight":
         data.write_svmlight(job.target, X, Y)
-        say(
+        echo_err(
             f"svmlight does not say how many columns there are: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
             "Columns without entries at the end are lost, unless the reader is told."
         )
     else:
         data.write_npz(job.target, job.labels_target, X, Y)
-        say(f"Labels are in {job.labels_target}.")
+        echo_err(f"Labels are in {job.labels_target}.")
     for what, names in (("features", features), ("labels", labels)):
         if names is not None:
             with atomic_writer(job.names_target(what)) as output:
                 output.writelines(_name_lines(names, what))
-            say(f"Names of {what} are in {job.names_target(what)}.")
+            echo_err(f"Names of {what} are in {job.names_target(what)}.")
 
 
 def _different(features: list[str] | None, labels: list[str] | None) -> tuple[list[str] | None, list[str] | None]:
     """ARFF needs all names to differ: a word that is a tag as well is marked."""
     if features is None or labels is None or not set(features) & set(labels):
         return features, labels
-    say('Words and tags share names; words are written as "word:…" and tags as "tag:…".')
+    echo_err('Words and tags share names; words are written as "word:…" and tags as "tag:…".')
     return [f"word:{name}" for name in features], [f"tag:{name}" for name in labels]
 
 

@@ -7,7 +7,7 @@ import os
 import click
 
 from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
-from tagwise.cli.output import say, show_json
+from tagwise.cli.output import echo_err, show_json
 from tagwise.progress import counted
 
 __all__ = ["command"]
@@ -93,7 +93,7 @@ def command(
     if as_json:
         show_json({"in": source, "from": before, "out": target, "to": after, "rows": count, "bytes": size})
     else:
-        say(f"{target}: {counted(count, 'row')}, {counted(size, 'byte')}.")
+        echo_err(f"{target}: {counted(count, 'row')}, {counted(size, 'byte')}.")
 
 
 def _target_format(target: str) -> str:

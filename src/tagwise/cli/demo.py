@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tagwise.cli.options import examples, json_option
+from tagwise.cli.evaluate import MEANINGS
+from tagwise.cli.options import examples, jobs_option, json_option, seed_option
 from tagwise.cli.output import show_json
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ _EXAMPLES = 10
 )
 @click.option("--rank", default=80, show_default=True, help="Rank of the model.")
 @click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
-@click.option("--max-iter", default=10, show_default=True, help="Rounds of the fit at the most.")
-@click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of fit and examples.")
+@click.option("--max-iter", default=10, show_default=True, help="Most rounds of the fit.")
+@jobs_option
+@seed_option
 @json_option
 def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json: bool) -> None:
     """Train on the bundled sample of Debian packages and show what comes out."""
@@ -49,7 +50,7 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
     console.print(
         f"[bold]debtags-sample[/bold]: descriptions of Debian packages, {rows:,} to learn from and "
         f"{data.X_test.shape[0]:,} to test on, {data.X_train.shape[1]:,} words, {labels} tags, "
-        f"{data.Y_train.nnz / rows:.1f} tags a package."
+        f"{data.Y_train.nnz / rows:.1f} tags per package."
     )
     model = LEML(rank=rank, reg=reg, max_iter=max_iter, n_jobs=jobs, random_state=seed, verbose=1)
     model.fit(data.X_train, data.Y_train)
@@ -68,7 +69,7 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
     console.print(
         f"Features {loaded - started:.1f} s, fit {fitted - loaded:.1f} s ({model.n_iter_} rounds; the first run also "
         f"compiles the kernels), top 5 of {len(top):,} packages {predicted - fitted:.2f} s, "
-        f"in all {time.perf_counter() - started:.1f} s."
+        f"{time.perf_counter() - started:.1f} s in all."
     )
 
 
@@ -79,13 +80,8 @@ def _show_metrics(console: Console, report: dict[str, float]) -> None:
     table.add_column("")
     for k in (1, 3, 5):
         table.add_column(f"@{k}", justify="right")
-    meanings = {
-        "P": "P: precision of the first k tags",
-        "nDCG": "nDCG: the same, early places counting more",
-        "PSP": "PSP: precision with rare tags counting more",
-    }
-    for name, meaning in meanings.items():
-        table.add_row(meaning, *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5)))
+    for name in ("P", "nDCG", "PSP"):
+        table.add_row(MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5)))
     console.print(table)
 
 

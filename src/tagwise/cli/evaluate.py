@@ -1,64 +1,33 @@
-"""``tagwise evaluate``: how well a model does on rows whose tags are known."""
+"""``tagwise evaluate``: how well a model does on rows whose tags are known; and the report on it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tagwise.cli.options import RowOptions, examples, json_option, row_options
-from tagwise.cli.output import show, show_json, show_table, warn
-from tagwise.cli.reporting import check_report, report_option, write_findings
+from tagwise.cli.options import RowOptions, cutoffs_option, examples, json_option, report_option, row_options
+from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.progress import counted
 
 if TYPE_CHECKING:
+    from tagwise import Tagger
+    from tagwise.base import MultiLabelModel
     from tagwise.data.tables import Table
     from tagwise.text.evaluation import Evaluation
 
-__all__ = ["Evaluated", "command", "evaluation_of", "warn_of"]
+__all__ = ["MEANINGS", "check_report", "command", "warn_about", "write_findings"]
 
-_MEANINGS = {
+MEANINGS = {
     "P": "P: precision of the first k tags",
-    "nDCG": "nDCG: the same, early places counting more",
-    "PSP": "PSP: precision with rare tags counting more",
+    "nDCG": "nDCG: the same, with more weight on early ranks",
+    "PSP": "PSP: precision, with more weight on rare tags",
     "R": "R: share of a row's tags among the first k",
-    "coverage": "coverage: tags that are ever suggested rightly",
+    "coverage": "coverage: share of tags that are suggested correctly at least once",
 }
 _DECISIONS = ("micro-F1", "macro-F1", "example-F1")
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """A model, the rows it was measured on, and what came out.
-
-    Attributes
-    ----------
-    model : Tagger or fitted model
-    evaluation : Evaluation
-    rows : Table or None
-        The rows, where they are texts.
-    calibrated : bool
-        Whether decisions go by learnt thresholds; else a tag is decided for where it scores at least 0.
-    """
-
-    model: Any
-    evaluation: Evaluation
-    rows: Table | None
-    calibrated: bool
-
-    def as_plain(self) -> dict[str, Any]:
-        """For JSON."""
-        found = self.evaluation
-        return {
-            "rows": found.rows,
-            "metrics": found.metrics,
-            "decided_by": "calibrated thresholds" if self.calibrated else "score of at least 0",
-            "unseen_tags": dict(found.unseen.most_common()),
-            "rows_without_words": found.rows_without_words,
-            "rows_without_tags": found.rows_without_tags,
-        }
 
 
 @click.command(
@@ -74,7 +43,7 @@ class Evaluated:
 )
 @click.argument("model")
 @click.argument("file")
-@click.option("--k", "ks", multiple=True, type=click.IntRange(min=1), help="A place to measure at [default: 1, 3, 5].")
+@cutoffs_option
 @report_option
 @json_option
 @row_options()
@@ -83,46 +52,36 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
 
     Tags of FILE that training never saw count as missed, and are listed.
     """
-    places = tuple(dict.fromkeys(ks)) or (1, 3, 5)
-    check_report(report, file, rows)
-    found = evaluation_of(model, file, rows, places)
-    warn_of(found.evaluation)
-    if report is not None:
-        write_findings(found, report, model, file, places)
-    if as_json:
-        show_json(found.as_plain())
-    else:
-        _show(found, places)
-
-
-def evaluation_of(model: str, file: str, rows: RowOptions, ks: tuple[int, ...] = (1, 3, 5)) -> Evaluated:
-    """Load a model, read a file, and measure.
-
-    A tagger takes texts, a plain model a matrix; anything else is refused. The metrics of a plain model have no PSP:
-    its folder does not say how frequent labels were in training.
-    """
-    from tagwise import Tagger, load
+    from tagwise.cli.folders import load_model
     from tagwise.cli.rows import holds_matrix, read_rows
 
-    fitted = load(model)
+    check_report(report, file, rows)
+    fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows))
     if holds_matrix(file, rows):
-        from tagwise.cli.folders import require_matrix_model
-
-        require_matrix_model(fitted, model, file)
-        return _of_matrix(fitted, file, rows, ks)
-    if not isinstance(fitted, Tagger):
-        from tagwise.exceptions import InvalidInputError
-
-        raise InvalidInputError(
-            f"{model} holds a {type(fitted).__name__} that was trained on a matrix and knows no words; {file} holds "
-            "texts."
+        found, calibrated = _evaluate_matrix(fitted, file, rows, ks), False
+    else:
+        data = read_rows(file, rows)
+        found, calibrated = fitted.evaluate(data.texts, data.tags, data.known, ks=ks), fitted.calibration_ is not None
+    warn_about(found)
+    if report is not None:
+        write_findings(fitted, data, found, report, model, file, ks=ks)
+    if as_json:
+        show_json(
+            {
+                "rows": found.rows,
+                "metrics": found.metrics,
+                "decided_by": "calibrated thresholds" if calibrated else "score of at least 0",
+                "unseen_tags": dict(found.unseen.most_common()),
+                "rows_without_words": found.rows_without_words,
+                "rows_without_tags": found.rows_without_tags,
+            }
         )
-    data = read_rows(file, rows)
-    found = fitted.evaluate(data.texts, data.tags, data.known, ks=ks)
-    return Evaluated(fitted, found, data, fitted.calibration_ is not None)
+    else:
+        _show(found, calibrated, ks)
 
 
-def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> Evaluated:
+def _evaluate_matrix(model: MultiLabelModel, file: str, rows: RowOptions, ks: tuple[int, ...]) -> Evaluation:
+    """Metrics of a plain model; without PSP, since its folder does not say how frequent labels were in training."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -136,20 +95,19 @@ def _of_matrix(model: Any, file: str, rows: RowOptions, ks: tuple[int, ...]) -> 
     if truth.shape[1] < n_labels:
         truth = sp.csr_matrix((truth.data, truth.indices, truth.indptr), shape=(truth.shape[0], n_labels))
     beyond = np.bincount(truth.indices, minlength=truth.shape[1])[n_labels:]
-    unseen = Counter({f"label {n_labels + place}": int(rows) for place, rows in enumerate(beyond) if rows})
-    held_out = ValidationRows(data.X, truth[:, :n_labels], truth, None, unseen)
-    found = evaluate(model, None, held_out, ks, np.zeros(n_labels, dtype=np.int64), 0)
-    return Evaluated(model, found, None, calibrated=False)
+    unseen = Counter({f"label {n_labels + place}": int(count) for place, count in enumerate(beyond) if count})
+    validation = ValidationRows(data.X, truth[:, :n_labels], truth, None, unseen)
+    return evaluate(model, None, validation, ks, np.zeros(n_labels, dtype=np.int64), 0)
 
 
-def warn_of(evaluation: Evaluation) -> None:
+def warn_about(evaluation: Evaluation) -> None:
     """Say what a person must know before believing the figures."""
     if evaluation.unseen:
         several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in evaluation.unseen.most_common(5))
         more = ", …" if len(evaluation.unseen) > 5 else ""
-        places = counted(sum(evaluation.unseen.values()), "place")
+        times = counted(sum(evaluation.unseen.values()), "time")
         warn(
-            f"counted as missed: {counted(len(evaluation.unseen), 'tag')} that training never saw, in {places}: "
+            f"counted as missed: {counted(len(evaluation.unseen), 'tag')} that training never saw, {times}: "
             f"{several}{more}."
         )
     if evaluation.rows_without_words:
@@ -157,17 +115,60 @@ def warn_of(evaluation: Evaluation) -> None:
             f"{counted(evaluation.rows_without_words, 'row')} without a word that training saw: all get the same tags."
         )
     if evaluation.rows_without_tags:
-        warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: whatever is suggested there is wrong.")
+        warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
 
-def _show(found: Evaluated, ks: tuple[int, ...]) -> None:
-    metrics = found.evaluation.metrics
+def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
     rows = [
-        [meaning, *(f"{100 * metrics[f'{name}@{k}']:.1f}" for k in ks)]
-        for name, meaning in _MEANINGS.items()
-        if f"{name}@{ks[0]}" in metrics
+        [meaning, *(f"{100 * found.metrics[f'{name}@{k}']:.1f}" for k in ks)]
+        for name, meaning in MEANINGS.items()
+        if f"{name}@{ks[0]}" in found.metrics
     ]
-    show_table(f"On {counted(found.evaluation.rows, 'row')}, in percent", ["", *(f"@{k}" for k in ks)], rows)
-    decided = "their own thresholds" if found.calibrated else "a score of 0"
-    figures = ", ".join(f"{name} {100 * metrics[name]:.1f}%" for name in _DECISIONS)
-    show(f"Of the tags that reach {decided}: {figures}.")
+    show_table(f"On {counted(found.rows, 'row')}, in percent", ["", *(f"@{k}" for k in ks)], rows)
+    decided = "their own thresholds" if calibrated else "a score of 0"
+    figures = ", ".join(f"{name} {100 * found.metrics[name]:.1f}%" for name in _DECISIONS)
+    show(f"Tags that reach {decided}: {figures}.")
+
+
+# ---------------------------------------------------------------------- the report, for train and evaluate
+
+
+def check_report(report: str | None, file: str, rows: RowOptions) -> None:
+    """Refuse a report that could not be written, before any work."""
+    if report is None:
+        return
+    from tagwise.cli.rows import holds_matrix
+    from tagwise.exceptions import InvalidInputError
+    from tagwise.reports.html import check_report_path
+
+    if holds_matrix(file, rows):
+        raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
+    check_report_path(report)
+
+
+def write_findings(
+    tagger: Tagger,
+    rows: Table,
+    evaluation: Evaluation,
+    report: str,
+    model: str,
+    source: str,
+    *,
+    ks: tuple[int, ...] = (1, 3, 5),
+    calibrated_on_them: bool = False,
+) -> None:
+    """The report on one tagger; ``source`` says which rows it was measured on."""
+    from tagwise.reports import gather_findings, write_report
+
+    findings = gather_findings(
+        tagger,
+        rows.texts,
+        rows.tags,
+        rows.known,
+        ks=ks,
+        evaluation=evaluation,
+        calibrated_on_them=calibrated_on_them and tagger.calibration_ is not None,
+    )
+    title = f"Tagger “{Path(model).absolute().name}”"
+    write_report(findings, report, title=title, source=f"{model}, measured on {source}")
+    echo_err(f"Report written to {report}.")

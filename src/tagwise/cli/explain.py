@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, warn
 
+if TYPE_CHECKING:
+    from tagwise import Tagger
+
 __all__ = ["command"]
 
 
 @click.command(
     name="explain",
-    short_help="Say which words of a text speak for a tag.",
+    short_help="Show which words of a text speak for a tag.",
     epilog=examples(
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',
@@ -24,22 +27,22 @@ __all__ = ["command"]
 )
 @click.argument("model")
 @click.argument("text")
-@click.option("--tag", "tags", multiple=True, help="Explain this tag; repeatable [default: the first suggestions].")
+@click.option("--tag", "tags", multiple=True, help="Explain this tag; repeatable [default: the best suggestions].")
 @click.option(
     "--top", default=3, show_default=True, type=click.IntRange(min=1), help="How many suggestions to explain."
 )
-@click.option("--words", default=10, show_default=True, type=click.IntRange(min=1), help="How many words a tag.")
+@click.option("--words", default=10, show_default=True, type=click.IntRange(min=1), help="How many words per tag.")
 @json_option
 def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, as_json: bool) -> None:
-    """Say what each word of TEXT (- reads standard input) contributes to the scores of tags.
+    """Show what each word of TEXT (- reads standard input) contributes to the scores of tags.
 
     Exact for models with linear scores: a word's contribution is its weight in the text times its weight for the tag,
-    and contributions and intercept add up to the score. Shares are in percent of the sizes of all contributions, with
-    a minus where a word speaks against the tag. Models without such weights are refused, in a sentence that says so.
+    and contributions and intercept add up to the score. Shares are in percent of the absolute contributions of all
+    words, negative where a word speaks against the tag. Models without such weights are refused.
     """
-    from tagwise.cli.folders import load_tagger
+    from tagwise.cli.folders import load_model
 
-    tagger = load_tagger(model, "explain")
+    tagger: Tagger = load_model(model, "explain", texts=True)
     if text == "-":
         text = sys.stdin.read()
     explained = _explained(tagger, text, list(tags), top, words)
@@ -59,7 +62,7 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
         show()
 
 
-def _explained(tagger: Any, text: str, tags: list[str], top: int, words: int) -> list[dict[str, Any]]:
+def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int) -> list[dict[str, Any]]:
     import numpy as np
 
     from tagwise.exceptions import InvalidInputError
@@ -67,31 +70,31 @@ def _explained(tagger: Any, text: str, tags: list[str], top: int, words: int) ->
 
     X = tagger.features([text])
     if X.nnz == 0:
-        warn("the text has no word that training saw; scores are the same for all such texts.")
+        warn("the text has no word that training saw; all such texts get the same scores.")
     if tags:
-        place_of = {tag: place for place, tag in enumerate(tagger.tags_)}
+        label_of = {tag: label for label, tag in enumerate(tagger.tags_)}
         for tag in tags:
-            if tag not in place_of:
+            if tag not in label_of:
                 raise InvalidInputError(
-                    f"--tag {tag!r:.60} is none of the {len(tagger.tags_):,} that this tagger has learnt."
+                    f"--tag {tag!r:.60} is not one of the {len(tagger.tags_):,} tags of this tagger."
                 )
-        labels = np.array([[place_of[tag] for tag in tags]])
+        labels = np.array([[label_of[tag] for tag in tags]])
         scores = tagger.model_.decision_function(X)[:, labels[0]]
     else:
         labels, scores = tagger.model_.predict_topk(X, min(top, len(tagger.tags_)))
     probabilities = None if tagger.calibration_ is None else tagger.calibration_.probabilities(labels, scores)
     reasons = explain_labels(tagger.model_, X, labels)
     result = []
-    for place, label in enumerate(labels[0].tolist()):
-        features, values = reasons.of(0, place)
+    for rank, label in enumerate(labels[0].tolist()):
+        features, values = reasons.of(0, rank)
         size = float(np.abs(values).sum()) or 1.0
         result.append(
             {
                 "tag": tagger.tags_[label],
-                "score": float(scores[0, place]),
-                "probability": None if probabilities is None else float(probabilities[0, place]),
-                "intercept": float(reasons.intercepts[0, place]),
-                "sum": float(reasons.scores()[0, place]),
+                "score": float(scores[0, rank]),
+                "probability": None if probabilities is None else float(probabilities[0, rank]),
+                "intercept": float(reasons.intercepts[0, rank]),
+                "sum": float(reasons.scores()[0, rank]),
                 "words": [
                     {
                         "word": tagger.features_.feature_names[feature],

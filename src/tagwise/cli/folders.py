@@ -1,4 +1,4 @@
-"""Model folders for the verbs: where one may be written, and reading one."""
+"""Model folders for the verbs: loading one, and checking where one may be written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,33 @@ from typing import Any
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.folder import MANIFEST_NAME
 
-__all__ = ["check_free", "folder_bytes", "load_tagger", "require_matrix_model"]
+__all__ = ["check_free", "folder_bytes", "load_model"]
+
+
+def load_model(path: str, what: str, *, texts: bool) -> Any:
+    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds the other kind.
+    """
+    from tagwise import Tagger, load
+
+    model = load(path)
+    if texts and not isinstance(model, Tagger):
+        raise InvalidInputError(
+            f"{path} holds a {type(model).__name__} that was trained on a matrix and knows no words; {what} needs a "
+            "tagger, trained on texts."
+        )
+    if not texts and isinstance(model, Tagger):
+        raise InvalidInputError(f"{path} holds a tagger, which reads texts; {what} holds a matrix.")
+    return model
+
+
+def folder_bytes(path: str) -> int:
+    """What the files of a folder take on disk."""
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
 
 
 def check_free(path: str, overwrite: bool) -> None:
@@ -22,7 +48,7 @@ def check_free(path: str, overwrite: bool) -> None:
     """
     folder = Path(path)
     if not os.path.lexists(folder):
-        _check_home(path)
+        _check_parent(path)
         return
     if not folder.is_dir():
         raise InvalidInputError(f"--out: {path} is a file; name a new folder.")
@@ -33,44 +59,18 @@ def check_free(path: str, overwrite: bool) -> None:
         raise InvalidInputError(f"--out: {path} holds {content[0]!r} and no model; name a new or empty folder.")
     if not overwrite:
         raise InvalidInputError(
-            f"--out: {path} holds a model already; name another folder, or pass --overwrite to replace it."
+            f"--out: {path} already holds a model; name another folder, or pass --overwrite to replace it."
         )
 
 
-def _check_home(path: str) -> None:
+def _check_parent(path: str) -> None:
     """Refuse a new folder where none can be made."""
-    home = Path(path).absolute().parent
-    while not os.path.lexists(home):
-        home = home.parent
-    if not home.is_dir():
-        raise InvalidInputError(f"--out: {home} is a file, in which {path} cannot be; name another folder.")
-    if not os.access(home, os.W_OK | os.X_OK):
+    parent = Path(path).absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InvalidInputError(f"--out: {path} cannot be made, since {parent} is a file; name another folder.")
+    if not os.access(parent, os.W_OK | os.X_OK):
         raise InvalidInputError(
-            f"--out: {home} may not be written to, so that {path} cannot be made; name another folder."
+            f"--out: {path} cannot be made, since {parent} may not be written to; name another folder."
         )
-
-
-def load_tagger(path: str, what: str) -> Any:
-    """The tagger of a folder; a model that knows no texts is refused, since ``what`` needs them."""
-    from tagwise import Tagger, load
-
-    model = load(path)
-    if not isinstance(model, Tagger):
-        raise InvalidInputError(
-            f"{path} holds a {type(model).__name__} that was trained on a matrix and knows no words; {what} needs a "
-            "tagger, trained on texts."
-        )
-    return model
-
-
-def require_matrix_model(model: Any, path: str, file: str) -> None:
-    """Refuse a tagger where a file holds a matrix."""
-    from tagwise import Tagger
-
-    if isinstance(model, Tagger):
-        raise InvalidInputError(f"{path} holds a tagger, which reads texts; {file} holds a matrix.")
-
-
-def folder_bytes(path: str) -> int:
-    """What the files of a folder take on disk."""
-    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

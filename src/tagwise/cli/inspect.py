@@ -26,11 +26,11 @@ _BARS = "▁▂▃▄▅▆▇█"
     ),
 )
 @click.argument("model")
-@click.option("--tag", help="Show this tag: how frequent it is, the words that speak for it, the tags most like it.")
-@click.option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How long lists are.")
+@click.option("--tag", help="Show this tag: its frequency, the words that speak for it, the tags most like it.")
+@click.option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="Length of the lists.")
 @json_option
 def command(model: str, tag: str | None, top: int, as_json: bool) -> None:
-    """Show what is in MODEL: sizes, how frequent tags are, the course of the fit; or all about one tag."""
+    """Show what is in MODEL: sizes, frequencies of tags, the course of the fit; or all about one tag."""
     from tagwise import Tagger, load
 
     fitted = load(model)
@@ -99,15 +99,15 @@ def _show_overview(found: dict[str, Any]) -> None:
         grams = f" and {characters:,} character n-grams" if characters else ""
         show(
             f"Trained on {counted(training['rows'], 'row')} with {counted(training['words'], 'word')}{grams}, "
-            f"{counted(training['tags'], 'tag')}, {training['assignments'] / training['rows']:.2f} a row, in "
+            f"{counted(training['tags'], 'tag')}, {training['assignments'] / training['rows']:.2f} tags per row, in "
             f"{training['seconds']:.1f} s."
         )
         if training["known_pairs"] is not None:
             share = training["known_pairs"] / (training["rows"] * training["tags"])
-            show(f"Known were {training['known_pairs']:,} pairs of a row and a tag, {share:.1%} of all.")
+            show(f"{training['known_pairs']:,} pairs of row and tag were known, {share:.1%} of all.")
         show()
         show_table(
-            "How many tags are how frequent",
+            "Tags by frequency",
             ["rows", "tags"],
             [[part["rows"], part["tags"]] for part in found["frequencies"]],
         )
@@ -117,10 +117,10 @@ def _show_overview(found: dict[str, Any]) -> None:
         show()
         calibration = found["calibration"]
         if calibration is None:
-            show("Not calibrated: scores, but no probabilities (train --validation).")
+            show("Not calibrated: scores but no probabilities (train --validation).")
         else:
             show(
-                f"Calibrated on {counted(calibration['rows'], 'held-out row')} for {calibration['target']} F1; "
+                f"Calibrated on {counted(calibration['rows'], 'validation row')} for {calibration['target']} F1; "
                 f"probabilities are off by {100 * calibration['expected_error']:.1f} points on average."
             )
     else:
@@ -158,7 +158,7 @@ def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
     if tag not in names:
         alike = [name for name in names if tag.lower() in name.lower()][:5]
         hint = f" Did you mean {', '.join(map(repr, alike))}?" if alike else ""
-        raise InvalidInputError(f"--tag {tag!r:.60} is none of the {len(names):,} tags of this model.{hint}")
+        raise InvalidInputError(f"--tag {tag!r:.60} is not one of the {len(names):,} tags of this model.{hint}")
     label = names.index(tag)
     found: dict[str, Any] = {"tag": tag}
     features = None

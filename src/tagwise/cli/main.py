@@ -1,7 +1,7 @@
 """The ``tagwise`` command: finds the verb, and turns errors into one sentence and an exit code.
 
-Exit codes: 0 done; 1 an error that the message explains; 2 the command was called wrongly; 130 interrupted. A reader of
-the output that goes away (``| head``) ends the command with 1 and without a message.
+Exit codes: 0 success; 1 an error that the message explains; 2 a usage error; 130 interrupted. A reader that closes the
+output early (``| head``) ends the command with 1 and without a message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 
 from tagwise._version import __version__
 from tagwise.cli.options import examples
-from tagwise.cli.output import say, sentences_for_warnings
+from tagwise.cli.output import echo_err, sentences_for_warnings
 
 __all__ = ["run"]
 
@@ -37,7 +37,7 @@ VERBS = {
 
 
 class LazyVerbs(click.Group):
-    """A group that imports the module of a verb only when that verb (or the overview of all) is asked for."""
+    """A group that imports the module of a verb only when that verb (or the overview) is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order in which they are listed above."""
@@ -65,7 +65,7 @@ class LazyVerbs(click.Group):
 def tagwise() -> None:
     """Attach a few labels out of very many, when most labels are missing and most are rare.
 
-    Exit codes: 0 done, 1 an error that the message explains, 2 called wrongly, 130 interrupted.
+    Exit codes: 0 success, 1 an error that the message explains, 2 a usage error, 130 interrupted.
     """
 
 
@@ -74,7 +74,7 @@ def run(arguments: list[str] | None = None) -> Any:
     try:
         with sentences_for_warnings(), sentences_for_log():
             tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)
-        # Here, and not when the interpreter ends: a full disk must be said, and be an error.
+        # Here, and not when the interpreter ends: a full disk must be an error.
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -98,15 +98,15 @@ def run(arguments: list[str] | None = None) -> Any:
         sys.exit(1)
 
 
-class _Said(logging.Handler):
+class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        echo_err(record.getMessage())
 
 
 @contextmanager
 def sentences_for_log() -> Iterator[None]:
-    """Say what the library has to tell on the way (its logger, level INFO)."""
-    logger, handler = logging.getLogger("tagwise"), _Said()
+    """Show what the library logs (level INFO and above)."""
+    logger, handler = logging.getLogger("tagwise"), _ToStandardError()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -123,7 +123,7 @@ def _sentence(error: OSError) -> str:
 
 
 def _drop_output() -> None:
-    """What cannot be written any more must not make the interpreter complain when it ends."""
+    """Keep the interpreter from complaining at its end about output that cannot be written any more."""
     with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

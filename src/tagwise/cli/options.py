@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["FORMATS", "RowOptions", "examples", "jobs_option", "json_option", "row_options", "seed_option"]
+from tagwise.registry import MODEL_NAMES
+
+__all__ = [
+    "FORMATS",
+    "RowOptions",
+    "cutoffs_option",
+    "examples",
+    "feature_options",
+    "jobs_option",
+    "json_option",
+    "model_option",
+    "parse_settings",
+    "quiet_option",
+    "report_option",
+    "row_options",
+    "seed_option",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,13 +41,13 @@ class RowOptions:
     Attributes
     ----------
     text, tags, known, id : str or None
-        Names of columns; None lets them be guessed (``known`` and ``id`` are only read where they are given).
+        Names of columns; None lets them be guessed (``known`` and ``id`` are only read if given).
     tag_separator : str or None
-        What stands between two tags of a cell; None lets it be guessed.
+        What separates two tags of a cell; None lets it be guessed.
     format : str
         One of :data:`FORMATS`.
     skip_faulty : bool
-        Leave faulty rows out, count them and say so, in the place of stopping at the first.
+        Skip faulty rows and report how many, instead of stopping at the first.
     labels : str or None
         For matrices: the file of the labels of an ``.npz`` file, or what says which attributes of an ARFF file are
         labels.
@@ -46,39 +63,65 @@ class RowOptions:
     labels: str | None = None
 
 
-_OPTIONS = {
-    "text": click.option("--text", metavar="COLUMN", help="Column of the texts [default: guessed, and said]."),
-    "tags": click.option("--tags", metavar="COLUMN", help="Column of the tags [default: guessed, and said]."),
+_ROW_OPTIONS = {
+    "text": click.option("--text", metavar="COLUMN", help="Column of the texts [default: guessed]."),
+    "tags": click.option("--tags", metavar="COLUMN", help="Column of the tags [default: guessed]."),
     "known": click.option(
         "--known",
         metavar="COLUMN",
-        help="Column of the tags that were looked at; whether a row has any other tag counts as unknown.",
+        help="Column of the tags that were checked; whether a row has any other tag is unknown.",
     ),
     "id": click.option("--id", metavar="COLUMN", help="Column of the rows' identifiers, which must all differ."),
     "tag_separator": click.option(
         "--tag-separator",
         metavar="TEXT",
-        help='What stands between two tags of a cell, such as ";" [default: guessed, and said].',
+        help='What separates two tags of a cell, such as ";" [default: guessed].',
     ),
     "format": click.option(
         "--format",
         type=click.Choice(FORMATS, case_sensitive=False),
         default="auto",
         show_default=True,
-        help="What the file is; auto goes by the ending of its name.",
+        help="Format of the file; auto goes by the ending of its name.",
     ),
     "skip_faulty": click.option(
         "--skip-faulty",
         is_flag=True,
-        help="Leave faulty rows out and say how many; otherwise the first one is an error.",
+        help="Skip faulty rows and report how many; otherwise the first one is an error.",
     ),
     "labels": click.option(
         "--labels",
         metavar="WHAT",
         help="For matrices: the .npz file of the labels; for ARFF a Mulan XML file, or how many attributes are labels "
-        "(the first N, or the last with -N) [default: found beside the file, and said].",
+        "(the first N, or the last with -N) [default: found beside the file].",
     ),
 }
+
+_FEATURE_OPTIONS = {
+    "characters": click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words."),
+    "min_df": click.option(
+        "--min-df", default=2, show_default=True, help="Leave out words that occur in fewer texts than this."
+    ),
+    "max_features": click.option(
+        "--max-features", type=int, metavar="N", help="Keep only the N most frequent words [default: all]."
+    ),
+}
+
+
+def _grouped(
+    function: Function, options: dict[str, Callable[[Any], Any]], argument: str, build: Callable[..., Any]
+) -> Function:
+    """Give a command some options, which reach it as one argument that ``build`` makes of them."""
+
+    @wraps(function)
+    def with_group(*arguments: Any, **given: Any) -> Any:
+        group = build(**{name: given.pop(name) for name in options})
+        return function(*arguments, **given, **{argument: group})
+
+    decorated: Any = with_group
+    for name in reversed(options):
+        decorated = options[name](decorated)
+    return decorated
 
 
 def row_options(*names: str) -> Callable[[Function], Function]:
@@ -86,20 +129,24 @@ def row_options(*names: str) -> Callable[[Function], Function]:
 
     A column that is not among them is never read: a verb that needs no tags leaves out ``tags`` and ``known``.
     """
-    wanted = names or tuple(_OPTIONS)
+    chosen = {name: _ROW_OPTIONS[name] for name in names or _ROW_OPTIONS}
+    return lambda function: _grouped(function, chosen, "rows", RowOptions)
 
-    def decorate(function: Function) -> Function:
-        @wraps(function)
-        def with_rows(*arguments: Any, **options: Any) -> Any:
-            rows = RowOptions(**{name: options.pop(name) for name in wanted})
-            return function(*arguments, rows=rows, **options)
 
-        decorated: Any = with_rows
-        for name in reversed(wanted):
-            decorated = _OPTIONS[name](decorated)
-        return decorated
+def feature_options(function: Function) -> Function:
+    """``--characters``, ``--min-df`` and ``--max-features``, as one argument ``features``: a dict for ``Tagger``."""
+    return _grouped(function, _FEATURE_OPTIONS, "features", dict)
 
-    return decorate
+
+def model_option(function: Function) -> Function:
+    """``--model``: ``auto`` or a name from the registry."""
+    return click.option(
+        "--model",
+        default="auto",
+        show_default=True,
+        help="auto picks by the size of the problem and by whether tags are unknown, and says why; or one of "
+        f"{', '.join(MODEL_NAMES)}.",
+    )(function)
 
 
 def jobs_option(function: Function) -> Function:
@@ -110,8 +157,17 @@ def jobs_option(function: Function) -> Function:
 def seed_option(function: Function) -> Function:
     """``--seed``."""
     return click.option(
-        "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed; the same gives the same result."
+        "--seed",
+        default=0,
+        show_default=True,
+        type=click.IntRange(min=0),
+        help="Seed; the same seed gives the same result.",
     )(function)
+
+
+def quiet_option(function: Function) -> Function:
+    """``--quiet``."""
+    return click.option("--quiet", is_flag=True, help="Show only warnings and the result.")(function)
 
 
 def json_option(function: Function) -> Function:
@@ -119,6 +175,43 @@ def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")(function)
 
 
+def report_option(function: Function) -> Function:
+    """``--report``."""
+    return click.option(
+        "--report",
+        metavar="FILE.html",
+        help="Also write a report: one HTML file with curves, a table of all tags, and examples with the words that "
+        "speak for each tag. Needs the extra plots.",
+    )(function)
+
+
+def cutoffs_option(function: Function) -> Function:
+    """``--k``, repeatable, as the argument ``ks``: different numbers, 1, 3 and 5 by default."""
+    return click.option(
+        "--k",
+        "ks",
+        multiple=True,
+        type=click.IntRange(min=1),
+        callback=lambda context, option, values: tuple(dict.fromkeys(values)) or (1, 3, 5),
+        help="Measure the first K tags; repeatable [default: 1, 3, 5].",
+    )(function)
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs as parameters; values are JSON where they can be, else text."""
+    parameters: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"must be NAME=VALUE, such as rank=200; found {setting!r}.", param_hint="--set")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        parameters[name.strip()] = value
+    return parameters
+
+
 def examples(*lines: str) -> str:
-    """The end of a help text: commands as they are typed, one a line."""
+    """The end of a help text: commands as they are typed, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

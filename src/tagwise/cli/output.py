@@ -1,4 +1,4 @@
-"""What verbs write: results to standard output, all that is said on the way to standard error."""
+"""What verbs write: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 __all__ = [
+    "echo_err",
     "plain_value",
-    "say",
     "sentences_for_warnings",
     "show",
     "show_json",
@@ -29,21 +29,21 @@ _NARROW_TEXT = 16
 _NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
 
 
-def say(message: str) -> None:
-    """Tell a person what is going on, on standard error."""
-    # Not by click.echo, which writes past the stream that a progress bar puts in the place of standard error: the
-    # sentence would end up in the midst of the bar.
+def echo_err(message: str) -> None:
+    """A line for people, on standard error."""
+    # Not by click.echo, which writes past the stream that a progress bar puts in place of standard error: the
+    # sentence would end up in the middle of the bar.
     if sys.stderr is not None:
         sys.stderr.write(f"{message}\n")
 
 
 def warn(message: str) -> None:
-    """Tell a person of something that may not be meant, on standard error."""
-    say(f"warning: {message}")
+    """A warning for people, on standard error."""
+    echo_err(f"warning: {message}")
 
 
 def show(line: str = "") -> None:
-    """A line of the result, on standard output; characters that it has no bytes for are written as escapes."""
+    """A line of the result, on standard output; characters that it cannot encode are escaped."""
     try:
         click.echo(line)
     except UnicodeEncodeError as error:
@@ -51,8 +51,8 @@ def show(line: str = "") -> None:
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
-    """The result for programs, on standard output: UTF-8, numpy values as plain ones, NaN and infinity as null."""
-    # Where standard output has another encoding, escapes keep it the JSON that every program reads.
+    """The result as JSON, on standard output: UTF-8, numpy values as plain ones, NaN and infinity as null."""
+    # Where standard output has another encoding, escapes keep the JSON readable for every program.
     escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     click.echo(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False))
 
@@ -73,7 +73,7 @@ def plain_value(value: Any) -> Any:
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on standard output: with rich on a terminal that is wide enough, aligned text elsewhere.
 
-    Columns of numbers, also in percent, are set to the right.
+    Columns of numbers, also in percent, are right-aligned.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[place]) for row in cells) for place in range(len(columns))]
@@ -90,7 +90,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 def _show_rich(
     title: str, columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: list[int]
 ) -> bool:
-    """Show a table on a terminal, if numbers need not be cut for it; says whether it did."""
+    """Show a table on a terminal unless that would cut numbers; returns whether it did."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
-from tagwise.cli.output import say, show, show_json, warn
+from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.progress import ProgressBar, counted
 
 if TYPE_CHECKING:
+    from tagwise import Tagger
+    from tagwise.base import MultiLabelModel
     from tagwise.data.tables import Row, TableReader
-    from tagwise.text.suggestion import Suggestion, WordShare
+    from tagwise.text.suggestion import Suggestion
 
-__all__ = ["as_plain", "command", "suggestion_text", "word_text"]
+__all__ = ["command"]
 
 # Rows that are read, answered and written at a time.
 _BLOCK_ROWS = 512
@@ -38,27 +40,29 @@ _BLOCK_ROWS = 512
 )
 @click.argument("model")
 @click.argument("source", required=False, metavar="[TEXT | - | FILE]")
-@click.option("--top", default=5, show_default=True, type=click.IntRange(min=1), help="At most so many tags a text.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(min=1), help="At most this many tags per text."
+)
 @click.option(
     "--threshold",
     metavar="SCORE",
-    help='Only tags that score at least this; "calibrated": those that reach the thresholds learnt by train '
+    help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
     "--validation.",
 )
 @click.option(
     "--min-probability",
     type=click.FloatRange(0, 1),
     metavar="P",
-    help="Only tags of this probability (train --validation).",
+    help="Only tags of at least this probability (train --validation).",
 )
 @click.option(
     "--explain",
     default=0,
     type=click.IntRange(min=0),
     metavar="N",
-    help="Give the N words that count most for each tag.",
+    help="Show the N words that count most for each tag.",
 )
-@click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use through pipes.")
+@click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes.")
 @json_option
 @row_options("text", "id", "format", "skip_faulty", "labels")
 def command(
@@ -74,41 +78,32 @@ def command(
 ) -> None:
     """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
 
-    What names a file that exists is read as a file, as by train; anything else is a text. Rows are answered in their
-    order, in constant memory: a line of tags with scores for each, or with --json an object a line. A row without text
-    gets no tags. A FILE that is a matrix is answered by a model that was trained on one.
+    If a file of that name exists it is read, as by train; anything else is a text. Rows are answered in order and in
+    constant memory: one line per row of tags with scores, or with --json one object per line. A row without text gets
+    no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
     from tagwise import Tagger, load
-    from tagwise.cli.rows import holds_matrix, open_rows
-    from tagwise.data.records import STANDARD_INPUT
 
-    if source is None:
-        if sys.stdin.isatty() and not line_by_line:
-            say("Type a text a line; end with Ctrl-D.")
-        source = STANDARD_INPUT
     wanted: dict[str, Any] = {
         "top": top,
         "threshold": _threshold(threshold),
         "min_probability": min_probability,
         "explain": explain,
     }
+    if source is None:
+        if sys.stdin.isatty() and not line_by_line:
+            echo_err("Type one text per line; end with Ctrl-D.")
+        source = "-"
     fitted = load(model)
-    is_file = source == STANDARD_INPUT or os.path.exists(source)
+    is_file = source == "-" or os.path.exists(source)
     if not is_file:
         _refuse_lost_file(source)
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
-        return
-    if not is_file:
+    elif is_file:
+        _predict_file(fitted, model, source, rows, wanted, line_by_line, as_json)
+    else:
         _predict_text(fitted, source, wanted, as_json)
-        return
-    if holds_matrix(source, rows):
-        from tagwise.cli.folders import require_matrix_model
-
-        require_matrix_model(fitted, model, source)
-    one_by_one = line_by_line or (source == STANDARD_INPUT and sys.stdin.isatty())
-    with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=one_by_one) as reader:
-        _predict_rows(fitted, reader, wanted, 1 if one_by_one else _BLOCK_ROWS, as_json)
 
 
 def _threshold(text: str | None) -> float | str | None:
@@ -123,41 +118,59 @@ def _threshold(text: str | None) -> float | str | None:
 
 
 def _refuse_lost_file(source: str) -> None:
-    """A file name that was mistyped must not be answered as if it were a text."""
+    """A mistyped file name must not be answered as if it were a text."""
     from tagwise.data.streams import suffix_without_compression
 
-    looks_like_a_file = suffix_without_compression(source) and not any(letter.isspace() for letter in source)
-    if looks_like_a_file:
+    if suffix_without_compression(source) and not any(letter.isspace() for letter in source):
         raise click.BadParameter(
-            f"{source!r} looks like the name of a file, but there is none. A text of one word is read with: "
+            f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
             "echo TEXT | tagwise predict MODEL -",
             param_hint="FILE",
         )
 
 
-def _predict_text(tagger: Any, text: str, wanted: dict[str, Any], as_json: bool) -> None:
-    answer = tagger.suggest([text], **wanted)[0] if text.strip() else []
-    if as_json:
-        show_json({"suggestions": [as_plain(suggestion) for suggestion in answer]})
-    for suggestion in [] if as_json else answer:
-        show(suggestion_text(suggestion))
-    if not text.strip():
+def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bool) -> None:
+    answer: list[Suggestion] = []
+    without_words = False
+    if text.strip():
+        X = tagger.features([text])
+        without_words = X.nnz == 0
+        (answer,) = tagger.suggest_features(X, **wanted)
+    else:
         warn("the text is empty: it gets no tags.")
-        return
-    if not answer:
-        say("No tag passes.")
-    if tagger.features([text]).nnz == 0:
-        warn("the text has no word that training saw; the tags are those of any such text.")
+    if as_json:
+        show_json({"suggestions": [_as_plain(suggestion) for suggestion in answer]})
+    else:
+        for suggestion in answer:
+            show(_suggestion_text(suggestion))
+    if text.strip() and not answer:
+        echo_err("No tag passes.")
+    if without_words:
+        warn("the text has no word that training saw; all such texts get the same tags.")
 
 
-def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    while block := list(islice(rows, size)):
-        yield block
+def _predict_file(
+    tagger: Tagger,
+    model: str,
+    source: str,
+    rows: RowOptions,
+    wanted: dict[str, Any],
+    line_by_line: bool,
+    as_json: bool,
+) -> None:
+    from tagwise.cli.rows import holds_matrix, open_rows
+    from tagwise.exceptions import InvalidInputError
+
+    if holds_matrix(source, rows):
+        raise InvalidInputError(f"{model} holds a tagger, which reads texts; {source} holds a matrix.")
+    line_by_line = line_by_line or (source == "-" and sys.stdin.isatty())
+    with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
+        _predict_rows(tagger, reader, wanted, 1 if line_by_line else _BLOCK_ROWS, as_json)
 
 
-def _predict_rows(tagger: Any, reader: TableReader, wanted: dict[str, Any], size: int, as_json: bool) -> None:
+def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int, as_json: bool) -> None:
     n_rows = empty = 0
-    # On a terminal the answers themselves show how far it is.
+    # On a terminal the answers themselves show the progress.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
         for block in _blocks(iter(reader), size):
             filled = [row for row in block if row.text.strip()]
@@ -169,21 +182,26 @@ def _predict_rows(tagger: Any, reader: TableReader, wanted: dict[str, Any], size
             n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
             bar.at(reader.fraction_read(), counted(n_rows, "row"))
     if empty:
-        warn(f"of {counted(n_rows, 'row')}, {empty:,} without text got no tags.")
+        warn(f"{empty:,} of {counted(n_rows, 'row')} without text got no tags.")
     if reader.skipped:
-        warn(f"left out and not answered: {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
+        warn(f"skipped {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
+
+
+def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    while block := list(islice(rows, size)):
+        yield block
 
 
 def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:
     if as_json:
         head: dict[str, Any] = {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
-        show_json({**head, "suggestions": [as_plain(suggestion) for suggestion in answer]}, indent=None)
+        show_json({**head, "suggestions": [_as_plain(suggestion) for suggestion in answer]}, indent=None)
     else:
         parts = [] if row.id is None else [row.id]
-        show("\t".join([*parts, *map(suggestion_text, answer)]))
+        show("\t".join([*parts, *map(_suggestion_text, answer)]))
 
 
-def as_plain(suggestion: Suggestion) -> dict[str, Any]:
+def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
     """A suggestion for JSON; what was not asked for is left out."""
     plain: dict[str, Any] = {"tag": suggestion.tag, "score": suggestion.score}
     if suggestion.probability is not None:
@@ -196,20 +214,17 @@ def as_plain(suggestion: Suggestion) -> dict[str, Any]:
     return plain
 
 
-def suggestion_text(suggestion: Suggestion) -> str:
-    """A suggestion for people: the tag, its probability or else its score, and why."""
+def _suggestion_text(suggestion: Suggestion) -> str:
+    """A suggestion for people: the tag, its probability or else its score, and the signed shares of words."""
     sure = f"{suggestion.score:.3f}" if suggestion.probability is None else f"{100 * suggestion.probability:.0f}%"
-    why = "" if suggestion.why is None else " (" + ", ".join(map(word_text, suggestion.why)) + ")"
-    return f"{suggestion.tag} {sure}{why}"
-
-
-def word_text(word: WordShare) -> str:
-    """A word and its signed share in percent."""
-    return f"{word.word} {100 * word.share:+.0f}%"
+    if suggestion.why is None:
+        return f"{suggestion.tag} {sure}"
+    words = ", ".join(f"{word.word} {100 * word.share:+.0f}%" for word in suggestion.why)
+    return f"{suggestion.tag} {sure} ({words})"
 
 
 def _predict_matrix(
-    model: Any, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
+    model: MultiLabelModel, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
 ) -> None:
     """Answers of a plain model; rows are those of a matrix, which is read whole."""
     from tagwise.cli.rows import read_matrix
@@ -219,10 +234,10 @@ def _predict_matrix(
         raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
     for name in ("explain", "min_probability"):
         if wanted[name]:
-            raise InvalidInputError(f"--{name.replace('_', '-')} needs a tagger, trained on texts; {path} is none.")
+            raise InvalidInputError(f"--{name.replace('_', '-')} needs a tagger, trained on texts; {path} is not one.")
     if isinstance(wanted["threshold"], str):
         raise InvalidInputError(
-            f'--threshold "calibrated" needs a tagger that was trained with --validation; {path} is none.'
+            f'--threshold "calibrated" needs a tagger that was trained with --validation; {path} is not one.'
         )
     data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]

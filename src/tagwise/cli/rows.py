@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tagwise.cli.options import RowOptions
-from tagwise.cli.output import say, warn
+from tagwise.cli.output import echo_err, warn
 from tagwise.data.columns import Dialect
 from tagwise.data.records import MATRIX_FORMATS, file_format
 from tagwise.data.streams import read_name_lines
@@ -58,7 +58,7 @@ def open_rows(
         path, dialect_of(options), with_tags=with_tags, empty_texts=empty_texts, line_by_line=line_by_line
     )
     if reader.guess is not None:
-        say(reader.guess)
+        echo_err(reader.guess)
     return reader
 
 
@@ -68,7 +68,7 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
         table = read_table(
             path,
             dialect_of(options),
-            on_guess=None if quiet else say,
+            on_guess=None if quiet else echo_err,
             on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
         )
     for note in table.notes:
@@ -122,7 +122,7 @@ def _npz_labels(path: str) -> str:
     beside = Path(path).with_name("Y" + name[1:])
     if not name.startswith("X") or not beside.is_file():
         raise InvalidInputError(f"{path} holds features only; name the .npz file of the labels with --labels.")
-    say(f"{path}: labels from {beside} (guessed).")
+    echo_err(f"{path}: labels from {beside} (guessed).")
     return str(beside)
 
 
@@ -135,7 +135,7 @@ def _arff_labels(path: str, given: str | None) -> str | int | None:
     stem = Path(path).with_suffix("") if Path(path).suffix.lower() in (".gz", ".bz2") else Path(path)
     beside = stem.with_suffix(".xml")
     if beside.is_file():
-        say(f"{path}: labels are those that {beside} names (guessed).")
+        echo_err(f"{path}: labels are those that {beside} names (guessed).")
         return str(beside)
     return None
 
@@ -151,7 +151,7 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
             continue
         names = read_name_lines(beside)
         if len(names) == expected:
-            say(f"{path}: names of {what} from {beside}.")
+            echo_err(f"{path}: names of {what} from {beside}.")
             return names
         if beside == own:
             raise InvalidInputError(f"{beside} holds {len(names):,} names for {expected:,} {what}.")

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import say, show, show_json, size_text
-from tagwise.cli.reporting import check_report, report_option, write_findings
+from tagwise.cli.options import (
+    RowOptions,
+    examples,
+    feature_options,
+    jobs_option,
+    json_option,
+    model_option,
+    parse_settings,
+    quiet_option,
+    report_option,
+    row_options,
+    seed_option,
+)
+from tagwise.cli.output import echo_err, show, show_json, size_text, warn
 from tagwise.progress import counted
 
 if TYPE_CHECKING:
-    from tagwise.cli.fitting import FittedTagger
+    from tagwise import Tagger
+    from tagwise.base import MultiLabelModel
     from tagwise.data.tables import Table
+    from tagwise.persistence import Checkpoint
+    from tagwise.text.evaluation import Evaluation
 
-__all__ = ["command", "parse_settings"]
+__all__ = ["command"]
+
+_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
 
 
 @click.command(
@@ -36,21 +52,15 @@ __all__ = ["command", "parse_settings"]
 )
 @click.argument("file")
 @click.option("--out", required=True, metavar="FOLDER", help="Folder for the model; it must not exist.")
-@click.option("--overwrite", is_flag=True, help="Replace a model that is in that folder, once the new one is ready.")
-@click.option(
-    "--model",
-    default="auto",
-    show_default=True,
-    help="auto picks by the size of the problem and by whether tags are unknown, and says which and why; or "
-    "binary-relevance, leml, reml, cascade, or the name of a baseline.",
-)
+@click.option("--overwrite", is_flag=True, help="Replace a model in that folder, once the new one is ready.")
+@model_option
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable.")
 @click.option(
     "--validation",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="FRACTION",
-    help="Hold this part of the rows out: they are not trained on, but measure the tagger, and its probabilities and "
-    "thresholds are learnt from them.",
+    help="Do not train on this fraction of the rows: measure the tagger on them, and learn probabilities and "
+    "thresholds from them.",
 )
 @click.option(
     "--target",
@@ -59,25 +69,19 @@ __all__ = ["command", "parse_settings"]
     show_default=True,
     help="The F1 that thresholds are chosen for, with --validation.",
 )
-@click.option(
-    "--test",
-    metavar="FILE",
-    help="Measure the tagger on the rows of this file as well, which is read as the first one is.",
-)
+@click.option("--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one.")
 @report_option
-@click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words.")
-@click.option("--min-df", default=2, show_default=True, help="Leave out words that fewer texts have.")
-@click.option("--max-features", type=int, metavar="N", help="Keep only so many words, the most frequent ones.")
+@feature_options
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Keep the state of the fit after every N iterations in FOLDER.checkpoint, until the model is saved.",
+    help="Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
 )
-@click.option("--resume", is_flag=True, help="Go on from FOLDER.checkpoint, if it is there; the result is the same.")
+@click.option("--resume", is_flag=True, help="Resume from FOLDER.checkpoint, if it is there; the result is the same.")
 @jobs_option
 @seed_option
-@click.option("--quiet", is_flag=True, help="Say only what looks wrong, and the result.")
+@quiet_option
 @json_option
 @row_options()
 def command(
@@ -90,9 +94,7 @@ def command(
     target: str,
     test: str | None,
     report: str | None,
-    characters: bool,
-    min_df: int,
-    max_features: int | None,
+    features: dict[str, Any],
     checkpoint_every: int | None,
     resume: bool,
     jobs: int,
@@ -106,136 +108,197 @@ def command(
     FILE is JSONL, CSV, TSV (also .gz and .bz2) or Parquet with a column of texts and one of tags: the result is a
     tagger. Or it is a matrix of features with labels (XMC text, svmlight, ARFF, npz): the result is a plain model.
 
-    --report shows how well the tagger does on the rows of --test, or else on those that --validation holds out; for a
-    tagger that is there already, tagwise evaluate --report does so on any rows.
+    --report measures the tagger on the rows of --test, or else on the validation rows; tagwise evaluate --report does
+    so later, on any rows.
     """
-    from tagwise.cli.fitting import estimator_of, fit_model, fit_tagger, open_checkpoint
-    from tagwise.cli.folders import check_free
-    from tagwise.cli.rows import holds_matrix, read_rows
-    from tagwise.models.choice import ModelChoice, model_info
+    from tagwise import Tagger
+    from tagwise.cli.evaluate import check_report, warn_about, write_findings
+    from tagwise.cli.folders import check_free, folder_bytes
+    from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+    from tagwise.models.choice import ModelChoice, build_model, model_info
 
+    started = time.perf_counter()
     if report is not None and test is None and validation is None:
-        raise click.UsageError(
-            "--report is about rows that the tagger was not trained on: name a file of them with --test, or hold some "
-            "out with --validation."
-        )
+        raise click.UsageError("--report needs rows that the tagger was not trained on: add --test or --validation.")
     check_free(out, overwrite)
     parameters = parse_settings(settings)
     if model.lower() != "auto":
         model_info(model)
     elif parameters:
-        raise click.BadParameter(
-            "names a parameter, but --model auto may pick any model; name one.", param_hint="--set"
-        )
-    checkpoint = open_checkpoint(out, checkpoint_every, resume)
-    verbose = 0 if quiet else 1
-    started = time.perf_counter()
-    done: FittedTagger | None = None
-    test_rows: Table | None = None
-    try:
-        if holds_matrix(file, rows):
-            for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
-                if value is not None:
-                    raise click.BadParameter(
-                        "is for texts; a matrix is trained on whole, and tagwise evaluate measures.", param_hint=option
-                    )
-            fitted, figures = fit_model(file, rows, model, parameters, jobs, seed, verbose, checkpoint)
-        else:
-            from tagwise import Tagger
+        raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
+    checkpoint = _open_checkpoint(out, checkpoint_every, resume)
+    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
+    if holds_matrix(file, rows):
+        for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
+            if value is not None:
+                raise click.BadParameter(
+                    "is for texts; measure a model of a matrix with tagwise evaluate.", param_hint=option
+                )
+        with _resumable(checkpoint):
+            fitted, figures = _fit_matrix(file, read_matrix(file, rows), model, parameters, shared, checkpoint)
+        _save(fitted, out, overwrite, checkpoint)
+    else:
+        check_report(report, test or file, rows)
+        tagger = Tagger(build_model(model, parameters, **shared) if parameters else model, **features, **shared)
+        data = read_rows(file, rows, quiet=quiet)
+        # Before the fit, which may take hours: a fault in this file must be known now.
+        test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
+        data, held = _split(data, validation, seed)
+        with _resumable(checkpoint):
+            tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
+        if parameters:
+            name = tagger.choice_.name
+            tagger.choice_ = ModelChoice(name, parameters, f"{name} was asked for, with {', '.join(settings)}.")
+        found = None if held is None else _calibrate(tagger, held, target)
+        _save(tagger, out, overwrite, checkpoint)
+        figures = _figures(tagger)
+        if found is not None:
+            figures["validation"] = _main_metrics(found)
+        source, measured = f"validation rows of {file}", held
+        if test is not None and test_rows is not None:
+            source, measured = test, test_rows
+            found = tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known)
+            warn_about(found)
+            figures["test"] = {"file": test, **_main_metrics(found)}
+        if report is not None and found is not None and measured is not None:
+            write_findings(tagger, measured, found, report, out, source, calibrated_on_them=measured is held)
+    _show(out, {**figures, "seconds": time.perf_counter() - started, "bytes": folder_bytes(out)}, as_json)
 
-            check_report(report, test or file, rows)
-            estimator = estimator_of(model, parameters, jobs, seed, verbose)
-            data = read_rows(file, rows, quiet=quiet)
-            # Before the fit, which may take hours: what is wrong with the file is to be known now.
-            test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
-            tagger = Tagger(
-                estimator,
-                min_df=min_df,
-                max_features=max_features,
-                characters=characters,
-                n_jobs=jobs,
-                random_state=seed,
-                verbose=verbose,
-            )
-            done = fit_tagger(tagger, data, validation, target, seed, checkpoint)
-            fitted, figures = done.tagger, done.figures
-            if parameters:
-                reason = f"{figures['model']} was asked for, with {', '.join(settings)}."
-                tagger.choice_ = ModelChoice(figures["model"], parameters, reason)
-                figures["reason"] = reason
+
+def _open_checkpoint(out: str, every: int | None, resume: bool) -> Checkpoint | None:
+    """The checkpoint beside the model folder, if one is wanted; refuses to start over on top of an old one."""
+    if every is None and not resume:
+        return None
+    from tagwise.exceptions import InvalidInputError
+    from tagwise.persistence import Checkpoint
+
+    checkpoint = Checkpoint(out.rstrip("/\\") + ".checkpoint", every=every or 1)
+    if checkpoint.exists() and not resume:
+        raise InvalidInputError(
+            f"{checkpoint.folder} holds the state of an earlier run; pass --resume to continue it, or remove that "
+            "folder to start over."
+        )
+    if resume and not checkpoint.exists():
+        echo_err(f"There is no checkpoint in {checkpoint.folder}: the fit starts from the beginning.")
+    return checkpoint
+
+
+@contextmanager
+def _resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """On Ctrl-C, say how to resume."""
+    try:
+        yield
     except KeyboardInterrupt:
         if checkpoint is not None and checkpoint.exists():
-            say(f"The state of the fit is in {checkpoint.folder}; the same command with --resume goes on from there.")
+            echo_err(f"The state of the fit is in {checkpoint.folder}; add --resume to the same command to continue.")
         raise
-    fitted.save(out, overwrite=overwrite)
+
+
+def _save(model: Any, out: str, overwrite: bool, checkpoint: Checkpoint | None) -> None:
+    model.save(out, overwrite=overwrite)
     if checkpoint is not None:
         checkpoint.discard()
-    seconds = time.perf_counter() - started
-    if done is not None:
-        figures |= _measured(done, out, file, test, test_rows, report)
-    _show(out, figures, seconds, as_json)
 
 
-def _measured(
-    done: FittedTagger, out: str, file: str, test: str | None, test_rows: Table | None, report: str | None
-) -> dict[str, Any]:
-    """Figures of the rows of ``--test``; and the report, on them or on those that were held out."""
-    from tagwise.cli.evaluate import Evaluated, warn_of
-    from tagwise.cli.fitting import main_figures
+def _split(data: Table, fraction: float | None, seed: int) -> tuple[Table, Table | None]:
+    """Training rows and, with a fraction, validation rows."""
+    from tagwise.exceptions import InvalidInputError
+    from tagwise.text.tags import split_texts
 
-    tagger = done.tagger
-    rows, evaluation, source = done.held_out, done.evaluation, f"rows held out of {file}"
-    figures: dict[str, Any] = {}
-    if test is not None and test_rows is not None:
-        rows, evaluation, source = test_rows, tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known), test
-        warn_of(evaluation)
-        figures["test"] = {"file": test, **main_figures(evaluation)}
-    if report is not None and evaluation is not None:
-        found = Evaluated(tagger, evaluation, rows, tagger.calibration_ is not None)
-        write_findings(found, report, out, source, (1, 3, 5), calibrated_on_them=rows is done.held_out)
-    return figures
+    tags = sorted(data.tag_counts)
+    if len(tags) == 1:
+        raise InvalidInputError(
+            f"there is only one tag, {tags[0]!r:.60}, in all {len(data.texts):,} rows: every text would get it. Add "
+            "rows with other tags, or check that --tags names the right column."
+        )
+    if fraction is None or not tags:
+        return data, None
+    training, validation = split_texts(data.texts, data.tags, fraction, seed)
+    return data.part(training), data.part(validation)
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` pairs as parameters; values are JSON where they can be, else text."""
-    parameters: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f"must be NAME=VALUE, such as rank=200; found {setting!r}.", param_hint="--set")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        parameters[name.strip()] = value
-    return parameters
+def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
+    """Learn probabilities and thresholds from validation rows, and measure on them."""
+    from tagwise.exceptions import InvalidInputError
+
+    try:
+        tagger.calibrate(rows.texts, rows.tags, rows.known, target=target)
+    except InvalidInputError as error:
+        # The fit may have taken hours, and the tagger is good without probabilities.
+        warn(f"the tagger has no probabilities and thresholds: {error}")
+    return tagger.evaluate(rows.texts, rows.tags, rows.known)
 
 
-def _show(out: str, figures: dict[str, Any], seconds: float, as_json: bool) -> None:
-    from tagwise.cli.folders import folder_bytes
+def _fit_matrix(
+    file: str,
+    data: Any,
+    model: str,
+    parameters: dict[str, Any],
+    shared: dict[str, Any],
+    checkpoint: Checkpoint | None,
+) -> tuple[MultiLabelModel, dict[str, Any]]:
+    """Fit a plain model to a matrix; returns it and figures for people."""
+    from tagwise.cli.rows import read_names
+    from tagwise.models.choice import ModelChoice, build_model, choose_model
 
-    size = folder_bytes(out)
+    (n_rows, n_features), n_labels = data.X.shape, data.Y.shape[1]
+    if model.lower() == "auto":
+        choice = choose_model(n_rows, n_features, n_labels, int(data.Y.nnz), masked=False)
+    else:
+        choice = ModelChoice(model.lower(), parameters, f"{model.lower()} was asked for.")
+    built = build_model(choice.name, choice.parameters, **shared)
+    started = time.perf_counter()
+    built.fit(data.X, data.Y, checkpoint=checkpoint)
+    built.label_names_ = data.label_names or read_names(file, "labels", n_labels)
+    figures = {
+        "model": choice.name,
+        "reason": choice.reason,
+        "rows": n_rows,
+        "features": n_features,
+        "tags": n_labels,
+        "assignments": int(data.Y.nnz),
+        "fit_seconds": time.perf_counter() - started,
+    }
+    return built, figures
+
+
+def _figures(tagger: Tagger) -> dict[str, Any]:
+    return {
+        "model": tagger.choice_.name,
+        "reason": tagger.choice_.reason,
+        **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
+        "fit_seconds": tagger.training_["seconds"],
+        "calibrated": tagger.calibration_ is not None,
+    }
+
+
+def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:
+    metrics = evaluation.metrics
+    return {"rows": evaluation.rows, **{name: metrics[name] for name in _METRICS if name in metrics}}
+
+
+def _show(out: str, figures: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        show_json({"out": out, **figures, "seconds": seconds, "bytes": size})
+        show_json({"out": out, **figures})
         return
     show(f"Model: {figures['reason']}")
-    counts = f"{counted(figures['rows'], 'row')}, {counted(figures['features'], 'feature')}"
-    a_row = figures["assignments"] / figures["rows"]
-    show(f"Trained on {counts}, {counted(figures['tags'], 'tag')}, {a_row:.2f} a row.")
+    counts = ", ".join(counted(figures[name + "s"], name) for name in ("row", "feature", "tag"))
+    show(f"Trained on {counts}, {figures['assignments'] / figures['rows']:.2f} tags per row.")
     if figures.get("known_pairs") is not None:
         share = figures["known_pairs"] / (figures["rows"] * figures["tags"])
-        show(f"Known are {figures['known_pairs']:,} pairs of a row and a tag, {share:.1%} of all.")
-    for name, what in (("rows_without_words", "no word that is known"), ("rows_without_tags", "no tag")):
+        show(f"{figures['known_pairs']:,} pairs of row and tag are known, {share:.1%} of all.")
+    for name, what in (("rows_without_words", "without a known word"), ("rows_without_tags", "without tags")):
         if figures.get(name):
-            show(f"Of these rows, {figures[name]:,} with {what}.")
-    if "held_out" in figures:
-        learnt = ", which thresholds and probabilities were learnt from" if figures["calibrated"] else ""
-        show(f"On {counted(figures['held_out']['rows'], 'held-out row')}{learnt}: {_percents(figures['held_out'])}.")
+            show(f"{counted(figures[name], 'row')} {what}.")
+    if "validation" in figures:
+        learnt = ", which also taught thresholds and probabilities" if figures["calibrated"] else ""
+        rows = counted(figures["validation"]["rows"], "validation row")
+        show(f"On {rows}{learnt}: {_percents(figures['validation'])}.")
     if "test" in figures:
         found = figures["test"]
         show(f"On {counted(found['rows'], 'row')} of {found['file']}: {_percents(found)}.")
-    fit = f"{figures['fit_seconds']:.1f} s of it to fit"
-    show(f"Saved in {out}: {size_text(size)}, {seconds:.1f} s in all, {fit}.")
+    times = f"{figures['seconds']:.1f} s in all, {figures['fit_seconds']:.1f} s of it to fit"
+    show(f"Saved in {out}: {size_text(figures['bytes'])}, {times}.")
 
 
 def _percents(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``tagwise tune``: good settings of a model, found on held-out rows."""
+"""``tagwise tune``: good settings of a model, found on validation rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tagwise.cli.options import RowOptions, examples, jobs_option, json_option, row_options, seed_option
-from tagwise.cli.output import say, show, show_json, show_table
+from tagwise.cli.options import (
+    RowOptions,
+    examples,
+    feature_options,
+    jobs_option,
+    json_option,
+    model_option,
+    quiet_option,
+    row_options,
+    seed_option,
+)
+from tagwise.cli.output import echo_err, show, show_json, show_table
 from tagwise.progress import ProgressBar, counted
 
 if TYPE_CHECKING:
@@ -32,24 +42,19 @@ _SHOWN = 8
     ),
 )
 @click.argument("file")
-@click.option(
-    "--model",
-    default="auto",
-    show_default=True,
-    help="The model to tune: binary-relevance, leml, reml, cascade, or the name of a baseline; auto picks by size.",
-)
+@model_option
 @click.option(
     "--out",
     required=True,
     metavar="FILE.json",
-    help="What was tried and found; written after every fit. If it is there already, the same command goes on from it.",
+    help="What was tried and found; written after every fit. If it exists, the same command resumes from it.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     default=4.0,
     show_default=True,
-    help="What the search may cost, in fits of all training rows.",
+    help="Cost of the search, in fits of all training rows.",
 )
 @click.option("--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k or R@k.")
 @click.option(
@@ -58,15 +63,15 @@ _SHOWN = 8
     default=0.2,
     show_default=True,
     metavar="FRACTION",
-    help="The part of the rows to hold out and judge by.",
+    help="The fraction of the rows to judge by and not to train on.",
 )
-@click.option("--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first fits.")
-@click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words.")
-@click.option("--min-df", default=2, show_default=True, help="Leave out words that fewer texts have.")
-@click.option("--max-features", type=int, metavar="N", help="Keep only so many words, the most frequent ones.")
+@click.option(
+    "--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first, smallest fits."
+)
+@feature_options
 @jobs_option
 @seed_option
-@click.option("--quiet", is_flag=True, help="Say only what looks wrong, and the result.")
+@quiet_option
 @json_option
 @row_options()
 def command(
@@ -77,9 +82,7 @@ def command(
     metric: str,
     validation: float,
     min_rows: int,
-    characters: bool,
-    min_df: int,
-    max_features: int | None,
+    features: dict[str, Any],
     jobs: int,
     seed: int,
     quiet: bool,
@@ -88,9 +91,9 @@ def command(
 ) -> None:
     """Search for good settings of a model: rank, penalty, loss.
 
-    Successive halving: many settings, drawn at random, are fitted on few rows; the best third goes on to three times
-    the rows, and so on to all of them. The model's defaults take part to the end. Which settings are searched for each
-    model is in the documentation of tagwise.tuning. Interrupt it whenever you like: the same command goes on.
+    Successive halving: many settings, drawn at random, are fitted on few rows; the best third continues with three
+    times the rows, and so on up to all of them. The model's defaults take part to the end. Which settings are searched
+    for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
     """
     from tagwise.models.choice import model_info
     from tagwise.tuning import tune
@@ -99,7 +102,6 @@ def command(
     if model.lower() != "auto":
         model_info(model)
     _check_out(out)
-    features = {"characters": characters, "min_df": min_df, "max_features": max_features}
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
     name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else model_info(model).name
     try:
@@ -120,7 +122,7 @@ def command(
                 callback=None if quiet else _Lines(bar, metric),
             )
     except KeyboardInterrupt:
-        say(f"What was done so far is in {out}; the same command goes on from there.")
+        echo_err(f"What was done so far is in {out}; the same command resumes from there.")
         raise
     train = training_command(file, result, features, seed, rows)
     if as_json:
@@ -142,22 +144,20 @@ def _check_out(out: str) -> None:
 def _data(
     file: str, rows: RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
 ) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None]:
-    """Features, labels, mask, and held-out rows of the same three; None where ``tune`` is to split a matrix itself."""
+    """Features, labels, mask, and validation rows of the same three; None where ``tune`` splits a matrix itself."""
     from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+    from tagwise.text.features import TextFeatures
+    from tagwise.text.tags import TrainingRows, ValidationRows, column_of, split_texts
 
     if holds_matrix(file, rows):
         matrix = read_matrix(file, rows)
         return matrix.X, matrix.Y, None, None
-    from tagwise.cli.fitting import held_out_rows
-    from tagwise.text.features import TextFeatures
-    from tagwise.text.tags import TrainingRows, ValidationRows
-
-    training, held = held_out_rows(read_rows(file, rows, quiet=quiet), validation, seed)
+    data = read_rows(file, rows, quiet=quiet)
+    training, held = (data.part(part) for part in split_texts(data.texts, data.tags, validation, seed))
     labels = TrainingRows.of(training.texts, training.tags, training.known)
     features = TextFeatures(**settings)
     X = features.fit_transform(training.texts)
-    position = {name: place for place, name in enumerate(labels.tags)}
-    judges = ValidationRows.of(features, position, held.texts, held.tags, held.known)
+    judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
     return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
 
 
@@ -166,12 +166,12 @@ def _picked(X: Any, Y: Any, observed: Any, quiet: bool) -> str:
 
     choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
     if not quiet:
-        say(choice.reason)
+        echo_err(choice.reason)
     return choice.name
 
 
 class _Lines:
-    """Tells of every trial: a bar on a terminal, and a line each."""
+    """Reports every trial: a bar on a terminal, and a line each."""
 
     def __init__(self, bar: ProgressBar, metric: str) -> None:
         self._bar, self._metric = bar, metric
@@ -181,7 +181,7 @@ class _Lines:
         self._bar.at(done, f"{done} of at most {total} fits", total=total)
         problem = f" ({trial.details})" if trial.score is None else ""
         what = f"{trial.budget:,} rows, {_settings(trial.candidate)}"
-        say(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
+        echo_err(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
 
 
 def _settings(settings: dict[str, Any]) -> str:

@@ -293,8 +293,23 @@ class Tagger(BaseEstimator):
         read = 0
         while block := check_texts(islice(texts, _BLOCK_TEXTS), first=read):
             read += len(block)
-            X = self.features_.transform(block)
-            yield from request.answer(self.model_, X, self.tags_, self.features_.feature_names, self.calibration_)
+            yield from self._answer(self.features_.transform(block), request)
+
+    def suggest_features(
+        self,
+        X: sp.csr_matrix,
+        top: int = 5,
+        threshold: float | str | None = None,
+        explain: int = 0,
+        *,
+        min_probability: float | None = None,
+    ) -> list[list[Suggestion]]:
+        """As :meth:`suggest`, for texts that :meth:`features` has made into features already."""
+        self._require_fitted()
+        return self._answer(X, Request.of(top, threshold, min_probability, explain, self.calibration_))
+
+    def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
+        return request.answer(self.model_, X, self.tags_, self.features_.feature_names, self.calibration_)
 
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.

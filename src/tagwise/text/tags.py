@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
 from tagwise.persistence.manifest import is_text
 from tagwise.progress import counted
@@ -23,6 +24,7 @@ __all__ = [
     "check_tags",
     "column_of",
     "known_matrix",
+    "split_texts",
     "tag_matrix",
 ]
 
@@ -143,6 +145,37 @@ class ValidationRows:
 def column_of(names: Sequence[str]) -> dict[str, int]:
     """The column of each tag."""
     return {name: column for column, name in enumerate(names)}
+
+
+def split_texts(
+    texts: Sequence[str], tags: Sequence[Sequence[str]], fraction: float, random_state: Any
+) -> tuple[list[int], list[int]]:
+    """Rows to train on and rows to validate on, by number; every tag stays in training.
+
+    No validation text is among the training texts: a row that would repeat one is trained on, with a warning.
+
+    Raises
+    ------
+    InvalidInputError
+        No row is left to validate on.
+    """
+    Y, _ = tag_matrix(tags, column_of(all_tags(tags)))
+    train, test = (rows.tolist() for rows in split_rows(Y, fraction, random_state))
+    seen = {texts[row] for row in train}
+    repeats = [row for row in test if texts[row] in seen]
+    fresh = [row for row in test if texts[row] not in seen]
+    if repeats:
+        warn(
+            f"{counted(len(repeats), 'row')} picked for validation with a text that training rows have too: trained "
+            "on instead.",
+            TagwiseWarning,
+        )
+    if not fresh:
+        raise InvalidInputError(
+            f"validation {fraction:g} leaves no row to validate on: each is the last training row of a tag, or its "
+            "text is among the training texts. Give more rows, or leave validation out."
+        )
+    return sorted([*train, *repeats]), fresh
 
 
 def check_tags(tags: Any, n_rows: int | None = None) -> list[list[str]]:
