@@ -25,5 +25,5 @@ def test_a_generator_goes_on_from_its_words(half_used):
 def test_words_that_are_no_state(place):
     words = generator_words(random_generator(7))
     words[place] = 2**40
-    with pytest.raises(ValueError, match="no state of a generator"):
+    with pytest.raises(ValueError, match="not the state of a generator"):
         set_generator(random_generator(0), words)

@@ -51,8 +51,8 @@ def test_duplicate_of_one_and_zero_is_one():
         (np.ones(3), InvalidInputError, "two dimensions"),
         (np.ones((2, 2, 2)), InvalidInputError, "two dimensions"),
         (np.array([["a", "b"]]), InvalidInputError, "must hold numbers"),
-        (np.array([["a", 1]], dtype=object), InvalidInputError, "no number"),
-        (np.array([[{}, 1]], dtype=object), InvalidTypeError, "no number"),
+        (np.array([["a", 1]], dtype=object), InvalidInputError, "not a number"),
+        (np.array([[{}, 1]], dtype=object), InvalidTypeError, "not a number"),
         (np.ones((2, 2), dtype=complex), InvalidInputError, "Complex data not supported"),
         (sp.csr_matrix(np.ones((2, 2), dtype=complex)), InvalidInputError, "Complex data not supported"),
         ([[1, 2], [3]], InvalidInputError, "rows of equal length"),
@@ -70,7 +70,7 @@ def test_features_that_cannot_be_used(X, error, words):
         (np.ones(3), "two dimensions"),
         (np.ones((3, 0)), "no label columns"),
         ([["a", "b"]], "found type"),
-        (np.array([["a", 1]], dtype=object), "objects that are no numbers"),
+        (np.array([["a", 1]], dtype=object), "objects that are not numbers"),
         ([[0, 1], [1]], "rows of equal length"),
         ([[0, np.nan]], "observed mask, not by NaN"),
         (sp.csr_matrix([[0, 3]]), "found 3"),
@@ -137,7 +137,7 @@ def test_numpy_masked_arrays_are_refused_rather_than_unmasked():
         validation.check_labels,
         lambda value: validation.check_observed(value, shape=(2, 2)),
     ):
-        with pytest.raises(InvalidTypeError, match="observed="):
+        with pytest.raises(InvalidTypeError, match="as observed"):
             check(masked)
 
 

@@ -1,9 +1,9 @@
 """Threads: fixed chunks of rows, one shared pool per thread count, and BLAS kept to one thread.
 
-Every parallel loop of tagwise runs a function over chunks whose borders depend on the data alone. A chunk writes
-rows of its own, or a partial sum that is later added in chunk order, so that results are bit-identical for every
-number of threads. BLAS is held to one thread meanwhile: its own threads would fight ours, and the rounding of
-its sums may depend on how many it uses.
+Every parallel loop of tagwise runs a function over chunks whose borders depend on the data alone. A chunk writes rows
+of its own, or a partial sum that is later added in chunk order, so that results are bit-identical for every number of
+threads. BLAS is held to one thread meanwhile: its threads would compete with ours, and the rounding of its sums may
+depend on how many it uses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 # Enough chunks to balance several threads, few enough that handing them out (some µs each) stays invisible.
 _MOST_CHUNKS = 32
-# Borders of chunks are looked for among about this many rows: what all rows would take is felt beside a short product.
+# Chunk borders are searched among about this many rows: searching all of them would slow down short products.
 _BORDER_ROWS = 4096
 
 
@@ -52,13 +52,13 @@ def even_chunks(n_rows: int, rows_per_chunk: int) -> Bounds:
 def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
     """Borders that cut the rows of a CSR matrix into chunks of about equal numbers of stored entries.
 
-    ``least_work`` entries are the least that is worth a chunk. A row counts one entry more than it stores, so that
-    long stretches of empty rows are cut too.
+    A chunk has at least about ``least_work`` entries. A row counts as one entry more than it stores, so that long runs
+    of empty rows are cut too.
     """
     n_rows = len(indptr) - 1
     if n_rows <= 0:
         return []
-    if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk; a single row is answered often and in a hurry
+    if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk: single rows are predicted often, and fast
         return [(0, n_rows)]
     total = int(indptr[-1]) + n_rows
     wanted = min(_MOST_CHUNKS, max(1, total // least_work))
@@ -67,7 +67,7 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
     rows = np.append(np.arange(0, n_rows, step), n_rows)
     work = indptr[rows] + rows
     cuts = np.searchsorted(work, goals)
-    # Where much work lies between two of the rows looked at, all rows between them are.
+    # Where much work lies between two of these rows, all rows between them are searched.
     for place in np.flatnonzero(np.diff(work)[cuts - 1] > total // (4 * wanted)) if step > 1 else ():
         low, high = rows[cuts[place] - 1], rows[cuts[place]]
         between = np.arange(low, high + 1)
@@ -80,18 +80,17 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
 def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
     """``function(start, stop)`` for every chunk, results in the order of the chunks.
 
-    The function must release the GIL where it works (numba with ``nogil``, BLAS) for threads to pay. The calling thread
-    works too, and each thread takes the next chunk as soon as it is done with one: asking a pool for every chunk would
-    cost more than a short chunk takes. A call from within a chunk runs in that chunk's own thread: waiting for the pool
-    from inside it would be waiting for oneself. Of several errors an interrupt or else the first chunk's is raised,
-    once no thread works any longer.
+    Threads only pay off if the function releases the GIL (numba with ``nogil``, BLAS). The calling thread works too,
+    and each thread takes the next chunk as soon as it has finished one: submitting every chunk to a pool would cost
+    more than a short chunk takes. A nested call runs on the thread of its chunk, as waiting for the pool from inside it
+    could deadlock. Of several errors, an interrupt or else the first chunk's is raised, after all threads have stopped.
     """
     if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
         return [function(start, stop) for start, stop in chunks]
     job = _Job(function, chunks)
     helpers: list[Future[None]] = []
     try:
-        # One by one: should a thread not start, those before it are waited for all the same.
+        # One by one: if a thread does not start, those before it are still waited for.
         helpers.extend(_pool(n_threads - 1).submit(job.work) for _ in range(min(n_threads, len(chunks)) - 1))
         job.work()
     finally:
@@ -102,7 +101,7 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
         try:
             raise _first_to_tell(errors)
         finally:
-            del errors  # an error knows this frame, which would keep the error and all that it holds
+            del errors  # an error refers to this frame, which would keep the error and its arrays alive
     return [results[place] for place in range(len(chunks))]
 
 
@@ -112,7 +111,7 @@ def _first_to_tell(errors: dict[int, BaseException]) -> BaseException:
 
 
 class _Job(Generic[Result]):
-    """A function, the chunks that no thread has taken yet, and what became of the others, by place."""
+    """A function, the chunks that no thread has taken yet, and results or errors of the others by position."""
 
     def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
         self.function, self.chunks = function, chunks
@@ -135,7 +134,7 @@ class _Job(Generic[Result]):
                     self.waiting.clear()
 
     def end(self) -> tuple[dict[int, Result], dict[int, BaseException]]:
-        """Results and errors. The pool's threads hold a job a moment longer than its caller: not its arrays, too."""
+        """Results and errors; the job drops them, as the pool keeps a job alive a moment longer than its caller."""
         found = self.results, self.errors
         del self.function, self.results, self.errors
         return found
@@ -147,7 +146,7 @@ _worker = threading.local()
 
 @contextmanager
 def on_this_thread() -> Iterator[None]:
-    """Run the chunks of all calls within on the calling thread: for work that is spread over processes already."""
+    """Run the chunks of all calls within on the calling thread, for work that is already spread over processes."""
     before = getattr(_worker, "busy", False)
     _worker.busy = True
     try:
@@ -162,7 +161,7 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    # The threads of a pool do not survive a fork: a child that inherited the pool would wait for them for ever.
+    # The threads of a pool do not survive a fork: a child that inherited the pool would wait for them forever.
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 

@@ -43,7 +43,7 @@ def check_random_state(random_state: Any) -> None:
 
 
 def generator_words(rng: np.random.Generator) -> np.ndarray:
-    """The state of a generator that :func:`random_generator` made of a seed, as six unsigned 64-bit numbers."""
+    """The state of a generator that :func:`random_generator` made from a seed, as six unsigned 64-bit numbers."""
     state = rng.bit_generator.state
     numbers = state["state"]
     words = [numbers[name] >> shift & _WORD for name in ("state", "inc") for shift in (64, 0)]
@@ -51,10 +51,10 @@ def generator_words(rng: np.random.Generator) -> np.ndarray:
 
 
 def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
-    """Bring such a generator into the state of these :func:`generator_words`."""
+    """Set the state of such a generator to these :func:`generator_words`."""
     high, low, high_step, low_step, has_half, half = (int(word) for word in words)
     if has_half > 1 or half >= 2**32:
-        raise ValueError("these numbers are no state of a generator")
+        raise ValueError("these numbers are not the state of a generator")
     rng.bit_generator.state = {
         **rng.bit_generator.state,
         "state": {"state": high << 64 | low, "inc": high_step << 64 | low_step},

@@ -1,8 +1,8 @@
-"""Checks of what users hand in: features X, labels Y, the mask of known labels, and numbers.
+"""Checks of user input: features X, labels Y, the mask of known labels, and numbers.
 
 Each check returns its argument in the one form that the rest of the library works with (CSR with sorted, unique,
-32- or 64-bit indices) or raises one sentence that names the argument, what was found and what is expected.
-Nothing is changed in place, and nothing is copied that already has the right form.
+32- or 64-bit indices) or raises an error that names the argument, what was found and what is expected. Nothing is
+changed in place, and nothing that already has the right form is copied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def canonical_csr(matrix: Any) -> sp.csr_matrix:
-    """CSR with sorted indices and duplicates summed, sharing the arrays where they already are so."""
+    """CSR with sorted indices and duplicates summed, sharing arrays that already have this form."""
     csr = sp.csr_matrix(matrix)
     if not csr.has_canonical_format:
         if csr is matrix or (sp.issparse(matrix) and np.shares_memory(csr.indices, matrix.indices)):
@@ -72,7 +72,7 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
             f"{name} has {matrix.shape[1]} features, but the model was trained with {n_features} features "
             "as input; pass rows made by the same feature extraction."
         )
-    # A finite sum proves all values finite at the cost of one pass; only a suspicious sum needs the exact look.
+    # A finite sum proves all values finite in one pass; only a suspicious sum needs the exact check.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(np.sum(values, dtype=np.float64))
     if suspicious and not np.isfinite(values).all():
@@ -83,8 +83,8 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
 def _as_array(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidTypeError(
-            f"{name} is a numpy masked array, whose mask would be lost; pass a plain array, and say which labels are "
-            "known through observed=."
+            f"{name} is a numpy masked array, whose mask would be lost; pass a plain array, and pass the mask of "
+            "known labels as observed."
         )
     try:
         return np.asarray(value)
@@ -103,10 +103,10 @@ def _dense(X: Any, name: str) -> np.ndarray:
         try:
             array = array.astype(np.float64)
         except TypeError as error:
-            # scikit-learn promises a TypeError with this wording for entries that are no numbers at all.
-            raise InvalidTypeError(f"{name} holds an entry that is no number: {error}") from None
+            # scikit-learn expects a TypeError with this wording for entries that are not numbers at all.
+            raise InvalidTypeError(f"{name} holds an entry that is not a number: {error}") from None
         except ValueError as error:
-            raise InvalidInputError(f"{name} holds an entry that is no number: {error}") from None
+            raise InvalidInputError(f"{name} holds an entry that is not a number: {error}") from None
     _require_real(array.dtype, name)
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
@@ -124,7 +124,7 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
     """A 0/1 label matrix (rows × labels) as canonical CSR holding only its ones, as float32.
 
     Explicit zeros count as 0 and are dropped from the result. An entry stored twice is an error unless both are
-    zero: whether it means 1 or 2 cannot be known.
+    zero: it could mean 1 or 2.
     """
     if Y is None:
         raise InvalidInputError(
@@ -181,7 +181,7 @@ def _binary(values: np.ndarray, name: str) -> np.ndarray:
             values = values.astype(np.float64)
         except (TypeError, ValueError):
             raise InvalidInputError(
-                f"Unknown label type: {name} must hold 0 and 1; found objects that are no numbers."
+                f"Unknown label type: {name} must hold 0 and 1; found objects that are not numbers."
             ) from None
     if values.dtype.kind not in "fiub":
         raise InvalidInputError(f"Unknown label type: {name} must hold 0 and 1; found type {values.dtype}.")
@@ -223,8 +223,8 @@ def check_observed(
         csr = sp.csr_matrix(array != 0, dtype=np.float32)
     if csr.shape != shape:
         raise InvalidInputError(
-            f"{name} has shape {shape_text(csr.shape)} where rows × labels is {shape_text(shape)}; it says for each "
-            "entry of Y whether it is marked, so both must have one shape."
+            f"{name} has shape {shape_text(csr.shape)} where rows × labels is {shape_text(shape)}; it marks "
+            "entries of Y, so both must have the same shape."
         )
     if csr.nnz == 0 and not may_be_empty:
         raise InvalidInputError(f"{name} marks no entry of Y as known; there is nothing to learn from.")

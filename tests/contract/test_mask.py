@@ -64,7 +64,7 @@ def test_a_row_of_which_nothing_is_known(make, problem, mask):
     ("observed", "words"),
     [
         (sp.csr_matrix((N_ROWS, N_LABELS)), "nothing to learn from"),
-        (sp.csr_matrix(np.ones((N_ROWS, N_LABELS + 1))), "one shape"),
+        (sp.csr_matrix(np.ones((N_ROWS, N_LABELS + 1))), "same shape"),
         (np.ones(N_ROWS), "two dimensions"),
     ],
     ids=["empty", "shape", "one-dimensional"],

@@ -53,8 +53,8 @@ def test_a_file_is_refused(tmp_path, make_record):
     ("name", "content", "words"),
     [
         ("notes.txt", b"mine", "'notes.txt'"),
-        ("manifest.json", b'{"name": "a web page"}', "no manifest of a tagwise model"),
-        ("manifest.json", b"", "no manifest of a tagwise model"),
+        ("manifest.json", b'{"name": "a web page"}', "not a manifest of a tagwise model"),
+        ("manifest.json", b"", "not a manifest of a tagwise model"),
         ("tensors-1.safetensors", b"", "'tensors-1.safetensors'"),
         (".other.0123456789abcdef.tmp", b"", "other"),
     ],
@@ -70,7 +70,7 @@ def test_a_manifest_that_is_a_link_is_refused_untouched(tmp_path, make_record):
     write_model(tmp_path / "a", make_record())
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "manifest.json").symlink_to(tmp_path / "a" / "manifest.json")
-    with pytest.raises(InvalidInputError, match="no manifest of a tagwise model"):
+    with pytest.raises(InvalidInputError, match="not a manifest of a tagwise model"):
         write_model(tmp_path / "b", make_record(1))
     assert os.listdir(tmp_path / "b") == ["manifest.json"]
 

@@ -66,7 +66,7 @@ def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def final_name(name: str) -> str | None:
-    """The name that a temporary of :func:`atomic_write` was to take; None if ``name`` is no temporary."""
+    """The name that a temporary of :func:`atomic_write` was to take; None if ``name`` is not a temporary."""
     match = _TEMPORARY.fullmatch(name)
     return match["final"] if match else None
 

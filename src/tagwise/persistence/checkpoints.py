@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a fit under way, in a folder from which a later run goes on.
+"""Checkpoints: the state of a running fit, in a folder from which a later run resumes.
 
 A checkpoint is a folder of the model format whose class is ``Checkpoint``: written atomically, read without running any
 code. Its parameters say which fit it belongs to (:class:`FitIdentity`); its values and tensors are the history of the
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,10 +28,12 @@ from tagwise.persistence.manifest import Manifest, ModelRecord
 from tagwise.persistence.tensors import JSON, Tensor, to_parts
 from tagwise.validation import check_integer, check_real, shape_text
 
-__all__ = ["ROUNDS", "Checkpoint", "FitIdentity", "OpenCheckpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "FitIdentity", "OpenCheckpoint", "open_checkpoint"]
 
-ROUNDS = "rounds"
-"""The stage of a fit whose state changes from iteration to iteration."""
+History: TypeAlias = list[dict[str, Any]]
+
+# The stage of a fit whose state changes from iteration to iteration.
+_ROUNDS = "rounds"
 
 # The result does not depend on these parameters.
 _NOT_OF_THE_FIT = ("n_jobs", "verbose")
@@ -42,7 +44,7 @@ _CLASS_FIELD = re.compile(rb'"class"\s*:\s*"' + _CLASS_NAME.encode() + rb'"')
 
 @dataclass(frozen=True)
 class FitIdentity:
-    """What must be the same for a fit to go on from the state of an earlier run.
+    """What must be the same for a fit to resume from the state of an earlier run.
 
     Attributes
     ----------
@@ -52,7 +54,7 @@ class FitIdentity:
     data : dict
         Name → type, shape and SHA-256 of every array that the fit learns from; None for one that is not given.
     version : str
-        Of tagwise: another one may take other steps.
+        Of tagwise: another version may take other steps.
     """
 
     class_name: str
@@ -89,7 +91,7 @@ class FitIdentity:
         return cls(values["class"], values["parameters"], values["data"], values["tagwise_version"])
 
     def differences(self, saved: FitIdentity) -> list[str]:
-        """In what this fit is another than the saved one; empty where it is the same."""
+        """How this fit differs from the saved one; empty if it is the same."""
         found = []
         if self.class_name != saved.class_name:
             return [f"the model is {self.class_name} and was {saved.class_name!s:.100}"]
@@ -107,29 +109,29 @@ class FitIdentity:
 
 
 class Checkpoint:
-    """A folder in which a fit keeps its state, and from which the same fit goes on when it was cut off.
+    """A folder in which a fit keeps its state, and from which the same fit resumes after it was interrupted.
 
     ``model.fit(X, Y, checkpoint=Checkpoint("folder"))`` writes the state while it runs. Called again with the same data
-    and parameters, by another process too, after Ctrl-C, a crash or ``kill -9``, it goes on from there and ends with
-    the same bits as an uninterrupted fit. With other data or parameters it is refused. When the fit is over and its
-    model saved, :meth:`discard` the checkpoint.
+    and parameters, in another process too, after Ctrl-C, a crash or ``kill -9``, it resumes there and ends with the
+    same bits as an uninterrupted fit. With other data or parameters it is refused. When the fit is over and its model
+    saved, :meth:`discard` the checkpoint.
 
     Parameters
     ----------
     folder : path
-        Made where it does not exist; else it must be empty or hold a checkpoint.
+        Created if it does not exist; otherwise it must be empty or hold a checkpoint.
     every : int or None
-        Write after so many iterations.
+        Write after this many iterations.
     seconds : float or None
-        Write after an iteration that ends so many seconds after the last write, or later. With both, whichever comes
-        first; at least one must be given.
+        Write after the first iteration that ends this many seconds or more after the last write. With both, whichever
+        comes first; at least one must be given.
 
     Notes
     -----
-    A checkpoint is replaced atomically: a reader, and a run after a crash at any moment, finds the last one that was
-    written whole. A write costs what the state takes on disk, which docs/checkpoints.md says for each model; the
-    identity of the data costs one SHA-256 of X, Y and the mask at the start of the fit. If a write fails in the midst
-    of a fit (a full disk), the fit warns and goes on; the last checkpoint stays.
+    A checkpoint is replaced atomically: a reader, and a run after a crash at any moment, finds the last complete one.
+    docs/checkpoints.md says what the state of each model takes on disk; the identity of the data costs one SHA-256 of
+    X, Y and the mask at the start of the fit. If a write fails during a fit (a full disk), the fit warns and continues;
+    the last checkpoint stays.
 
     Examples
     --------
@@ -148,13 +150,13 @@ class Checkpoint:
         self.every = None if every is None else check_integer(every, "every", minimum=1)
         self.seconds = None if seconds is None else check_real(seconds, "seconds", minimum=0, open_minimum=True)
         if self.every is None and self.seconds is None:
-            raise InvalidInputError("every and seconds are both None; say how often the checkpoint is to be written.")
+            raise InvalidInputError("every and seconds are both None; say how often to write the checkpoint.")
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.folder)!r}, every={self.every}, seconds={self.seconds})"
 
     def exists(self) -> bool:
-        """Whether the folder holds a state to go on from, or something else that a fit would stumble over.
+        """Whether the folder holds a state to resume from, or something else that a fit would refuse.
 
         A fit that stopped before its first state was written has left nothing.
         """
@@ -180,11 +182,11 @@ class Checkpoint:
         if not self.folder.is_dir():
             return
         if self._is_taken() and not _CLASS_FIELD.search(read_manifest(self.folder)):
-            raise InvalidInputError(f"{self.folder} holds no checkpoint but something else; nothing was removed.")
+            raise InvalidInputError(f"{self.folder} holds something other than a checkpoint; nothing was removed.")
         remove_model(self.folder)
 
     def open(self, identity: FitIdentity) -> OpenCheckpoint:
-        """Read what the folder holds, or begin; called by ``fit`` before any work starts.
+        """Read the state in the folder, or make the folder; called by ``fit`` before any work starts.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class Checkpoint:
             opened.write()
         return opened
 
-    def _read(self, identity: FitIdentity) -> tuple[dict[str, StateParts], list[dict[str, Any]]]:
+    def _read(self, identity: FitIdentity) -> tuple[dict[str, StateParts], History]:
         try:
             record = read_model(self.folder)
             if record.class_name != _CLASS_NAME:
@@ -217,30 +219,26 @@ class Checkpoint:
         if differences:
             raise InvalidInputError(
                 f"checkpoint: {self.folder} holds the state of another fit: {'; '.join(differences)}. Fit with the "
-                "same data and parameters to go on, or choose another folder to start anew."
+                "same data and parameters to resume, or choose another folder to start over."
             )
         return states, history
 
     def _way_out(self) -> str:
-        return f"Remove it with Checkpoint({str(self.folder)!r}).discard() to start anew."
+        return f"Remove it with Checkpoint({str(self.folder)!r}).discard() to start over."
 
 
 class OpenCheckpoint:
-    """The checkpoint of one fit while it runs; as a context it takes back an empty checkpoint of a fit that fails.
+    """The checkpoint of one fit while it runs; as a context it removes the checkpoint of a fit that fails stateless.
 
     Attributes
     ----------
     folder : Path
     history : list of dict
-        The history as it was read; empty where there was nothing.
+        As it was read; empty if there was nothing.
     """
 
     def __init__(
-        self,
-        checkpoint: Checkpoint,
-        identity: FitIdentity,
-        states: dict[str, StateParts],
-        history: list[dict[str, Any]],
+        self, checkpoint: Checkpoint, identity: FitIdentity, states: dict[str, StateParts], history: History
     ) -> None:
         self._checkpoint, self._identity = checkpoint, identity
         self._saved, self._states = states, dict[str, State | StateParts](states)
@@ -259,7 +257,7 @@ class OpenCheckpoint:
     def resume(
         self, state_class: type[State], stage: str, check: Callable[[Any], object] | None, known: Mapping[str, Any]
     ) -> Any:
-        """The state of a stage, or None where there is none; ``known`` is for :meth:`State.from_parts`.
+        """The state of a stage, or None if there is none; ``known`` is for :meth:`State.from_parts`.
 
         Raises
         ------
@@ -277,7 +275,7 @@ class OpenCheckpoint:
 
     @contextmanager
     def refusing_misfits(self) -> Iterator[None]:
-        """Turn the errors of content that is whole, but not of this fit, into a ModelFormatError."""
+        """Turn the errors of undamaged content that cannot be of this fit into a ModelFormatError."""
         try:
             yield
         except ModelFormatError as error:
@@ -293,22 +291,22 @@ class OpenCheckpoint:
             f"{reason}. {self._checkpoint._way_out()}"
         )
 
-    def save(self, state: State, history: list[dict[str, Any]]) -> None:
-        """Write the state of the running stage if it is time."""
-        self._states[ROUNDS] = state
+    def save(self, state: State, history: History) -> None:
+        """Write the state of the running stage if it is due."""
+        self._states[_ROUNDS] = state
         self._rounds_since += 1
         every, seconds = self._checkpoint.every, self._checkpoint.seconds
         late = seconds is not None and time.monotonic() - self._written_at >= seconds
         if late or (every is not None and self._rounds_since >= every):
             self._try_to_write(history)
 
-    def finish_stage(self, stage: str, state: State, history: list[dict[str, Any]]) -> None:
-        """Write what a stage has come to, in the place of the rounds that led there."""
-        self._states.pop(ROUNDS, None)
+    def finish_stage(self, stage: str, state: State, history: History) -> None:
+        """Write the result of a stage in place of the rounds that led there."""
+        self._states.pop(_ROUNDS, None)
         self._states[stage] = state
         self._try_to_write(history)
 
-    def _try_to_write(self, history: list[dict[str, Any]]) -> None:
+    def _try_to_write(self, history: History) -> None:
         try:
             self.write(history)
         except OSError as error:
@@ -316,8 +314,8 @@ class OpenCheckpoint:
             warn(f"{error}; the fit continues, and the last checkpoint stays.", TagwiseWarning)
         self._rounds_since, self._written_at = 0, time.monotonic()
 
-    def write(self, history: list[dict[str, Any]] | None = None) -> None:
-        """Replace the checkpoint by the present states."""
+    def write(self, history: History | None = None) -> None:
+        """Replace the checkpoint by the current states."""
         parts = {
             stage: state if isinstance(state, StateParts) else state.to_parts() for stage, state in self._states.items()
         }
@@ -335,12 +333,12 @@ class OpenCheckpoint:
 def open_checkpoint(
     checkpoint: Any, class_name: str, parameters: dict[str, Any], data: Mapping[str, Tensor | None]
 ) -> OpenCheckpoint:
-    """The checkpoint, opened for the fit of a model of these class, parameters and checked data.
+    """The checkpoint, opened for the fit of a model with this class, these parameters and this checked data.
 
     Raises
     ------
     InvalidTypeError, InvalidInputError
-        It is no checkpoint; or a later run could not repeat what this fit does.
+        It is not a checkpoint; or a later run could not repeat this fit.
     """
     if not isinstance(checkpoint, Checkpoint):
         raise InvalidTypeError(
@@ -350,18 +348,18 @@ def open_checkpoint(
     for name, value in relevant.items():
         if name == "random_state" and not isinstance(value, (int, np.integer)):
             raise InvalidInputError(
-                "checkpoint needs random_state to be a whole number, so that a later run draws the same; found "
+                "checkpoint needs random_state to be a whole number, so that a later run draws the same numbers; found "
                 f"{value!r:.60}."
             )
         if callable(value):
             raise InvalidInputError(
-                f"checkpoint: {name} is a function, of which a later run could not tell whether it is the same; use a "
+                f"checkpoint: {name} is a function, and a later run could not tell whether it is the same one; use a "
                 "named one, or leave checkpoint out."
             )
     return checkpoint.open(FitIdentity.of(class_name, storable_parameters(relevant), data))
 
 
-def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], list[dict[str, Any]]]:
+def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], History]:
     """The states by stage, and the history, of a record that may come from anyone."""
     values = record.values
     if set(values) != {"history", "states"} or not isinstance(values["states"], dict):
@@ -379,7 +377,7 @@ def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], list[dict[st
     return states, _checked_history(values["history"])
 
 
-def _checked_history(history: JSON) -> list[dict[str, Any]]:
+def _checked_history(history: JSON) -> History:
     numbers = ("iteration", "objective", "seconds")
     for place, info in enumerate(history if isinstance(history, list) else [None], start=1):
         if (

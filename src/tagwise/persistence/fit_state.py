@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -165,13 +165,16 @@ def unsaved() -> Any:
     return dataclasses.field()
 
 
-class _Kind(Protocol):
-    @property
-    def in_values(self) -> bool: ...
+class _Kind:
+    """How one field is saved and restored; ``names`` holds what is known and the fields restored before."""
 
-    def save(self, content: Any, name: str, parts: StateParts) -> None: ...
+    in_values: ClassVar[bool] = True
 
-    def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> Any: ...
+    def save(self, content: Any, name: str, parts: StateParts) -> None:
+        parts.values[name] = content
+
+    def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> Any:
+        raise NotImplementedError
 
 
 def _field(kind: _Kind, default: Any = MISSING) -> Any:
@@ -183,7 +186,7 @@ def _declared(state_class: type[State]) -> dict[str, _Kind]:
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class _Tensor(_Kind):
     shape: tuple[Size, ...]
     dtype: Any
     forms: tuple[str, ...]
@@ -213,25 +216,17 @@ class _Tensor:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _Value(_Kind):
     check: Callable[[Any, str], Any]
-    in_values: ClassVar[bool] = True
-
-    def save(self, content: Any, name: str, parts: StateParts) -> None:
-        parts.values[name] = content
 
     def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> Any:
         return self.check(parts.values[name], name)
 
 
 @dataclass(frozen=True)
-class _Count:
+class _Count(_Kind):
     least: int | str
     most: int | str
-    in_values: ClassVar[bool] = True
-
-    def save(self, content: int, name: str, parts: StateParts) -> None:
-        parts.values[name] = content
 
     def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> int:
         least, most = (names[bound] if isinstance(bound, str) else bound for bound in (self.least, self.most))
@@ -242,7 +237,7 @@ class _Count:
 
 
 @dataclass(frozen=True)
-class _Generator:
+class _Generator(_Kind):
     in_values: ClassVar[bool] = False
 
     def save(self, content: np.random.Generator, name: str, parts: StateParts) -> None:
@@ -255,18 +250,15 @@ class _Generator:
 
 
 @dataclass(frozen=True)
-class _Nested:
+class _Nested(_Kind):
     state_class: type[State]
     optional: bool = False
-    in_values: ClassVar[bool] = True
 
     def save(self, content: State | None, name: str, parts: StateParts) -> None:
-        parts.values[name] = None
-        if content is not None or not self.optional:
-            assert content is not None
-            inner = content.to_parts()
-            parts.values[name] = inner.values
-            parts.arrays.update((f"{name}.{key}", tensor) for key, tensor in inner.arrays.items())
+        if content is None:
+            parts.values[name] = None
+        else:
+            _save_within(name, content.to_parts(), parts)
 
     def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> State | None:
         values, arrays = parts.values[name], _within(name, parts.arrays)
@@ -278,15 +270,15 @@ class _Nested:
 
 
 @dataclass(frozen=True)
-class _Each:
+class _Each(_Kind):
     state_class: type[State]
-    in_values: ClassVar[bool] = True
 
     def save(self, content: list[State], name: str, parts: StateParts) -> None:
-        inner = [state.to_parts() for state in content]
-        parts.values[name] = [state.values for state in inner]
-        for i, state in enumerate(inner):
-            parts.arrays.update((f"{name}.{i}.{key}", tensor) for key, tensor in state.arrays.items())
+        listed = StateParts({}, {})
+        for i, state in enumerate(content):
+            _save_within(str(i), state.to_parts(), listed)
+        _save_within(name, listed, parts)
+        parts.values[name] = list(listed.values.values())
 
     def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> list[State]:
         listed, arrays = parts.values[name], _within(name, parts.arrays)
@@ -303,19 +295,21 @@ class _Each:
 
 
 @dataclass(frozen=True)
-class _Model:
-    in_values: ClassVar[bool] = True
-
+class _Model(_Kind):
     def save(self, content: Any, name: str, parts: StateParts) -> None:
         record: ModelRecord = content.to_parts()
-        parts.values[name] = record.values
-        parts.arrays.update((f"{name}.{key}", tensor) for key, tensor in record.tensors.items())
+        _save_within(name, StateParts(record.tensors, record.values), parts)
 
     def restore(self, name: str, parts: StateParts, names: dict[str, Any]) -> Any:
         unfitted = names[name]
         parameters = storable_parameters(unfitted.get_params(deep=False))
         record = ModelRecord(type(unfitted).__name__, parameters, _within(name, parts.arrays), parts.values[name])
         return type(unfitted).from_parts(record)
+
+
+def _save_within(name: str, inner: StateParts, parts: StateParts) -> None:
+    parts.values[name] = inner.values
+    parts.arrays.update((f"{name}.{key}", tensor) for key, tensor in inner.arrays.items())
 
 
 def _within(name: str, arrays: dict[str, Tensor]) -> dict[str, Tensor]:

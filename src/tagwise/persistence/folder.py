@@ -1,24 +1,9 @@
-"""Save a :class:`ModelRecord` as a folder, and read one back.
+"""Save a :class:`ModelRecord` as a folder, and read one back; ``docs/model-format.md`` ("Saving") explains the steps.
 
-Why the folder is not renamed into place
-----------------------------------------
-POSIX can replace a file by a rename, but not a folder that has files in it: an existing model would have to
-be moved away first, and a crash between the two renames would leave none. So the switch is the rename of
-one file, ``manifest.json``:
-
-1. Take the folder's lock; remove what crashed saves left behind.
-2. Write the tensors under a name that their content determines (``tensors-<digest>.safetensors``):
-   temporary sibling, flush, rename, flush the folder. The old model does not use that name, or uses it for
-   the very same bytes.
-3. Write the new manifest the same way. Its rename replaces the old manifest, and with it the old model by
-   the new one, in one atomic step. A folder is complete if and only if it has a manifest.
-4. Remove the old model's tensors, which nothing names any more.
-
-A crash before the rename of step 3 leaves the old model, a crash after it the new one, and at worst files
-that no manifest names, which the next save removes in step 1.
-
-A reader takes no lock. If a save removes the tensors between its look at the manifest and its opening of
-the tensors, it starts again with the manifest that is there now.
+POSIX cannot replace a non-empty folder by a rename, so the switch is the rename of one file, ``manifest.json``: the
+tensors are written first, under a name that their content determines, and the old ones are removed last. A folder is
+complete if and only if it has a manifest; files that no manifest names are removed by the next save. A reader takes no
+lock: if a save removes the tensors under it, it starts again with the manifest that is there now.
 """
 
 from __future__ import annotations
@@ -67,27 +52,26 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
     Parameters
     ----------
     path : path
-        The folder. It is made, with its parents, if it does not exist. It must be empty, hold a model of
-        tagwise, or what a crashed save left.
+        The folder, made with its parents if it does not exist. It must be empty, hold a model of tagwise, or what a
+        crashed save left.
     record : ModelRecord
-        The model. It is checked whole before the disk is touched.
+        The model. All of it is checked before the disk is touched.
     overwrite : bool, default=True
         Whether a model that is already there may be replaced.
 
     Raises
     ------
     InvalidInputError, InvalidTypeError
-        The record holds what the format has no place for; or the path is a file, a folder with other things
-        in it, or an existing model with ``overwrite=False``. Nothing was touched.
+        The format has no place for the record; or the path is a file, a folder with other things in it, or an existing
+        model with ``overwrite=False``. Nothing was touched.
     OSError
-        The disk is full, the target cannot be written, … (with the system's ``errno``). A model that was
-        there before is still there, and the temporaries are gone.
+        The disk is full, the target cannot be written, … (with the system's ``errno``). A model that was there before
+        is still there, and the temporaries are gone.
 
     Notes
     -----
-    Memory: nothing beyond the record for C-ordered arrays; others are copied. Time: one SHA-256 and one
-    write of the tensors. The same record always makes the same bytes. Concurrent saves into one folder wait
-    for each other.
+    Memory: nothing beyond the record for C-ordered arrays; others are copied. Time: one SHA-256 and one write of the
+    tensors. The same record always makes the same bytes. Concurrent saves into one folder wait for each other.
     """
     folder = as_path(path)
     manifest, payload = _prepare(record)
@@ -125,7 +109,7 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelRecord:
-    """Read a model folder, which may come from anyone: nothing in it is run, or believed unchecked.
+    """Read a model folder, which may come from anyone: nothing in it is run, or trusted unchecked.
 
     Parameters
     ----------
@@ -135,19 +119,18 @@ def read_model(path: str | os.PathLike[str]) -> ModelRecord:
     Returns
     -------
     ModelRecord
-        Equal to the one that was written: arrays bit by bit, with type and shape; numpy scalars have become
-        Python numbers, and arrays are C-ordered.
+        Equal to the one that was written: arrays bit by bit, with type and shape; numpy scalars have become Python
+        numbers, and arrays are C-ordered.
 
     Raises
     ------
     ModelFormatError
-        The folder is missing, incomplete, damaged, hostile, of a newer format version, or no model of
-        tagwise.
+        The folder is missing, incomplete, damaged, hostile, of a newer format version, or not a model of tagwise.
 
     Notes
     -----
-    Memory: the size of the tensors, as their file really has it and not as it is claimed, plus the parsed
-    manifest. Time: one read and one SHA-256 of the tensors.
+    Memory: the real size of the tensors' file, whatever the manifest claims, plus the parsed manifest. Time: one read
+    and one SHA-256 of the tensors.
     """
     folder = as_path(path)
     try:
@@ -170,7 +153,7 @@ def remove_model(path: str | os.PathLike[str]) -> None:
     Raises
     ------
     InvalidInputError
-        The folder holds no model but other things; nothing was touched.
+        The folder holds other things than a model; nothing was touched.
     OSError
         The folder or the manifest cannot be changed.
     """
@@ -186,7 +169,7 @@ def remove_model(path: str | os.PathLike[str]) -> None:
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """The argument as a path; raises InvalidTypeError or InvalidInputError where it can name no folder."""
+    """The argument as a path; raises InvalidTypeError or InvalidInputError if it cannot name a folder."""
     try:
         text = os.fspath(path)
     except TypeError:
@@ -199,7 +182,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _prepare(record: ModelRecord) -> tuple[Manifest, Payload | None]:
-    """Check the whole record and lay it out, without touching the disk."""
+    """Check the whole record and lay it out without touching the disk."""
     if not is_class_name(record.class_name):
         raise InvalidInputError(f"class_name must be the name of a class in ASCII; found {record.class_name!r}.")
     for name in record.tensors:
@@ -256,7 +239,7 @@ def _stored_name(prefix: str, part: str) -> str:
 
 
 def read_manifest(folder: Path) -> bytes:
-    """The bytes of a folder's manifest; raises ModelFormatError where there is none or it is no plain file."""
+    """The bytes of a folder's manifest; raises ModelFormatError if there is none or it is not a plain file."""
     # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
     flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:
@@ -272,8 +255,8 @@ def read_manifest(folder: Path) -> bytes:
             # Not a larger number: read() allocates all that it is asked for.
             return stream.read(status.st_size)
     except FileNotFoundError as error:
-        found = "has no manifest.json: it is no model, or a save was cut off" if folder.is_dir() else "does not exist"
-        raise ModelFormatError(f"The folder {found}.") from error
+        missing = "has no manifest.json: it is not a model, or a save was interrupted"
+        raise ModelFormatError(f"The folder {missing if folder.is_dir() else 'does not exist'}.") from error
     except NotADirectoryError as error:
         raise ModelFormatError("The path is a file; a model is a folder.") from error
     except OSError as error:
@@ -299,7 +282,7 @@ def _locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # A file system without locks is no reason not to save.
+        # A file system without locks must not keep a model from being saved.
         with suppress(OSError):
             flock(descriptor, LOCK_EX)
         yield
@@ -317,7 +300,7 @@ def _refuse_foreign(folder: Path, overwrite: bool) -> None:
             with open(manifest, "rb") as stream:
                 start = stream.read(_START_BYTES)
         if not MANIFEST_START.match(start):
-            raise InvalidInputError(f"{manifest} is no manifest of a tagwise model; choose an empty or new folder.")
+            raise InvalidInputError(f"{manifest} is not a manifest of a tagwise model; choose an empty or new folder.")
         if not overwrite:
             raise InvalidInputError(f"{folder} already holds a model, and overwrite is False; choose another path.")
         return
@@ -337,7 +320,7 @@ def _is_leftover(name: str) -> bool:
 def _sweep(folder: Path) -> None:
     """Remove our files that the manifest does not name: of the old model, of a failed save, of a crashed one.
 
-    Failures are let go: a file that could not be removed wastes room until the next save, and breaks nothing.
+    Failures are ignored: a file that could not be removed wastes room until the next save, and breaks nothing.
     """
     with suppress(OSError):
         leftovers = [name for name in os.listdir(folder) if _is_leftover(name)]

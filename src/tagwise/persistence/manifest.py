@@ -138,19 +138,10 @@ def is_tensor_name(name: object) -> bool:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest with every field checked, except for what the encoded parameters and values mean.
+    """A manifest with every field checked, except for what parameters and values (see :func:`encode_value`) mean.
 
-    Attributes
-    ----------
-    class_name : str
-    parameters, values : dict
-        Encoded by :func:`encode_value`.
-    payload : tuple of (str, int), optional
-        Name and size of the safetensors file; None if the model has no arrays.
-    arrays : list of Spec
-        The arrays that parameters and values refer to, by position.
-    tensors : dict of str to Spec
-    label_names : list of str, optional
+    ``payload`` is name and size of the safetensors file, None if the model has no arrays; parameters and values refer
+    to ``arrays`` by position.
     """
 
     class_name: str
@@ -353,18 +344,10 @@ def is_text(value: str) -> bool:
 
 
 def encode_value(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -> JSON:
-    """A value as strict JSON; arrays found in it are appended to ``arrays``.
+    """A value as strict JSON.
 
-    Parameters
-    ----------
-    value : object
-        What to encode.
-    where : str
-        Its place, such as ``parameters['reg']``, for error messages.
-    arrays : list
-        Receives the arrays and CSR matrices that the result refers to by position.
-    depth : int
-        How many containers are around the value.
+    ``where`` is its place, such as ``parameters['reg']``, for error messages. Arrays and CSR matrices in it are
+    appended to ``arrays``, and the result refers to them by position.
 
     Raises
     ------
@@ -418,18 +401,8 @@ def _key(key: Any, where: str) -> str:
 def decode_value(value: JSON, where: str, arrays: list[Tensor], used: set[int], depth: int = 0) -> Any:
     """The inverse of :func:`encode_value`, for JSON that may come from anyone.
 
-    Parameters
-    ----------
-    value : JSON
-        What the manifest holds.
-    where : str
-        Its place, for error messages.
-    arrays : list
-        The tensors that ``$array`` refers to.
-    used : set of int
-        Receives the positions referred to; a second reference to one is refused, as two names must not share memory.
-    depth : int
-        How many containers are around the value.
+    ``used`` receives the positions of ``arrays`` referred to; a second reference to one is refused, as two names must
+    not share memory.
 
     Raises
     ------
