@@ -22,15 +22,20 @@ def cut_off(model, after, *data, checkpoint):
     assert not hasattr(model, "n_iter_")
 
 
-def test_a_fit_with_a_checkpoint_is_the_fit_without(make, problem, checkpoint):
-    assert_same_bits(make().fit(*problem, checkpoint=checkpoint), make().fit(*problem))
+def test_a_fit_with_a_checkpoint_is_the_fit_without_and_is_not_done_again(make, fitted, problem, checkpoint):
+    whole = make().fit(*problem, checkpoint=checkpoint)
+    assert_same_bits(whole, fitted)
+    again = make().fit(*problem, checkpoint=checkpoint)
+    assert_same_bits(whole, again)
+    if checkpoint.exists():
+        assert again.history_[0]["seconds"] == whole.history_[0]["seconds"]
     checkpoint.discard()
     assert not checkpoint.folder.exists()
 
 
-def test_cut_off_after_the_first_iteration_and_fitted_again(make, problem, checkpoint):
+def test_cut_off_after_the_first_iteration_and_fitted_again(make, fitted, problem, checkpoint):
     cut_off(make(), 1, *problem, checkpoint=checkpoint)
-    assert_same_bits(make().fit(*problem, checkpoint=checkpoint), make().fit(*problem))
+    assert_same_bits(make().fit(*problem, checkpoint=checkpoint), fitted)
 
 
 def test_cut_off_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
@@ -38,14 +43,7 @@ def test_cut_off_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
     assert_same_bits(make().fit(*problem, mask, checkpoint=checkpoint), make().fit(*problem, mask))
 
 
-def test_a_finished_fit_is_not_done_again(make, problem, checkpoint):
-    whole = make().fit(*problem, checkpoint=checkpoint)
-    again = make().fit(*problem, checkpoint=checkpoint)
-    assert_same_bits(whole, again)
-    if checkpoint.exists():
-        assert again.history_[0]["seconds"] == whole.history_[0]["seconds"]
-
-
+@pytest.mark.per_class
 def test_what_is_no_checkpoint(make, problem):
     with pytest.raises(InvalidTypeError, match="checkpoint must be"):
         make().fit(*problem, checkpoint="folder")

@@ -11,47 +11,53 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedErr
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        sp.csr_matrix,
-        sp.csr_array,
-        sp.csc_matrix,
-        sp.coo_array,
-        sp.lil_matrix,
-        lambda X: X.toarray(),
-        lambda X: np.asfortranarray(X.toarray()),
-        lambda X: X.toarray().tolist(),
-    ],
-    ids=["csr_matrix", "csr_array", "csc", "coo", "lil", "dense", "fortran", "lists"],
-)
-def test_every_form_of_x_gives_the_same_scores(make, problem, form):
+@pytest.mark.parametrize("form", [sp.csc_matrix, lambda X: X.toarray()], ids=["csc", "dense"])
+def test_every_form_of_x_gives_the_same_scores(make, fitted, problem, form):
     X, Y = problem
-    expected = make().fit(X, Y).decision_function(X)
+    expected = fitted.decision_function(X)
     np.testing.assert_allclose(make().fit(form(X), Y).decision_function(form(X)), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32, np.int8, bool])
-def test_label_types_do_not_matter(make, problem, dtype):
+@pytest.mark.per_class
+@pytest.mark.parametrize(
+    "form",
+    [
+        sp.csr_array,
+        sp.coo_array,
+        sp.lil_matrix,
+        lambda X: np.asfortranarray(X.toarray()),
+        lambda X: X.toarray().tolist(),
+    ],
+    ids=["csr_array", "coo", "lil", "fortran", "lists"],
+)
+def test_less_usual_forms_of_x(make, fitted, problem, form):
     X, Y = problem
-    expected = make().fit(X, Y)
-    assert_same_model(make().fit(X, Y.astype(dtype)), expected)
-    assert_same_model(make().fit(X, Y.toarray().astype(dtype)), expected)
+    expected = fitted.decision_function(X)
+    np.testing.assert_allclose(make().fit(form(X), Y).decision_function(form(X)), expected, atol=1e-8)
 
 
-def test_labels_as_lists(make, problem):
+@pytest.mark.per_class
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, bool])
+def test_label_types_do_not_matter(make, fitted, problem, dtype):
     X, Y = problem
-    assert_same_model(make().fit(X, Y.toarray().astype(int).tolist()), make().fit(X, Y))
+    assert_same_model(make().fit(X, Y.astype(dtype)), fitted)
+    assert_same_model(make().fit(X, Y.toarray().astype(dtype)), fitted)
 
 
-def test_float32_features_are_learnt_in_float32_and_agree_with_float64(make, problem):
+def test_labels_as_integers_or_lists(make, fitted, problem):
+    X, Y = problem
+    assert_same_model(make().fit(X, Y.astype(np.int64)), fitted)
+    assert_same_model(make().fit(X, Y.toarray().astype(int).tolist()), fitted)
+
+
+def test_float32_features_are_learnt_in_float32_and_agree_with_float64(make, fitted, problem):
     X, Y = problem
     narrow = make().fit(X.astype(np.float32), Y).decision_function(X.astype(np.float32))
     assert narrow.dtype == np.float32
-    np.testing.assert_allclose(narrow, make().fit(X, Y).decision_function(X), atol=2e-3)
+    np.testing.assert_allclose(narrow, fitted.decision_function(X), atol=2e-3)
 
 
-def test_unsorted_indices(make, problem):
+def test_unsorted_indices(make, fitted, problem):
     X, Y = problem
     shuffled_X, shuffled_Y = X.copy(), Y.copy()
     for matrix in (shuffled_X, shuffled_Y):
@@ -61,18 +67,19 @@ def test_unsorted_indices(make, problem):
             matrix.data[stored] = matrix.data[stored][::-1].copy()
         matrix.has_sorted_indices = False
     before = shuffled_X.indices.copy()
-    assert_same_model(make().fit(shuffled_X, shuffled_Y), make().fit(X, Y))
+    assert_same_model(make().fit(shuffled_X, shuffled_Y), fitted)
     np.testing.assert_array_equal(shuffled_X.indices, before, err_msg="the caller's matrix was changed")
 
 
-def test_duplicate_features_add_up(make, problem):
+def test_duplicate_features_add_up(make, fitted, problem):
     X, Y = problem
     doubled = sp.csr_matrix((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), shape=X.shape)
     stored = doubled.nnz
-    assert_same_model(make().fit(doubled, Y), make().fit(X, Y))
+    assert_same_model(make().fit(doubled, Y), fitted)
     assert doubled.nnz == stored, "the caller's matrix was changed"
 
 
+@pytest.mark.per_class
 def test_duplicate_labels_are_refused(make, problem):
     X, Y = problem
     doubled = sp.csr_matrix((np.ones(2 * Y.nnz), np.repeat(Y.indices, 2), 2 * Y.indptr), shape=Y.shape)
@@ -80,11 +87,11 @@ def test_duplicate_labels_are_refused(make, problem):
         make().fit(X, doubled)
 
 
-def test_explicit_zeros_mean_zero(make, problem):
+def test_explicit_zeros_mean_zero(make, fitted, problem):
     X, Y = problem
     with_zeros = sp.csr_matrix(np.ones(Y.shape))
     with_zeros.data = Y.toarray().ravel()
-    assert_same_model(make().fit(X, with_zeros), make().fit(X, Y))
+    assert_same_model(make().fit(X, with_zeros), fitted)
     assert with_zeros.nnz == N_ROWS * N_LABELS, "the caller's matrix was changed"
     X_zeros = X.copy()
     X_zeros.data[:5] = 0
@@ -95,35 +102,35 @@ def test_explicit_zeros_mean_zero(make, problem):
     )
 
 
-def test_int64_indices(make, problem):
+def test_int64_indices(make, fitted, problem):
     X, Y = problem
     wide = []
     for matrix in (X, Y):
         copy = matrix.copy()
         copy.indices, copy.indptr = copy.indices.astype(np.int64), copy.indptr.astype(np.int64)
         wide.append(copy)
-    assert_same_model(make().fit(*wide), make().fit(X, Y))
+    assert_same_model(make().fit(*wide), fitted)
 
 
-def test_read_only_arrays(make, problem):
+def test_read_only_arrays(make, fitted, problem):
     X, Y = problem
     frozen = [X.copy(), Y.copy()]
     for matrix in frozen:
         for array in (matrix.data, matrix.indices, matrix.indptr):
             array.setflags(write=False)
     model = make().fit(*frozen)
-    assert_same_model(model, make().fit(X, Y))
+    assert_same_model(model, fitted)
     model.predict_topk(frozen[0], 3)
     dense = X.toarray()
     dense.setflags(write=False)
     make().fit(dense, Y).predict(dense)
 
 
-def test_one_row(make, problem):
+def test_one_row(make, fitted, problem):
     X, Y = problem
     model = make(rank=1).fit(X[:1], Y[:1])
     assert model.decision_function(X[:1]).shape == (1, N_LABELS)
-    labels, _ = make().fit(X, Y).predict_topk(X[:1], 2)
+    labels, _ = fitted.predict_topk(X[:1], 2)
     assert labels.shape == (1, 2)
 
 
@@ -133,14 +140,14 @@ def test_one_label(make, problem):
     assert model.predict(X).shape == (N_ROWS, 1)
 
 
-def test_rows_without_features(make, problem):
+def test_rows_without_features(make, fitted, problem):
     X, Y = problem
     blank = X.copy()
     blank.data[blank.indptr[3] : blank.indptr[4]] = 0
     blank.eliminate_zeros()
     assert np.isfinite(make().fit(blank, Y).decision_function(blank)).all()
     nothing = sp.csr_matrix((4, N_FEATURES))
-    labels, scores = make().fit(X, Y).predict_topk(nothing, 3)
+    labels, scores = fitted.predict_topk(nothing, 3)
     assert np.isfinite(scores).all()
     assert (labels == labels[0]).all()
 
@@ -172,8 +179,9 @@ def test_constant_and_empty_features(make, problem):
     assert np.isfinite(make().fit(padded, Y).decision_function(padded)).all()
 
 
+@pytest.mark.per_class
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinity_in_x(make, problem, value):
+def test_nan_and_infinity_in_x(make, fitted, problem, value):
     X, Y = problem
     bad = X.copy()
     bad.data[3] = value
@@ -181,9 +189,10 @@ def test_nan_and_infinity_in_x(make, problem, value):
         with pytest.raises(InvalidInputError, match="NaN or infinity"):
             make().fit(form, Y)
         with pytest.raises(InvalidInputError, match="NaN or infinity"):
-            make().fit(X, Y).predict(form)
+            fitted.predict(form)
 
 
+@pytest.mark.per_class
 @pytest.mark.parametrize("value", [2, -1, 0.5, np.nan])
 def test_labels_other_than_zero_and_one(make, problem, value):
     X, Y = problem
@@ -194,32 +203,31 @@ def test_labels_other_than_zero_and_one(make, problem, value):
             make().fit(X, form)
 
 
-def test_shapes_that_do_not_fit(make, problem):
+@pytest.mark.per_class
+def test_shapes_that_do_not_fit(make, fitted, problem):
     X, Y = problem
     with pytest.raises(InvalidInputError, match="59 rows but X has 60"):
         make().fit(X, Y[:-1])
-    model = make().fit(X, Y)
     with pytest.raises(InvalidInputError, match="11 features"):
-        model.predict(X[:, :-1])
+        fitted.predict(X[:, :-1])
     with pytest.raises(InvalidInputError, match="two dimensions"):
-        model.predict(X.toarray()[0])
+        fitted.predict(X.toarray()[0])
     with pytest.raises(InvalidInputError, match="exclude has shape"):
-        model.predict_topk(X, 2, exclude=Y[:-1])
+        fitted.predict_topk(X, 2, exclude=Y[:-1])
     with pytest.raises(InvalidInputError, match="no label columns"):
         make().fit(X, np.ones((N_ROWS, 0)))
 
 
-@pytest.mark.parametrize("k", [0, -1])
-def test_k_below_one(make, problem, k):
-    with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        make().fit(*problem).predict_topk(problem[0], k)
-
-
-def test_k_that_is_no_number(make, problem):
+@pytest.mark.per_class
+def test_bad_k(fitted, problem):
+    for k in (0, -1):
+        with pytest.raises(InvalidInputError, match="k must be at least 1"):
+            fitted.predict_topk(problem[0], k)
     with pytest.raises(InvalidTypeError, match="k must be a whole number"):
-        make().fit(*problem).predict_topk(problem[0], "five")
+        fitted.predict_topk(problem[0], "five")
 
 
+@pytest.mark.per_class
 def test_bad_n_jobs_and_callback(make, problem):
     with pytest.raises(InvalidInputError, match="n_jobs must not be 0"):
         make(n_jobs=0).fit(*problem)
@@ -229,6 +237,7 @@ def test_bad_n_jobs_and_callback(make, problem):
         make().fit(*problem, callback=3)
 
 
+@pytest.mark.per_class
 def test_unfitted_models_say_so(make, problem, tmp_path):
     X, _ = problem
     for use in (
@@ -251,9 +260,10 @@ def test_the_input_is_left_alone(make, problem):
         assert now.nnz == then.nnz
 
 
-def test_a_failed_or_interrupted_fit_leaves_the_model_alone(make, problem):
+@pytest.mark.per_class
+def test_a_failed_or_interrupted_fit_leaves_the_model_alone(make, fitted, problem):
     X, Y = problem
-    model = make().fit(X, Y)
+    model = fitted
     scores = model.decision_function(X)
 
     def interrupt(iteration, info):
@@ -271,10 +281,10 @@ def test_a_failed_or_interrupted_fit_leaves_the_model_alone(make, problem):
         fresh.predict(X)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
-def test_the_scale_of_the_features_does_not_matter_with_unit_rows(make, problem, scale):
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_the_scale_of_the_features_does_not_matter_with_unit_rows(make, fitted, problem, scale):
     X, Y = problem
-    expected = make().fit(X, Y).decision_function(X)
+    expected = fitted.decision_function(X)
     np.testing.assert_allclose(make().fit(scale * X, Y).decision_function(scale * X), expected, atol=1e-8)
 
 
@@ -307,6 +317,7 @@ def test_blas_keeps_to_one_thread_during_a_fit(make, problem):
     assert seen == {1}
 
 
+@pytest.mark.per_class
 def test_flags_must_be_flags(make, problem):
     for name, value in (("normalize", "no"), ("fit_intercept", 1), ("verbose", "no")):
         if name != "fit_intercept" or name in make.parameters:

@@ -27,9 +27,9 @@ def test_a_known_value_does_matter(make, problem, mask):
     assert np.abs(one - two).max() > 0.05
 
 
-def test_everything_known_equals_no_mask(make, problem):
+def test_everything_known_equals_no_mask(make, fitted, problem):
     X, Y = problem
-    full = make().fit(X, Y).decision_function(X)
+    full = fitted.decision_function(X)
     masked = make().fit(X, Y, observed=np.ones(Y.shape)).decision_function(X)
     np.testing.assert_allclose(masked, full, atol=1e-6)
 
@@ -60,6 +60,7 @@ def test_a_row_of_which_nothing_is_known(make, problem, mask):
     assert np.isfinite(make().fit(X, Y, observed=sp.csr_matrix(hidden)).decision_function(X)).all()
 
 
+@pytest.mark.per_class
 @pytest.mark.parametrize(
     ("observed", "words"),
     [
@@ -74,6 +75,7 @@ def test_bad_masks(make, problem, observed, words):
         make().fit(*problem, observed=observed)
 
 
+@pytest.mark.per_class
 def test_a_model_without_a_notion_of_unknown_labels_refuses_a_mask(make_maskless, problem):
     X, Y = problem
     some = sp.csr_matrix(np.eye(N_ROWS, N_LABELS))

@@ -1,23 +1,8 @@
 """scikit-learn's own checks. The few that cannot hold for a multi-label estimator are named with the reason."""
 
 import pytest
+from contract_models import FIRST_MAKERS
 from sklearn.utils.estimator_checks import parametrize_with_checks
-
-from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade
-from tagwise.baselines import (
-    CPLST,
-    KNN,
-    LPSR,
-    MDDM,
-    MLCSSP,
-    MLKNN,
-    PLST,
-    SLEEC,
-    WSABIE,
-    BayesianCS,
-    CompressedSensing,
-    FastXML,
-)
 
 NOT_FOR_MULTI_LABEL = {
     "check_classifiers_train": "asks for one-dimensional predictions; labels are a matrix",
@@ -30,27 +15,7 @@ NOT_FOR_MULTI_LABEL = {
 
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
 @parametrize_with_checks(
-    [
-        LEML(rank=2),
-        REML(rank=2),
-        Cascade(rank=2),
-        BinaryRelevance(),
-        BinaryRelevance(loss="hinge"),
-        FastXML(n_trees=2),
-        LPSR(n_partitions=3),
-        WSABIE(rank=2, max_iter=3),
-        PLST(rank=2),
-        CPLST(rank=2),
-        MLCSSP(rank=2),
-        CompressedSensing(),
-        BayesianCS(),
-        MSE(),
-        KNN(),
-        MDDM(),
-        MLKNN(),
-        SLEEC(rank=2, n_learners=1),
-    ],
-    expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL,
+    [make() for make in FIRST_MAKERS], expected_failed_checks=lambda estimator: NOT_FOR_MULTI_LABEL
 )
 def test_scikit_learn(estimator, check):
     check(estimator)

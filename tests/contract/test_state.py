@@ -20,19 +20,17 @@ def large_problem():
     return X, Y, sp.csr_matrix((rng.random(Y.shape) < 0.6).astype(np.int8))
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3])
-def test_bit_identical_for_every_number_of_threads(make, large_problem, n_jobs):
+def test_bit_identical_for_every_number_of_threads(make, large_problem):
     X, Y, _ = large_problem
-    _assert_threads_do_not_matter(make, X, Y, None, n_jobs)
+    _assert_threads_do_not_matter(make, X, Y, None)
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3])
-def test_bit_identical_for_every_number_of_threads_with_a_mask(make, mask, large_problem, n_jobs):
-    _assert_threads_do_not_matter(make, *large_problem, n_jobs)
+def test_bit_identical_for_every_number_of_threads_with_a_mask(make, mask, large_problem):
+    _assert_threads_do_not_matter(make, *large_problem)
 
 
-def _assert_threads_do_not_matter(make, X, Y, observed, n_jobs):
-    one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=n_jobs).fit(X, Y, observed)
+def _assert_threads_do_not_matter(make, X, Y, observed):
+    one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=3).fit(X, Y, observed)
     assert_same_model(one, many)
     for ours, theirs in zip(one.predict_topk(X, 4), many.predict_topk(X, 4)):
         np.testing.assert_array_equal(ours, theirs)
@@ -40,8 +38,8 @@ def _assert_threads_do_not_matter(make, X, Y, observed, n_jobs):
     assert (one.predict(X) != many.predict(X)).nnz == 0
 
 
-def test_all_cores(make, problem):
-    assert_same_model(make(n_jobs=-1).fit(*problem), make().fit(*problem))
+def test_all_cores(make, fitted, problem):
+    assert_same_model(make(n_jobs=-1).fit(*problem), fitted)
 
 
 def test_same_seed_same_model(make, problem):
@@ -49,23 +47,22 @@ def test_same_seed_same_model(make, problem):
     assert_same_model(make(random_state=3).fit(X, Y), make(random_state=3).fit(X, Y))
 
 
-def test_refit_forgets_the_first_fit(make, problem):
+def test_refit_forgets_the_first_fit(make, fitted, problem):
     X, Y = problem
     model = make().fit(X[:30, :5], Y[:30, :3])
     model.fit(X, Y)
-    assert_same_model(model, make().fit(X, Y))
+    assert_same_model(model, fitted)
     assert model.n_features_in_ == N_FEATURES
     assert model.n_labels_ == N_LABELS
 
 
-def test_clone_and_parameters(make, problem):
-    model = make().fit(*problem)
-    copy = clone(model)
+def test_clone_and_parameters(fitted, problem):
+    copy = clone(fitted)
     assert not hasattr(copy, "n_iter_")
-    assert copy.get_params() == model.get_params()
-    assert_same_model(copy.fit(*problem), model)
+    assert copy.get_params() == fitted.get_params()
+    assert_same_model(copy.fit(*problem), fitted)
     with pytest.raises(ValueError, match="Invalid parameter"):
-        model.set_params(no_such_parameter=1)
+        fitted.set_params(no_such_parameter=1)
 
 
 def test_fit_returns_self_and_keeps_its_parameters(make, problem):
@@ -75,8 +72,8 @@ def test_fit_returns_self_and_keeps_its_parameters(make, problem):
     assert model.get_params() == before
 
 
-def test_history_objective_and_iterations_agree(make, problem):
-    model = make().fit(*problem)
+def test_history_objective_and_iterations_agree(fitted):
+    model = fitted
     assert model.n_iter_ == len(model.objective_) == len(model.history_) >= 1
     assert [info["iteration"] for info in model.history_] == list(range(1, model.n_iter_ + 1))
     seconds = [info["seconds"] for info in model.history_]
