@@ -1,6 +1,6 @@
 """What the tests of the contract share. Every model of the registry inherits all of them.
 
-``make`` is every model in every variant, or only in its first one where a test is marked ``per_class``, because the code
+``make`` is every model in every variant, or only in its first one where a test is marked ``per_class`` as the code
 under test is that of the base class; beside ``mask`` only those that learn from one. ``make_maskless`` is all others.
 ``fitted`` is the model of ``make``, fitted to ``problem`` once for all tests.
 """
