@@ -38,8 +38,8 @@ from tagwise import MSE, BinaryRelevance
 from tagwise.baselines import MLKNN
 from tagwise.data import available_datasets, load_dataset
 from tagwise.exceptions import ConvergenceWarning
+from tagwise.kernels import unit_rows
 from tagwise.metrics import example_accuracy, example_f1, example_precision, example_recall
-from tagwise.models.factor_model import unit_rows
 from tagwise.models.mse.selection import DEFAULT_GRID
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import random_generator

@@ -20,9 +20,8 @@ from pages import store
 
 from tagwise import LEML
 from tagwise.data import available_datasets, load_dataset
-from tagwise.kernels import csr_matmul, top_k_of_factors, top_k_of_factors_and_sparse
+from tagwise.kernels import csr_matmul, top_k_of_factors, top_k_of_factors_and_sparse, unit_rows
 from tagwise.metrics import inverse_propensity, ranking_report
-from tagwise.models.factor_model import unit_rows
 from tagwise.solvers.support import SupportFeatures, SupportRidge
 
 RESULT = Path(__file__).parent / "results" / "support.json"

@@ -126,7 +126,7 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         ),
         (
             "unit rows",
-            lambda: kernels.unit_rows(X.indptr, X.data, n_threads=threads),
+            lambda: kernels.unit_rows(X, n_threads=threads),
             lambda: normalize(X),
             3 * X.nnz,
             2 * X.data.nbytes + X.indptr.nbytes,

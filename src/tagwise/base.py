@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.kernels import unit_rows
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
@@ -29,6 +30,7 @@ from tagwise.persistence.manifest import ModelRecord
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (
+    Features,
     check_features,
     check_flag,
     check_integer,
@@ -68,6 +70,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
 
     n_jobs: int | None
+    normalize: bool
     verbose: int
 
     # ------------------------------------------------------------------ for subclasses
@@ -120,6 +123,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
         """What :meth:`label_intercepts` returns."""
         return np.asarray(self.intercept_[labels])
+
+    def _prepared(self, X: Features) -> Features:
+        """Rows as the model reads them: scaled to unit length where ``normalize`` says so."""
+        return unit_rows(X, n_threads=self._threads_for(X)) if self.normalize else X
 
     def _iterations(self) -> int:
         """How many iterations a fit has at most, for the progress bar."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tagwise.baselines import neighbor_votes
 from tagwise.baselines.neighbor_votes import SearchableRows, check_label_rows, sum_neighbor_labels
 from tagwise.exceptions import InvalidInputError
-from tagwise.models.factor_model import unit_rows
+from tagwise.kernels import unit_rows
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4), st.integers(1, 3))

@@ -112,7 +112,9 @@ def test_unit_rows(matrix, scale, n_threads):
     with np.errstate(over="ignore", under="ignore"):
         data = (matrix.data.astype(np.float64) * scale).astype(matrix.dtype)
     data[~np.isfinite(data)] = np.finfo(data.dtype).max
-    result = kernels.unit_rows(matrix.indptr, data, n_threads=n_threads)
+    scaled = sp.csr_matrix(matrix.shape, dtype=data.dtype)
+    scaled.data, scaled.indices, scaled.indptr = data, matrix.indices, matrix.indptr
+    result = kernels.unit_rows(scaled, n_threads=n_threads).data
     assert result.dtype == data.dtype
     np.testing.assert_allclose(result, reference.unit_rows(matrix.indptr, data).astype(np.float64), rtol=1e-6)
 
@@ -217,7 +219,7 @@ def test_bit_identical_for_one_two_and_three_threads(dtype):
             kernels.solve_row_systems(
                 matrix, matrix.data, tall.astype(np.float64), labels, np.eye(33), n_threads=n_threads
             ),
-            kernels.unit_rows(matrix.indptr, matrix.data, n_threads=n_threads),
+            kernels.unit_rows(matrix, n_threads=n_threads).data,
             kernels.gram(tall, n_threads=n_threads),
             kernels.dense_matmul(tall, dense.T[:, :9], n_threads=n_threads),
             *kernels.top_k_of_factors(tall, labels, 5, n_threads=n_threads),

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from tagwise import LEML, load
 from tagwise.data import load_dataset
-from tagwise.models.factor_model import unit_rows
+from tagwise.kernels import unit_rows
 
 
 @pytest.fixture(scope="module")

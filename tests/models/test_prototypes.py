@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tagwise.kernels import unit_rows
 from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
-from tagwise.models.factor_model import unit_rows
 
 
 @pytest.fixture

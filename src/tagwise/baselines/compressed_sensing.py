@@ -14,7 +14,6 @@ from tagwise.baselines.label_space import label_rates
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
 from tagwise.kernels import matmul_in_order, top_k_of_scores
 from tagwise.kernels.compiled import compiled
-from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
@@ -48,7 +47,6 @@ class CompressedModel(MultiLabelModel):
     )
 
     n_measurements: int | None
-    normalize: bool
     feature_factors_: np.ndarray
     measurement_intercept_: np.ndarray
     label_codes_: np.ndarray
@@ -57,9 +55,6 @@ class CompressedModel(MultiLabelModel):
     @abstractmethod
     def _decode(self, measurements: np.ndarray) -> np.ndarray:
         """The recovered labels (n×L) of float64 measurements (n×m)."""
-
-    def _prepared(self, X: Features) -> Features:
-        return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
 
     def _draw_codes(self, rates: np.ndarray, rng: np.random.Generator, dtype: np.dtype) -> np.ndarray:
         """Set Φᵀ and base scores for labels that are on in ``rates`` (L) of the known rows; returns Φᵀ in float64.

@@ -17,7 +17,7 @@ from tagwise.baselines.label_space import (
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.models.factor_model import unit_rows, usable_rank
+from tagwise.models.factor_model import usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
@@ -134,7 +134,7 @@ class CPLST(LabelSpaceModel):
         threads = thread_count(self.n_jobs)
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         if self._is_closed_form(X.shape, n_labels):
             progress.total = 1
             W, H, b, objective = reduced_rank_ridge(

@@ -10,10 +10,10 @@ from scipy.special import expit
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
-from tagwise.kernels import csr_matmul, sampled_product
+from tagwise.kernels import csr_matmul, sampled_product, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs, sampled_csr_product
 from tagwise.models.binary_relevance import BinaryRelevance
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress

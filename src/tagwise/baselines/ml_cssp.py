@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principal_label_directions
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.models.factor_model import unit_rows, usable_rank
+from tagwise.models.factor_model import usable_rank
 from tagwise.parallel import single_threaded_blas, thread_count
 from tagwise.persistence.loading import require_dense
 from tagwise.progress import FitProgress
@@ -91,7 +91,7 @@ class MLCSSP(LabelSpaceModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         rng = random_generator(self.random_state)
         chosen = drawn_by_leverage(principal_label_directions(Y, rank, rng), rng)
         rates = label_rates(Y)

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, centered_matmul, label_rates, principal_label_directions
 from tagwise.baselines.linear_map import LinearMap
-from tagwise.models.factor_model import unit_rows, usable_rank
+from tagwise.models.factor_model import usable_rank
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
@@ -75,7 +75,7 @@ class PLST(LabelSpaceModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         rates = label_rates(Y)
         V = principal_label_directions(Y, rank, random_generator(self.random_state))
         compressed = centered_matmul(Y.astype(np.float64), rates, V)

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
-from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.validation import Features
 
@@ -26,8 +25,6 @@ _MAX_ROWS = 4096
 class SparseScoreModel(MultiLabelModel):
     """Sparse scores per row; where a label is not stored, its base score."""
 
-    normalize: bool
-
     @abstractmethod
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         """Stored scores of some rows, CSR (m, L), stored zeros included."""
@@ -35,9 +32,6 @@ class SparseScoreModel(MultiLabelModel):
     @abstractmethod
     def _base_scores(self) -> np.ndarray:
         """The score (L,) of each label where none is stored; its dtype is that of all scores."""
-
-    def _prepared(self, X: Features) -> Features:
-        return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
 
     def _row_blocks(self, X: Features) -> list[tuple[int, int]]:
         largest = max(stop - start for start, stop in super()._row_blocks(X))

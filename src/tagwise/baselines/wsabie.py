@@ -13,7 +13,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, top_k_of_factors
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.warp import warp_pass
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.factor_model import FactorModel
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, generator
 from tagwise.progress import FitProgress
@@ -151,7 +151,7 @@ class WSABIE(FactorModel):
     # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        rows = canonical_csr(unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X)
+        rows = canonical_csr(self._prepared(X))
         # Steps are scaled by the squares of embedded rows, which must be finite.
         if rows.nnz and float(np.abs(rows.data).max()) ** 2 > np.finfo(X.dtype).max:
             raise InvalidInputError(OVERFLOW)

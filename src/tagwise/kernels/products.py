@@ -7,6 +7,7 @@ BLAS in fixed row blocks, so that rounding does not depend on the number of thre
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -315,11 +316,24 @@ def row_range(matrix: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
     return part
 
 
-def unit_rows(indptr: np.ndarray, data: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
-    """The values of CSR rows scaled to Euclidean length 1, in the type of ``data``; rows of zeros stay zero.
+def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_matrix | np.ndarray:
+    """X with rows of Euclidean length 1 (rows of zeros stay zero); indices are shared, values are new.
 
     Rows are divided by their largest value first, so that neither huge nor tiny values overflow or vanish.
     """
+    if isinstance(X, np.ndarray):
+        indptr = np.arange(X.shape[0] + 1) * X.shape[1]
+        return _unit_values(indptr, X.reshape(-1), n_threads).reshape(X.shape)
+    data = _unit_values(X.indptr, X.data, n_threads)
+    if X.indices.dtype != np.int32:
+        return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)  # which takes 32 bits for indices if they do
+    # scipy's constructor would check the indices again, which takes a tenth of the time of an answer to one row.
+    scaled = copy(X)
+    scaled.data = data
+    return scaled
+
+
+def _unit_values(indptr: np.ndarray, data: np.ndarray, n_threads: int) -> np.ndarray:
     out = np.empty_like(data)
 
     def rows(start: int, stop: int) -> None:

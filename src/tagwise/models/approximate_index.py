@@ -30,7 +30,7 @@ from tagwise.validation import check_integer, check_observed
 
 __all__ = ["ApproximateIndex"]
 
-# Scores of candidates are made again; twice as many as are asked for leave room for the rounding of the first ones.
+# Candidates are scored again; twice as many as asked for leave room for the rounding of the first scores.
 _SPARE = 2
 _PROBED = 8
 _ROUNDS = 10
@@ -40,26 +40,26 @@ _ROWS_AT_ONCE = 16
 
 
 class ApproximateIndex:
-    r"""The best labels of a low-rank model without looking at most of them; now and then, one is missed.
+    r"""The best labels of a low-rank model without scoring most labels; now and then, one is missed.
 
     A score is an inner product, :math:`x^\top W h_j + b_j = (x^\top W, 1)^\top (h_j, b_j)`. Labels are put into lists
-    of similar :math:`(h_j, b_j)` by k-means; a row looks through the ``n_probes`` lists whose centres have the largest
-    inner products with it. The candidates found are scored again exactly, so that a score is the model's own, and only
-    a label may be missing. :meth:`recall` says how many are.
+    of similar :math:`(h_j, b_j)` by k-means; a row searches the ``n_probes`` lists whose centers have the largest inner
+    products with it. Candidates are scored again exactly: a score is the model's own, and only a label may be missing.
+    :meth:`recall` measures how many are.
 
-    ``model.predict_topk`` needs no index: it is exact, and rules out most labels by the length of their factors. An
-    index pays for single rows and hundreds of thousands of labels; docs/prediction.md has figures.
+    ``model.predict_topk`` is exact without an index and rules out most labels by the norm of their factors. An index
+    pays off for single rows and hundreds of thousands of labels; docs/prediction.md has figures.
 
     Parameters
     ----------
     model : fitted LEML, WSABIE, PLST, CPLST or MLCSSP
-        It is kept, not copied. A model with a sparse part (REML, Cascade) or without factors (BinaryRelevance) has
-        scores that are no inner products of a few numbers, and is refused.
+        Kept, not copied. A model with a sparse part (REML, Cascade) or without factors (BinaryRelevance) is refused:
+        its scores are not inner products of a few numbers.
     n_lists : int, optional
-        How many lists; √L if None.
+        √L if None.
     n_probes : int, optional
-        How many of them a row looks through, an eighth if None. More find more and take longer; with all of them the
-        answer is exact. May be changed later.
+        Lists searched per row, an eighth if None. More find more and take longer; with all of them the answer is exact.
+        May be changed later.
     random_state : int
         Seeds k-means. Equal seeds give equal indexes, on one thread or many.
 
@@ -72,12 +72,10 @@ class ApproximateIndex:
 
     Notes
     -----
-    Needs faiss: ``pip install 'tagwise[index]'``. Making one takes O(L·√L·k) and a copy of the label factors, which the
+    Needs faiss: ``pip install 'tagwise[index]'``. Building takes O(L·√L·k) and a copy of the label factors, which the
     index keeps (as float32). A row takes O((√L + L/8)·k) at most; long lists are those of short, rare labels, which few
-    rows look through. The same bits for every number of threads, and for a sparse row alone and in company.
-
-    Deviation from the usual: the sample that k-means sees holds long :math:`(h_j, b_j)` more often than short ones, by
-    which recall at equal time rises.
+    rows search. The same bits for every number of threads, and for a sparse row alone or in a block. k-means samples
+    long :math:`(h_j, b_j)` more often than short ones, which raises recall at equal time.
 
     Examples
     --------
@@ -102,19 +100,19 @@ class ApproximateIndex:
             raise InvalidInputError(f"n_lists must be at most the {model.n_labels_} labels; found {n_lists}.")
         n_probes = _checked_probes(n_probes, n_lists)
         random_state = check_integer(random_state, "random_state", minimum=0)
-        centres, lists = _cluster(_vectors(model), n_lists, random_generator(random_state))
-        self._set(model, centres, lists, n_probes, random_state)
+        centers, lists = _cluster(_vectors(model), n_lists, random_generator(random_state))
+        self._set(model, centers, lists, n_probes, random_state)
 
     def _set(
-        self, model: FactorModel, centres: np.ndarray, lists: np.ndarray, n_probes: int, random_state: int
+        self, model: FactorModel, centers: np.ndarray, lists: np.ndarray, n_probes: int, random_state: int
     ) -> None:
         self.model = model
-        self.n_lists = len(centres)
+        self.n_lists = len(centers)
         self.n_probes = n_probes
         self.random_state = random_state
-        self._centres, self._lists = centres, lists
+        self._centers, self._lists = centers, lists
         self._factors, self._intercept = model.label_factors_, model.intercept_
-        self._inverted = _InvertedLists(_vectors(model), centres, lists)
+        self._inverted = _InvertedLists(_vectors(model), centers, lists)
 
     def __repr__(self) -> str:
         name = type(self.model).__name__
@@ -123,7 +121,7 @@ class ApproximateIndex:
     # ------------------------------------------------------------------ answers
 
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """The k best labels of each row, as far as they are found.
+        """The k best labels of each row, as far as found.
 
         Parameters
         ----------
@@ -178,8 +176,8 @@ class ApproximateIndex:
         """The share of the exact k best labels of these rows that :meth:`predict_topk` finds, from 0 to 1."""
         labels, _ = self.predict_topk(X, k)
         exact, _ = self.model.predict_topk(X, k)
-        places = min(k, self.model.n_labels_)
-        return float((labels[:, :places, None] == exact[:, None, :places]).any(axis=1).mean())
+        found = min(k, self.model.n_labels_)
+        return float((labels[:, :found, None] == exact[:, None, :found]).any(axis=1).mean())
 
     # ------------------------------------------------------------------ folders
 
@@ -192,7 +190,7 @@ class ApproximateIndex:
         record = ModelRecord(
             class_name=type(self).__name__,
             parameters={"n_probes": self.n_probes, "random_state": self.random_state},
-            tensors={"centres": self._centres, "lists": self._lists},
+            tensors={"centres": self._centers, "lists": self._lists},
             values=_digests(self.model),
         )
         write_model(path, record, overwrite=overwrite)
@@ -212,11 +210,11 @@ class ApproximateIndex:
         if record.class_name != cls.__name__:
             raise ModelFormatError(f"{path} holds a {record.class_name}, no index; read it with tagwise.load.")
         try:
-            centres, lists, n_probes, seed = _restored(record, model)
+            centers, lists, n_probes, seed = _restored(record, model)
         except (TypeError, ValueError) as error:
             raise ModelFormatError(f"{path}: {error}") from None
         index = cls.__new__(cls)
-        index._set(model, centres, lists, n_probes, seed)
+        index._set(model, centers, lists, n_probes, seed)
         return index
 
     @classmethod
@@ -274,28 +272,28 @@ def _digests(model: FactorModel) -> dict[str, str]:
 
 
 def _restored(record: ModelRecord, model: FactorModel) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Centres, lists, probes and seed; raises ValueError or TypeError where they make no index of the model."""
+    """Centers, lists, probes and seed; raises ValueError or TypeError where they make no index of the model."""
     require_same("parameters", set(record.parameters), {"n_probes", "random_state"})
     require_same("tensors", set(record.tensors), {"centres", "lists"})
     if record.values != _digests(model):
         raise ValueError("the index was made for another model, or for this one before it was fitted again")
-    centres, lists = record.tensors["centres"], record.tensors["lists"]
+    centers, lists = record.tensors["centres"], record.tensors["lists"]
     width = model.label_factors_.shape[1] + 1
-    if sp.issparse(centres) or centres.dtype != np.float32 or centres.ndim != 2 or centres.shape[1] != width:
+    if sp.issparse(centers) or centers.dtype != np.float32 or centers.ndim != 2 or centers.shape[1] != width:
         raise ValueError(f"centres must be float32 and have {width} columns")
     if sp.issparse(lists) or lists.dtype != np.int32 or lists.shape != (model.n_labels_,):
         raise ValueError(f"lists must be {model.n_labels_} numbers of type int32")
-    if not len(centres) or not np.isfinite(centres).all() or lists.min() < 0 or lists.max() >= len(centres):
+    if not len(centers) or not np.isfinite(centers).all() or lists.min() < 0 or lists.max() >= len(centers):
         raise ValueError("centres must be finite, and lists must name them")
-    probes = _checked_probes(record.parameters["n_probes"], len(centres))
-    return centres, lists, probes, check_integer(record.parameters["random_state"], "random_state", minimum=0)
+    probes = _checked_probes(record.parameters["n_probes"], len(centers))
+    return centers, lists, probes, check_integer(record.parameters["random_state"], "random_state", minimum=0)
 
 
 def _cluster(vectors: np.ndarray, n_lists: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (``n_lists``×r) by k-means and the list of each vector (L×r), the one with the nearest centre.
+    """Centers (``n_lists``×r) by k-means and the list of each vector (L×r), the one with the nearest center.
 
     k-means sees a sample in which a vector's chance is its length: inner products are about the long ones, and the many
-    short ones would take most centres for themselves. Time O(L·``n_lists``·r).
+    short ones would take most centers for themselves. Time O(L·``n_lists``·r).
     """
     faiss = _faiss()
     lengths = np.sqrt(np.einsum("lr,lr->l", vectors, vectors, dtype=np.float64))
@@ -319,14 +317,14 @@ def _cluster(vectors: np.ndarray, n_lists: int, rng: np.random.Generator) -> tup
 
 
 class _InvertedLists:
-    """Vectors (L×r, float32) in the lists (L) of some centres, ready to be searched; holds a copy of the vectors."""
+    """Vectors (L×r, float32) in the lists (L) of some centers, ready to be searched; holds a copy of the vectors."""
 
-    def __init__(self, vectors: np.ndarray, centres: np.ndarray, lists: np.ndarray) -> None:
+    def __init__(self, vectors: np.ndarray, centers: np.ndarray, lists: np.ndarray) -> None:
         faiss = _faiss()
-        n_lists, width = centres.shape
+        n_lists, width = centers.shape
         with _one_thread(faiss):
             self._quantizer = faiss.IndexFlatIP(width)
-            self._quantizer.add(centres)
+            self._quantizer.add(centers)
             self._index = faiss.IndexIVFFlat(self._quantizer, width, n_lists, faiss.METRIC_INNER_PRODUCT)
             self._index.is_trained = True
             # faiss takes addresses: the arrays must outlive the call.
@@ -336,7 +334,7 @@ class _InvertedLists:
     def search(self, rows: np.ndarray, count: int, n_probes: int, *, n_threads: int = 1) -> np.ndarray:
         """The ``count`` vectors with the largest inner products of each row: int64 (n, count), −1 where too few.
 
-        Only the ``n_probes`` lists whose centres have the largest inner products are looked through.
+        Only the ``n_probes`` lists whose centers have the largest inner products are looked through.
         """
         faiss = _faiss()
         if self._index.nprobe != n_probes:

@@ -1,4 +1,4 @@
-"""Binary relevance: one linear model a label, solved in batches of labels that share the products with X."""
+"""Binary relevance: one linear model per label, solved in batches of labels that share the products with X."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, real
@@ -26,28 +26,26 @@ from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 from tagwise.solvers.ridge import RidgeFactor
 from tagwise.solvers.tron import tron
-from tagwise.validation import canonical_csr, check_choice, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_choice, check_integer, check_real
 
 __all__ = ["BinaryRelevance"]
 
 _SOLVERS = ("auto", "direct", "cg")
 _LOSSES = (*LOSSES, "hinge")
-# Projected gradients of the dual that spread over 10·tol leave the objective about tol above its minimum (on bibtex
-# 0.8 and 0.08 thousandths at tol 1e-3 and 1e-4), which is what tol means to users.
+# Projected gradients of the dual that spread over 10·tol leave the objective about tol above its minimum.
 _DUAL_SPREAD = 10
-# Up to here the m³/3 of a factorisation is a matter of seconds; conjugate gradients win beyond.
+# Up to here a factorization, m³/3, takes seconds; beyond, conjugate gradients are faster.
 _LARGEST_DIRECT = 4000
-# Products with X are fastest around here on processors with a megabyte of L2 cache (measured from 32 to 581).
+# Products with X are fastest around here with a megabyte of L2 cache.
 _MOST_LABELS = 128
-# Arrays of n and of d numbers a label that a batch holds at its peak: targets, weights, scores, curvature, a product
-# and scatter positions; and the vectors of trust-region Newton.
+# Arrays of n and of d numbers per label that a batch holds at its peak.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
 
 
 class BinaryRelevance(MultiLabelModel):
-    r"""One regularised linear model a label, with missing labels and positive weights.
+    r"""One regularized linear model per label, with missing labels and positive weights.
 
-    Minimises for each label j over z_j (d) and an unpenalised intercept b_j
+    Minimizes for each label j over z_j (d) and an unpenalised intercept b_j
 
     .. math:: \sum_{i:\,(i,j)\in\Omega} \omega_{ij}\,\ell(Y_{ij}, x_i^\top z_j + b_j) + \tfrac\lambda2 \|z_j\|^2 .
 
@@ -60,12 +58,11 @@ class BinaryRelevance(MultiLabelModel):
     reg : float
         λ > 0.
     max_iter : int
-        Steps at the most for a batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
+        At most this many steps per batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
         squared hinge), passes over the rows (hinge). A direct solution takes none.
     positive_weight : float, array (L,) or "propensity"
         ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
-        2016. Weighting the positives of rare labels trades precision for precision in the tail
-        (``benchmarks/positive_weight.py`` shows the trade and a choice on validation rows).
+        2016, which trade precision for precision in the tail.
     fit_intercept : bool
         Whether b is learnt (else 0).
     normalize : bool
@@ -75,7 +72,7 @@ class BinaryRelevance(MultiLabelModel):
         with all labels known and unweighted only. ``"cg"``: label batches by conjugate gradients (squared) or
         trust-region Newton (logistic, squared hinge). ``"auto"``: direct where it applies, min(n, d) ≤ 4,000 and it
         fits ``memory_limit``; else cg. Hinge is always solved by dual coordinate descent
-        (:mod:`tagwise.solvers.dual_coordinate_descent`), a label on its own.
+        (:mod:`tagwise.solvers.dual_coordinate_descent`), each label on its own.
     tol : float
         A label has converged when its gradient (in the preconditioned variables of
         :mod:`tagwise.problems.linear_block`) is at most ``tol`` times that at the best constant score. With hinge, when
@@ -93,26 +90,25 @@ class BinaryRelevance(MultiLabelModel):
     coef_ : array (d, L)
         Z, in the floating type of X. 0 for a label without a known entry.
     intercept_ : array (L,)
-        b, less ½ for squared loss: scores are centred, so that 0 is the border between off and on. A label without a
-        known entry has −10³⁰, below all others.
+        b, minus ½ for squared loss: a score of 0 is the border between off and on. A label without a known entry has
+        −10³⁰, below all others.
     objective_ : array (batches,)
-        The sum of the objectives of all labels solved so far: it grows from batch to batch, and the last entry is the
-        objective of the whole model.
+        The sum of the objectives of all labels solved so far; the last entry is that of the whole model.
     history_, n_iter_
         A step is a batch of labels: ``objective``, ``seconds``, ``labels`` (solved so far), ``solver_iterations``; the
         number of batches.
 
     Notes
     -----
-    Labels are solved in order of falling frequency. A callback that stops the fit does so after a batch: the labels
-    not reached keep coefficients 0 and the score −10³⁰, so that they are never predicted. With an intercept, a label
-    that is off (or on) in all of its known rows gets coefficients 0 and the constant score that loses nothing; under
-    logistic loss, where that is infinite, the one that loses a millionth a row, which ``objective_`` leaves out.
+    Labels are solved in order of descending frequency. A callback that stops the fit does so after a batch: labels not
+    reached keep coefficients 0 and the score −10³⁰, so that they are never predicted. With an intercept, a label that
+    is off (or on) in all of its known rows gets coefficients 0 and the constant score that loses nothing; under
+    logistic loss, where that is infinite, the one that loses a millionth per row, which ``objective_`` leaves out.
 
-    The coefficients take d·L numbers, which is what limits this model: 10⁵ features and 10⁵ labels are 40 GB of
-    float32, where LEML of rank 100 takes 80 MB. With m = min(n, d), "direct" costs O(nnz(X)·m + m³/3 + m²·L) and 16·m²
+    The coefficients take d·L numbers, which limits this model: 10⁵ features and 10⁵ labels are 40 GB of float32, where
+    LEML of rank 100 takes 80 MB. With m = min(n, d), "direct" costs O(nnz(X)·m + m³/3 + m²·L) and 16·m²
     bytes; a step of "cg" costs O(nnz(X)·L) over all batches, of which each holds a few arrays of n×B and d×B, B ≤ 128.
-    Prediction costs O(nnz(X)·L). n×L is never allocated.
+    Prediction costs O(nnz(X)·L).
 
     Examples
     --------
@@ -167,22 +163,18 @@ class BinaryRelevance(MultiLabelModel):
         check_real(self.tol, "tol", minimum=0, open_minimum=True)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
 
-    def _fit(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        progress: FitProgress,
-    ) -> None:
-        # Hinge shares the coding, the border and, for labels that never change, the constant score of squared hinge.
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+        # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.
         loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)
         size = self._batch_size(X, Y.shape[1], direct=direct)
         threads = thread_count(self.n_jobs)
-        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
+        rows = self._prepared(X)
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
-        constant = self._constant_labels(labels)
+        rates = labels.rates()
+        # With an intercept, a label whose known entries are all on or all off loses nothing by a constant score.
+        constant = ((rates == 0) | (rates == 1)) & self.fit_intercept
         order = np.argsort(-np.bincount(labels.positives.indices, minlength=Y.shape[1]), kind="stable")
         order = order[~constant[order]]
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
@@ -190,7 +182,7 @@ class BinaryRelevance(MultiLabelModel):
         solve = self._direct if direct else self._dual if self.loss == "hinge" else self._iterative
 
         coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
-        intercept = np.where(constant, loss.constant(labels.rates()) - loss.threshold, LOWEST_SCORE)
+        intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
         sizes = {"d": X.shape[1], "L": Y.shape[1], "dtype": X.dtype, "n_batches": len(batches)}
         solved = progress.resume(_SolvedLabels, **sizes) or _SolvedLabels(coef, intercept)
         if not batches:
@@ -211,18 +203,8 @@ class BinaryRelevance(MultiLabelModel):
         solved.intercept[labels.unknown_labels()] = LOWEST_SCORE
         self.coef_, self.intercept_ = solved.coef, solved.intercept.astype(X.dtype)
 
-    def _constant_labels(self, labels: TrainingLabels) -> np.ndarray:
-        """Labels whose known entries are all on or all off: with an intercept, a constant score loses nothing."""
-        rates = labels.rates()
-        return ((rates == 0) | (rates == 1)) & self.fit_intercept
-
     def _direct(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        labels: TrainingLabels,
-        loss: Loss,
-        batches: list[np.ndarray],
-        n_threads: int,
+        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
     ) -> Iterator[_SolvedBatch]:
         by_label = sp.csr_matrix(labels.positives.T)
         factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=n_threads)
@@ -231,12 +213,7 @@ class BinaryRelevance(MultiLabelModel):
             yield _SolvedBatch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
     def _iterative(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        labels: TrainingLabels,
-        loss: Loss,
-        batches: list[np.ndarray],
-        n_threads: int,
+        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
     ) -> Iterator[_SolvedBatch]:
         design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=n_threads)
         columns = LabelColumns(labels, loss)
@@ -257,12 +234,7 @@ class BinaryRelevance(MultiLabelModel):
             yield _SolvedBatch(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
 
     def _dual(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        labels: TrainingLabels,
-        loss: Loss,
-        batches: list[np.ndarray],
-        n_threads: int,
+        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
     ) -> Iterator[_SolvedBatch]:
         rows = canonical_csr(X)
         on = sp.csr_matrix(labels.weighted_positives.T)
@@ -286,7 +258,7 @@ class BinaryRelevance(MultiLabelModel):
                 svm.coefficients.T, svm.intercept, float(svm.value.sum()), converged=finished, n_iter=n_iter
             )
 
-    def _is_direct(self, X: sp.csr_matrix | np.ndarray, n_labels: int, *, plain: bool) -> bool:
+    def _is_direct(self, X: Features, n_labels: int, *, plain: bool) -> bool:
         """Whether to factorise; raises where the user asks for what cannot be."""
         side = min(X.shape)
         needed = 16 * side**2 + X.dtype.itemsize * X.shape[1] * n_labels
@@ -305,7 +277,7 @@ class BinaryRelevance(MultiLabelModel):
             )
         return True
 
-    def _batch_size(self, X: sp.csr_matrix | np.ndarray, n_labels: int, *, direct: bool) -> int:
+    def _batch_size(self, X: Features, n_labels: int, *, direct: bool) -> int:
         n_rows, n_features = X.shape
         coefficients = X.dtype.itemsize * n_features * n_labels
         a_label = X.dtype.itemsize * (_ROW_ARRAYS * n_rows + _FEATURE_ARRAYS * n_features)
@@ -320,26 +292,22 @@ class BinaryRelevance(MultiLabelModel):
 
     # ------------------------------------------------------------------ predict
 
-    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+    def scored_rows(self, X: Any) -> Features:
         """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
-        features = self._fitted_features(X)
-        return unit_rows(features, n_threads=self._threads_for(features)) if self.normalize else features
+        return self._prepared(self._fitted_features(X))
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.coef_[:, labels].T
 
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         return self._scores(X, thread_count(self.n_jobs))
 
-    def _scores(self, X: sp.csr_matrix | np.ndarray, n_threads: int) -> np.ndarray:
-        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
-        scores = matmul(rows, self.coef_, n_threads=n_threads)
+    def _scores(self, X: Features, n_threads: int) -> np.ndarray:
+        scores = matmul(self._prepared(X), self.coef_, n_threads=n_threads)
         scores += self.intercept_
         return scores
 
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             hidden = None if exclude is None else exclude[start:stop]
             return top_k_of_scores(self._scores(X[start:stop], 1), k, exclude=hidden)
@@ -376,18 +344,7 @@ class _SolvedBatch:
 
 @dataclass
 class _SolvedLabels(State):
-    """All batches so far.
-
-    Attributes
-    ----------
-    coef : array (d, L)
-        0 for labels that are not solved yet.
-    intercept : float64 array (L,)
-    objective : float
-        The sum over the solved labels.
-    batches, unfinished : int
-        How many there are, and how many of them the solver did not bring to its tolerance.
-    """
+    """All batches so far: 0 for labels not solved yet, the sum of objectives, and how many batches did not converge."""
 
     coef: np.ndarray = array("d", "L")
     intercept: np.ndarray = array("L", dtype=np.float64)
@@ -396,7 +353,7 @@ class _SolvedLabels(State):
     unfinished: int = count(0, "batches", default=0)
 
     def add(self, ids: np.ndarray, batch: _SolvedBatch, threshold: float) -> None:
-        """One more batch; its scores are centred at the ``threshold`` of the loss."""
+        """One more batch; its scores are centered at the ``threshold`` of the loss."""
         self.coef[:, ids] = batch.coefficients
         self.intercept[ids] = batch.intercept - threshold
         self.objective += batch.objective

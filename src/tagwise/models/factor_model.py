@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise import kernels
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
 from tagwise.kernels import matmul, top_k_of_factors
@@ -17,24 +15,10 @@ from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.loading import require_dense, require_finite_floats
 
-__all__ = ["LOWEST_SCORE", "FactorModel", "unit_rows", "usable_rank"]
+__all__ = ["LOWEST_SCORE", "FactorModel", "usable_rank"]
 
 # A label of which nothing is known must rank below every other, yet stay a finite number.
 LOWEST_SCORE = -1e30
-
-
-def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_matrix | np.ndarray:
-    """X with rows of length 1 (rows of zeros stay zero); indices are shared, values are new."""
-    if isinstance(X, np.ndarray):
-        indptr = np.arange(X.shape[0] + 1) * X.shape[1]
-        return kernels.unit_rows(indptr, X.reshape(-1), n_threads=n_threads).reshape(X.shape)
-    data = kernels.unit_rows(X.indptr, X.data, n_threads=n_threads)
-    if X.indices.dtype != np.int32:
-        return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)  # which takes 32 bits for indices if they do
-    # scipy's constructor would check the indices again, which takes a tenth of the time of an answer to one row.
-    scaled = copy(X)
-    scaled.data = data
-    return scaled
 
 
 def usable_rank(rank: int, largest: int, reason: str) -> int:
@@ -49,7 +33,6 @@ class FactorModel(MultiLabelModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("feature_factors_", "label_factors_", "intercept_")
 
-    normalize: bool
     feature_factors_: np.ndarray
     label_factors_: np.ndarray
     intercept_: np.ndarray
@@ -79,8 +62,7 @@ class FactorModel(MultiLabelModel):
 
     def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
         """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
-        features = self._fitted_features(X)
-        return unit_rows(features, n_threads=self._threads_for(features)) if self.normalize else features
+        return self._prepared(self._fitted_features(X))
 
     def embed(self, X: Any) -> np.ndarray:
         """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
@@ -91,7 +73,7 @@ class FactorModel(MultiLabelModel):
     def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
         threads = self._threads_for(X)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         return matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:

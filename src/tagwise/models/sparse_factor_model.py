@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from tagwise.kernels import csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.bounded_scores import top_k_within_bounds
 from tagwise.kernels.norm_pruned import norm_bounds
-from tagwise.models.factor_model import FactorModel, unit_rows
+from tagwise.models.factor_model import FactorModel
 from tagwise.persistence.loading import require_finite_floats, require_sparse
 
 __all__ = ["SparseFactorModel"]
@@ -45,7 +45,7 @@ class SparseFactorModel(FactorModel):
     def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
         threads = self._threads_for(X)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
         return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.kernels import top_k_of_scores
+from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
@@ -17,7 +17,6 @@ from tagwise.models.cascade.combination import Combination, behind_shortlist
 from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
 from tagwise.models.cascade.rankers import FittedProposer, Rankers, learn_rankers, positives_of, wrong_proposals
 from tagwise.models.cascade.tuning import choose_on_validation_rows
-from tagwise.models.factor_model import unit_rows
 from tagwise.models.positive_weight import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count

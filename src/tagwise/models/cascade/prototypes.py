@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.models.factor_model import unit_rows
+from tagwise.kernels import unit_rows
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = ["label_prototypes", "usual_prototype_weight"]

@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import unit_rows
 from tagwise.kernels.rankers import shortlist_margins
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.metrics import ndcg_at_k
@@ -23,7 +24,6 @@ from tagwise.models.cascade.choice import CascadeChoice
 from tagwise.models.cascade.combination import Combination, log_odds
 from tagwise.models.cascade.prototypes import label_prototypes
 from tagwise.models.cascade.rankers import Rankers, hardest, learn_rankers, positives_of, wrong_proposals
-from tagwise.models.factor_model import unit_rows
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.progress import FitProgress

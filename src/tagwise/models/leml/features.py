@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import FeatureMatrix, feature_matrix
+from tagwise.kernels import FeatureMatrix, feature_matrix, unit_rows
 from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR, row_factors
-from tagwise.models.factor_model import unit_rows
 
 __all__ = ["feature_products"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.kernels import FeatureMatrix
+from tagwise.kernels import FeatureMatrix, unit_rows
 from tagwise.kernels.vectors import aligned_zeros
 from tagwise.losses import Loss, get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, unit_rows, usable_rank
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
 from tagwise.models.leml.early_stopping import ValidationRows, hold_out
 from tagwise.models.leml.features import feature_products
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters

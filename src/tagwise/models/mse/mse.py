@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows
+from tagwise.kernels import unit_rows
+from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.mse.selection import select_parameters
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress

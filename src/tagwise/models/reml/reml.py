@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import CSRWithTranspose
+from tagwise.kernels import CSRWithTranspose, unit_rows
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, unit_rows, usable_rank
+from tagwise.models.factor_model import LOWEST_SCORE, usable_rank
 from tagwise.models.leml.steps import Factors, SquaredAlternation
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
