@@ -28,8 +28,7 @@ from prediction_page import page
 from tagwise import LEML, ApproximateIndex, Cascade
 from tagwise.data import load_dataset
 from tagwise.kernels import top_k_of_factors
-from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.norm_pruned import NormSorted, norm_pruned_topk
+from tagwise.kernels.norm_pruned import NormSorted, norm_pruned_topk, top_k_within_bounds
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 RESULTS = Path(__file__).parent / "results"

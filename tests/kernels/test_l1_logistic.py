@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels.l1_logistic import l1_logistic
+from tagwise.kernels.trees import l1_logistic
 
 
 def problem(seed=0, n=150, d=30, dtype=np.float64):
@@ -17,7 +17,7 @@ def problem(seed=0, n=150, d=30, dtype=np.float64):
 def solve(X, y, cost, *, tol=1e-8, max_iter=500, start=None):
     w = np.zeros(X.shape[1]) if start is None else start.copy()
     margins = X @ w
-    steps = l1_logistic(X.indptr, X.indices, X.data, y, cost, tol, max_iter, w, margins)
+    steps = l1_logistic((X.indptr, X.indices, X.data), y, cost, tol, max_iter, w, margins)
     np.testing.assert_allclose(margins, X @ w, atol=1e-8)
     return w, steps
 

@@ -103,7 +103,7 @@ def test_lengths_are_never_below_what_products_can_reach(dtype):
     # The largest product with a row is that with a row of its own direction.
     with np.errstate(over="ignore"):
         own = np.array([norm_pruned.product(row, right, at) for at, row in enumerate(right)])
-    assert (own <= lengths * np.array([norm_pruned.length_of(row) for row in right])).all()
+    assert (own <= lengths * np.array([norm_pruned.norm(row) for row in right])).all()
     assert (norm_bounds(np.zeros((3, 2), dtype=dtype)) == 0).all()
 
 

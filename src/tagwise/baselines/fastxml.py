@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
-from tagwise.kernels.forest import find_leaves, mean_leaves
-from tagwise.kernels.ndcg_tree import build_tree, ideal_gains
+from tagwise.kernels.trees import Growth, build_tree, find_leaves, ideal_gains, mean_leaves
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, each, real, sparse
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
@@ -43,7 +42,7 @@ class _Forest(State):
 
     @classmethod
     def of_tree(cls, tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> _Forest:
-        """The arrays that :func:`tagwise.kernels.ndcg_tree.build_tree` returns, in the types of a model folder."""
+        """The arrays that :func:`tagwise.kernels.trees.build_tree` returns, in the types of a model folder."""
         children, weight_indptr, features, weights, biases, leaf_indptr, names, shares = tree
         return cls(
             np.array([0 if len(children) else -1], dtype=np.int64),
@@ -137,7 +136,7 @@ class FastXML(SparseScoreModel):
     -----
     A node starts from random sides. In turn, both sides rank their labels by Σ_i y_ij / (ideal DCG of row i), which is
     the best ranking, and each row moves to the side whose ranking suits it better, until none moves. Then w is learnt
-    by proximal Newton steps (:mod:`tagwise.kernels.l1_logistic`): w is optimized once and C_r does not matter, as in
+    by proximal Newton steps (:mod:`tagwise.kernels.trees`): w is optimized once and C_r does not matter, as in
     the publication's practice. A level of a tree costs O((nnz(X) + nnz(Y))·steps); memory is one copy of the data per
     thread and the trees.
 
@@ -208,22 +207,11 @@ class FastXML(SparseScoreModel):
             rows.eliminate_zeros()
         gains = ideal_gains(Y.indptr)
         seed = int(random_generator(self.random_state).integers(2**31))
+        growth = Growth(float(self.C), self.max_leaf, self.leaf_labels, _SEPARATOR_TOL, _SEPARATOR_STEPS)
 
         def grow(number: int, _: int) -> tuple[Any, ...]:
-            return build_tree(
-                (rows.indptr, rows.indices, rows.data),
-                (Y.indptr, Y.indices),
-                gains,
-                X.shape[1],
-                Y.shape[1],
-                float(self.C),
-                self.max_leaf,
-                self.leaf_labels,
-                _SEPARATOR_TOL,
-                _SEPARATOR_STEPS,
-                seed,
-                number,
-            )
+            features, labels = (rows.indptr, rows.indices, rows.data), (Y.indptr, Y.indices)
+            return build_tree(features, labels, gains, max(X.shape[1], Y.shape[1]), growth, seed, number)
 
         shape, rounds = (X.shape[1], Y.shape[1]), even_chunks(self.n_trees, _TREES_PER_ROUND)
         grown = progress.resume(

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
+from tagwise.kernels.shortlists import scores_of_listed, top_k_of_listed
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.validation import Features
 

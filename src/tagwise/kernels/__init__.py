@@ -25,8 +25,12 @@ from tagwise.kernels.sampled_pairs import (
     sampled_sparse_product,
     solve_row_systems,
 )
-from tagwise.kernels.sparse_scores import scores_of_factors_and_sparse, top_k_of_factors_and_sparse
-from tagwise.kernels.top_k import top_k_of_factors, top_k_of_scores
+from tagwise.kernels.top_k import (
+    scores_of_factors_and_sparse,
+    top_k_of_factors,
+    top_k_of_factors_and_sparse,
+    top_k_of_scores,
+)
 
 __all__ = [
     "CSRWithTranspose",

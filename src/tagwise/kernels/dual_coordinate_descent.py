@@ -1,25 +1,148 @@
-"""Linear support vector machines, a label at a time: coordinate descent on the dual with shrinking (Hsieh et al. 2008).
+"""Linear support vector machines, label by label: coordinate descent on the dual with shrinking (Hsieh et al. 2008).
 
 The primal of a label is ½(‖w‖² + (b/B)²) + Σ_i C_i·ℓ(y_i(w·x_i + b)) with ℓ(m) = max(0, 1 − m) or its square; the
-intercept is the weight of a constant feature B. The dual has one variable a row, 0 ≤ α_i ≤ U_i, w = Σ_i α_i y_i x_i,
+intercept is the weight of a constant feature B. The dual has one variable per row, 0 ≤ α_i ≤ U_i, w = Σ_i α_i y_i x_i,
 and its gradient is y_i(w·x_i + b) − 1 + D_i α_i, with (U, D) = (C, 0) for hinge and (∞, 1/2C) for squared hinge.
+
+:func:`descend_labels` has dense weights and any rows per label; :func:`train_sparse_svms` has few rows per label and
+keeps the weights sparse.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.random_stream import random_stream, shuffle
+from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["descend_labels", "squared_norms"]
+__all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sparse_svms"]
 
 # A projected gradient below this is rounding.
 _NO_STEP = 1e-12
 
 
+class FeatureRows(NamedTuple):
+    """X (n×d) as CSR arrays, and ‖x_i‖² of each row."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+    norms: np.ndarray
+
+
+class Descent(NamedTuple):
+    """How to solve: the loss (squared or plain hinge), B (0 for no intercept), when to stop, and the seed of the order.
+
+    A label ends when the projected gradients of its dual spread over at most ``tol``, or after ``max_iter`` passes.
+    """
+
+    squared: bool
+    constant: float
+    tol: float
+    max_iter: int
+    seed: int
+
+
+class _LabelRows(NamedTuple):
+    """Rows of a label with their signs y, costs C and dual variables α; as many as needed are in use."""
+
+    rows: np.ndarray
+    sign: np.ndarray
+    cost: np.ndarray
+    dual: np.ndarray
+
+
+def feature_rows(X: sp.csr_matrix, *, n_threads: int = 1) -> FeatureRows:
+    """X with its squared norms, in float64. Time O(nnz)."""
+    norms = np.empty(X.shape[0])
+    run_chunks(
+        lambda start, stop: _squared_norms(X.indptr, X.data, norms, start, stop), work_chunks(X.indptr), n_threads
+    )
+    return FeatureRows(X.indptr, X.indices, X.data, norms)
+
+
+def train_sparse_svms(
+    X: sp.csr_matrix,
+    positives: sp.csr_matrix,
+    negatives: sp.csr_matrix,
+    *,
+    cost: float,
+    intercept_scale: float = 1.0,
+    prune: float = 0.0,
+    tol: float = 0.1,
+    max_iter: int = 20,
+    seed: int = 0,
+    n_threads: int = 1,
+) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
+    r"""An L2-loss support vector machine for each label on its own few rows, kept sparse.
+
+    .. math:: \min_{w, b}\ \tfrac12 (\|w\|^2 + (b/B)^2) + C \sum_i \max(0, 1 - y_i(w^\top x_i + b))^2
+
+    Parameters
+    ----------
+    X : CSR (n, d)
+    positives, negatives : CSR (L, n)
+        By label, the rows that are on and off; the values are not looked at.
+    cost : float
+        C.
+    intercept_scale : float
+        B; 0 means no intercept.
+    prune : float
+        Weights below this in size are dropped.
+    tol, max_iter
+        A label ends when the projected gradients of its dual spread over at most ``tol``, or after so many passes.
+    seed : int
+        Of the order of the rows, one stream per label.
+    n_threads : int
+
+    Returns
+    -------
+    weights : CSR (L, d) in the type of X, features in rising order
+    intercept : float64 array (L,)
+    objective : float64 array (L,)
+        The dual objective reached, a lower bound of the objective above.
+
+    Notes
+    -----
+    Time O(passes × stored entries of the label's rows) per label; memory O(n + d) per thread and the result. A label
+    without positives or without negatives has no weights and the intercept 0.
+    """
+    n_labels, n_features = positives.shape[0], X.shape[1]
+    if positives.shape != (n_labels, X.shape[0]) or negatives.shape != positives.shape:
+        raise InvalidInputError(
+            f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
+        )
+    rows = feature_rows(X, n_threads=n_threads)
+    descent = Descent(True, float(intercept_scale), float(tol), int(max_iter), int(seed))
+    lengths = np.diff(X.indptr)
+    entries = _entries(positives, lengths) + _entries(negatives, lengths)
+    counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
+    on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
+    sizes, results = (entries, n_features), (counts, intercept, objective)
+
+    def labels(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return _train_sparse(rows, descent, on, off, (float(cost), float(prune)), sizes, results, start, stop)
+
+    found = run_chunks(labels, work_chunks(np.concatenate([[0], np.cumsum(entries)])), n_threads)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indices = np.concatenate([part for part, _ in found])
+    data = np.concatenate([part for _, part in found])
+    return sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features)), intercept, objective
+
+
+def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
+    """Stored entries of each label's rows, in all."""
+    total = np.concatenate([[0], np.cumsum(lengths[rows_of_labels.indices], dtype=np.int64)])
+    return np.diff(total[rows_of_labels.indptr])
+
+
 @compiled()
-def squared_norms(indptr, data, out, start, stop):
+def _squared_norms(indptr, data, out, start, stop):
     """‖x_i‖² of the rows ``start`` to ``stop``."""
     for row in range(start, stop):
         total = 0.0
@@ -29,50 +152,44 @@ def squared_norms(indptr, data, out, start, stop):
 
 
 @compiled()
-def descend_labels(
-    rows, norms, positives, negatives, other_cost, squared, constant, tol, max_iter, seed, streams, start, stop, found
-):
+def descend_labels(rows, descent, positives, negatives, other_cost, streams, found, start, stop):
     """Solve the labels ``start`` to ``stop``.
 
-    ``rows``, ``positives`` and ``negatives`` are (indptr, indices, data) of CSR matrices: features by row, and by label
-    the rows that are on and off with their costs C. A positive ``other_cost`` makes every row that is not a positive a
-    negative of that cost, and ``negatives`` is not looked at. ``found`` = (weights, intercepts, values, violations,
-    passes) takes the results.
+    ``positives`` and ``negatives`` are (indptr, indices, data) of CSR matrices: by label the rows that are on and off
+    with their costs C. A positive ``other_cost`` makes every row that is not a positive a negative of that cost, and
+    ``negatives`` is not looked at. ``streams`` numbers the random stream of each label. ``found`` = (weights,
+    intercepts, values, violations, passes) takes the results.
     """
-    indptr, indices, data = rows
-    n_rows = len(indptr) - 1
+    squared, constant = descent.squared, descent.constant
+    n_rows = len(rows.norms)
     weights, intercepts, values, violations, passes = found
     w = np.empty(weights.shape[1], dtype=np.float64)
-    row_of = np.empty(n_rows, dtype=np.int64)
-    sign = np.empty(n_rows, dtype=np.float64)
-    cost = np.empty(n_rows, dtype=np.float64)
-    dual = np.empty(n_rows, dtype=np.float64)
+    own = _LabelRows(np.empty(n_rows, dtype=np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
     for label in range(start, stop):
-        count = _gather(label, n_rows, positives, negatives, other_cost, row_of, sign, cost)
+        count = _gather(label, positives, negatives, other_cost, own)
         w[:] = 0
-        dual[:count] = 0
-        stream = random_stream(seed, streams[label])
-        b, violation, n_passes = _descend(
-            indptr, indices, data, norms, row_of, sign, cost, dual, count, squared, constant, tol, max_iter, stream, w
-        )
+        own.dual[:count] = 0
+        stream = random_stream(descent.seed, streams[label])
+        b, violation, n_passes = _descend(rows, descent, own, count, stream, w)
         value = 0.5 * (b / constant) ** 2 if constant > 0 else 0.0
         for feature in range(len(w)):
             value += 0.5 * w[feature] ** 2
             weights[label, feature] = w[feature]
         for place in range(count):
-            row = row_of[place]
+            row = own.rows[place]
             margin = b
-            for position in range(indptr[row], indptr[row + 1]):
-                margin += w[indices[position]] * data[position]
-            short = max(0.0, 1 - sign[place] * margin)
-            value += cost[place] * (short**2 if squared else short)
+            for position in range(rows.indptr[row], rows.indptr[row + 1]):
+                margin += w[rows.indices[position]] * rows.data[position]
+            short = max(0.0, 1 - own.sign[place] * margin)
+            value += own.cost[place] * (short**2 if squared else short)
         intercepts[label], values[label], violations[label], passes[label] = b, value, violation, n_passes
 
 
 @compiled()
-def _gather(label, n_rows, positives, negatives, other_cost, row_of, sign, cost):
-    """The label's rows with their signs and costs; returns how many."""
+def _gather(label, positives, negatives, other_cost, own):
+    """The label's rows with their signs and costs into ``own``; returns how many."""
     indptr, indices, data = positives
+    row_of, sign, cost, n_rows = own.rows, own.sign, own.cost, len(own.rows)
     count = 0
     if other_cost > 0:
         for row in range(n_rows):
@@ -91,10 +208,11 @@ def _gather(label, n_rows, positives, negatives, other_cost, row_of, sign, cost)
 
 
 @compiled()
-def _descend(
-    indptr, indices, data, norms, row_of, sign, cost, dual, count, squared, constant, tol, max_iter, stream, w
-):
+def _descend(rows, descent, own, count, stream, w):
     """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes."""
+    indptr, indices, data, norms = rows
+    row_of, sign, cost, dual = own
+    squared, constant, tol, max_iter, _ = descent
     active = np.arange(count)
     n_active = count
     b, spread = 0.0, 0.0
@@ -149,3 +267,64 @@ def _descend(
         highest = new_highest if new_highest > 0 else np.inf
         lowest = new_lowest if new_lowest < 0 else -np.inf
     return b, max(spread, tol * (1 + 1e-9)), max_iter
+
+
+@compiled()
+def _train_sparse(rows, descent, positives, negatives, cost_and_prune, sizes, results, start, stop):
+    indptr, indices, data, _ = rows
+    cost, prune = cost_and_prune
+    entries, n_features = sizes
+    counts, intercepts, objectives = results
+    capacity, largest, most = 0, 0, 0
+    for label in range(start, stop):
+        capacity += min(entries[label], n_features)
+        largest = max(largest, min(entries[label], n_features))
+        in_label = positives[0][label + 1] - positives[0][label] + negatives[0][label + 1] - negatives[0][label]
+        most = max(most, in_label)
+    features = np.empty(capacity, dtype=np.int32)
+    values = np.empty(capacity, dtype=data.dtype)
+    w = np.zeros(n_features, dtype=np.float64)
+    seen = np.zeros(n_features, dtype=np.bool_)
+    touched = np.empty(largest, dtype=np.int32)
+    own = _LabelRows(np.empty(most, dtype=np.int64), np.empty(most), np.empty(most), np.empty(most))
+    filled = 0
+    for label in range(start, stop):
+        counts[label] = 0
+        n_on = positives[0][label + 1] - positives[0][label]
+        n_off = negatives[0][label + 1] - negatives[0][label]
+        if n_on == 0 or n_off == 0:
+            continue
+        own.rows[:n_on] = positives[1][positives[0][label] : positives[0][label + 1]]
+        own.rows[n_on : n_on + n_off] = negatives[1][negatives[0][label] : negatives[0][label + 1]]
+        count = n_on + n_off
+        own.sign[:n_on], own.sign[n_on:count] = 1.0, -1.0
+        own.cost[:count], own.dual[:count] = cost, 0.0
+        stream = random_stream(descent.seed, label)
+        b, _, _ = _descend(rows, descent, own, count, stream, w)
+        intercepts[label] = b
+        # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C; the squares of w are taken off below.
+        value = -0.5 * (b / descent.constant) ** 2 if descent.constant > 0 else 0.0
+        for place in range(count):
+            value += own.dual[place] - own.dual[place] ** 2 / (4 * cost)
+        n_touched = 0
+        for place in range(count):
+            row = own.rows[place]
+            for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
+                feature = np.uintp(indices[position])
+                if not seen[feature]:
+                    seen[feature] = True
+                    touched[n_touched] = feature
+                    n_touched += 1
+        ordered = touched[:n_touched]
+        ordered.sort()
+        for feature in ordered:
+            value -= 0.5 * w[feature] ** 2
+            if w[feature] != 0 and abs(w[feature]) >= prune:
+                features[filled] = feature
+                values[filled] = w[feature]
+                filled += 1
+                counts[label] += 1
+            w[feature] = 0
+            seen[feature] = False
+        objectives[label] = value
+    return features[:filled].copy(), values[:filled].copy()

@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import dense_in_order
-from tagwise.kernels.sparse_scores import top_k_of_factors_and_sparse
-from tagwise.kernels.top_k import _hide, _merge, check_exclude, nothing_found
+from tagwise.kernels.top_k import check_exclude, hide, merge, nothing_found, top_k_of_factors_and_sparse
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import shape_text
 
@@ -131,8 +130,8 @@ def nearest_dense_rows(
             if half_squares is not None:
                 tile -= half_squares[first : first + width]
             if exclude is not None:
-                _hide(tile, exclude.indptr, exclude.indices, start, first)
-            _merge(tile, first, measures[start:stop], ids[start:stop])
+                hide(tile, exclude.indptr, exclude.indices, start, first)
+            merge(tile, first, measures[start:stop], ids[start:stop])
 
     run_chunks(block, even_chunks(len(queries), _QUERIES), n_threads)
     return ids, measures

@@ -1,7 +1,18 @@
-"""The k best columns of each row: fused with blocked scoring, exact, ties to the lower column.
+"""The k best columns of each row, exact, ties to the lower column: of scores, of low rank, of low rank plus sparse.
 
-A tile of scores is made by BLAS, merged into each row's k best, and dropped, so memory is O(n·k) plus one tile a thread
-and an n×L array never exists.
+A tile of scores is made by BLAS, merged into each row's k best, and dropped, so memory is O(n·k) plus one tile per
+thread and an n×L array never exists.
+
+A sparse part S is stored by features: row f lists the labels with a weight on f. A tile of scores covers some rows and
+a range of labels; each stored feature of a row keeps a cursor into its list of labels, which the tiles of a row block
+move from left to right. So every list is read once per row.
+
+All functions of this file, of :mod:`tagwise.kernels.norm_pruned` and of :mod:`tagwise.kernels.shortlists` return
+
+- labels, int64 (n, k): best first, equal scores in the order of their ids; -1 where a row has no more labels;
+- scores, (n, k) in the type of the factors or scores: -inf where the label is -1;
+
+and leave out the pairs that ``exclude``, CSR (n, L) with sorted indices, stores.
 """
 
 from __future__ import annotations
@@ -13,7 +24,20 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["check_exclude", "keep", "nothing_found", "row_blocks", "tile_width", "top_k_of_factors", "top_k_of_scores"]
+__all__ = [
+    "check_exclude",
+    "hidden_pairs",
+    "hide",
+    "is_hidden",
+    "keep",
+    "merge",
+    "nothing_found",
+    "row_blocks",
+    "scores_of_factors_and_sparse",
+    "top_k_of_factors",
+    "top_k_of_factors_and_sparse",
+    "top_k_of_scores",
+]
 
 # 512 rows × 512 labels of float32 are 1 MB: large enough for BLAS to run at speed, small enough for the L2 cache.
 _TILE_SCORES = 1 << 18
@@ -21,6 +45,14 @@ _MOST_ROWS, _FEWEST_ROWS = 512, 256
 # As many blocks as keep several threads busy come before large blocks.
 _BLOCKS = 8
 SCAN_WIDTH = 64
+# With a sparse part, measured: BLAS wants many rows; the lists of labels want wide tiles, as each tile has to find its
+# end in every list. 4 MB of float32 hold both and stay in a shared cache. Without factors few rows of all labels are
+# best.
+_SPARSE_TILE_SCORES = 1 << 20
+_ROWS_WITH_FACTORS = 256
+_ROWS_WITHOUT_FACTORS = 16
+
+_NONE_HIDDEN = np.zeros(0, dtype=np.int32)
 
 
 def top_k_of_factors(
@@ -32,7 +64,7 @@ def top_k_of_factors(
     exclude: sp.csr_matrix | None = None,
     n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries of each row of ``left @ rightᵀ + intercept``.
+    """The k largest entries of each row of ``left @ rightᵀ + intercept``, as the module says.
 
     Parameters
     ----------
@@ -44,14 +76,8 @@ def top_k_of_factors(
     intercept : array (L,), optional
         Added to every row.
     exclude : CSR (n, L) with sorted indices, optional
-        Stored pairs are never returned (a row's labels that are known already, say).
     n_threads : int
         Row blocks are spread over this many threads.
-
-    Returns
-    -------
-    labels : int64 array (n, k), best first; equal scores in the order of their ids; -1 where a row has no more labels.
-    scores : array (n, k) in the type of ``left``; -inf where the label is -1.
 
     Notes
     -----
@@ -64,13 +90,13 @@ def top_k_of_factors(
     shift = np.zeros(n_labels, dtype=left.dtype) if intercept is None else intercept.astype(left.dtype, copy=False)
 
     def rows(start: int, stop: int) -> None:
-        width = tile_width(stop - start)
+        width = max(_MOST_ROWS, _TILE_SCORES // (stop - start))
         buffer = np.empty((stop - start) * min(width, n_labels), dtype=left.dtype)
         for first, last in even_chunks(n_labels, width):
             tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
             np.matmul(left[start:stop], right[first:last].T, out=tile)
             if exclude is not None:
-                _hide(tile, exclude.indptr, exclude.indices, start, first)
+                hide(tile, exclude.indptr, exclude.indices, start, first)
             _merge_shifted(tile, first, shift[first:last], scores[start:stop], labels[start:stop])
 
     with single_threaded_blas():
@@ -83,15 +109,10 @@ def row_blocks(n_rows: int) -> list[tuple[int, int]]:
     return even_chunks(n_rows, min(_MOST_ROWS, max(_FEWEST_ROWS, n_rows // _BLOCKS)))
 
 
-def tile_width(n_rows: int) -> int:
-    """For how many labels a block of rows is scored at a time."""
-    return max(_MOST_ROWS, _TILE_SCORES // max(1, n_rows))
-
-
 def top_k_of_scores(
     block: np.ndarray, k: int, *, exclude: sp.csr_matrix | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries of each row of a block of scores (n×L); returns what :func:`top_k_of_factors` returns.
+    """The k largest entries of each row of a block of scores (n×L).
 
     Time O(n·L). The block itself is left as it is.
     """
@@ -99,16 +120,21 @@ def top_k_of_scores(
     labels, scores = nothing_found(len(block), k, block.dtype)
     if exclude is not None:
         block = block.copy()
-        _hide(block, exclude.indptr, exclude.indices, 0, 0)
-    _merge(np.ascontiguousarray(block), 0, scores, labels)
+        hide(block, exclude.indptr, exclude.indices, 0, 0)
+    merge(np.ascontiguousarray(block), 0, scores, labels)
     return labels, scores
 
 
 def nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (n, k) of -1 and scores (n, k) of -inf, which a merge begins with."""
+    """Labels (n, k) of -1 and scores (n, k) of -inf, which a merge starts from."""
     if k < 1:
         raise InvalidInputError(f"k must be at least 1; found {k}.")
     return np.full((n_rows, k), -1, dtype=np.int64), np.full((n_rows, k), -np.inf, dtype=dtype)
+
+
+def hidden_pairs(exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
+    """Indptr and indices of the pairs to exclude, both empty for none; see :func:`is_hidden`."""
+    return (_NONE_HIDDEN, _NONE_HIDDEN) if exclude is None else (exclude.indptr, exclude.indices)
 
 
 def check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None:
@@ -117,8 +143,144 @@ def check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None
         raise InvalidInputError(f"exclude has shape {exclude.shape} where the scores have {shape}.")
 
 
+def top_k_of_factors_and_sparse(
+    left: np.ndarray,
+    right: np.ndarray,
+    k: int,
+    *,
+    intercept: np.ndarray | None = None,
+    rows: sp.csr_matrix,
+    sparse: sp.csr_matrix,
+    exclude: sp.csr_matrix | None = None,
+    n_threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest entries of each row of ``left @ rightᵀ + intercept + rows @ sparse``.
+
+    Parameters
+    ----------
+    left : array (n, r)
+        Of width 0 where there is no low rank.
+    right : array (L, r)
+        Of the same floating type, which is the type of the scores.
+    k : int
+        How many per row; may exceed L.
+    intercept : array (L,), optional
+        Added to every row.
+    rows : CSR (n, d)
+        The features X.
+    sparse : CSR (d, L)
+        The weights S; sorted indices save a copy.
+    exclude : CSR (n, L) with sorted indices, optional
+    n_threads : int
+        Row blocks are spread over this many threads; the result has the same bits for any number of them.
+
+    Notes
+    -----
+    Time O(n·L·r) by BLAS, O(n·L) to look for the best and one addition for every weight that a stored feature of a row
+    has. Memory O(n·k) and, per thread, one tile of 2²⁰ scores and 8 bytes for each stored entry of 256 rows.
+    """
+    n_rows, n_labels = len(left), len(right)
+    sparse = _check_parts(left, right, rows, sparse)
+    check_exclude(exclude, (n_rows, n_labels))
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    labels, scores = nothing_found(n_rows, k, left.dtype)
+    shift = _check_intercept(intercept, n_labels, left.dtype)
+
+    features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
+
+    def block(start: int, stop: int) -> None:
+        width = _SPARSE_TILE_SCORES // (stop - start)
+        buffer = np.empty((stop - start) * min(width, n_labels), dtype=left.dtype)
+        cursors = _first_places(rows, sparse, start, stop)
+        for first, last in even_chunks(n_labels, width):
+            tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
+            _multiply(left[start:stop], right[first:last], tile)
+            _add_sparse(tile, first, start, features, lists, shift, cursors)
+            if exclude is not None:
+                hide(tile, exclude.indptr, exclude.indices, start, first)
+            merge(tile, first, scores[start:stop], labels[start:stop])
+
+    with single_threaded_blas():
+        run_chunks(block, even_chunks(n_rows, _rows_per_block(left)), n_threads)
+    return labels, scores
+
+
+def scores_of_factors_and_sparse(
+    left: np.ndarray,
+    right: np.ndarray,
+    *,
+    intercept: np.ndarray | None = None,
+    rows: sp.csr_matrix,
+    sparse: sp.csr_matrix,
+    n_threads: int = 1,
+) -> np.ndarray:
+    """``left @ rightᵀ + intercept + rows @ sparse`` as a dense array (n, L) in the type of ``left``.
+
+    Arguments as in :func:`top_k_of_factors_and_sparse`, with the same time; memory is the result.
+    """
+    n_labels = len(right)
+    sparse = _check_parts(left, right, rows, sparse)
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    shift = _check_intercept(intercept, n_labels, left.dtype)
+    out = np.empty((len(left), n_labels), dtype=left.dtype)
+
+    features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
+
+    def block(start: int, stop: int) -> None:
+        _multiply(left[start:stop], right, out[start:stop])
+        cursors = _first_places(rows, sparse, start, stop)
+        _add_sparse(out[start:stop], 0, start, features, lists, shift, cursors)
+
+    with single_threaded_blas():
+        run_chunks(block, even_chunks(len(left), _rows_per_block(left)), n_threads)
+    return out
+
+
+def _rows_per_block(left: np.ndarray) -> int:
+    return _ROWS_WITH_FACTORS if left.shape[1] else _ROWS_WITHOUT_FACTORS
+
+
+def _multiply(left: np.ndarray, right: np.ndarray, tile: np.ndarray) -> None:
+    """``left @ rightᵀ`` into the tile; numpy is slow at sums of no terms."""
+    if left.shape[1]:
+        np.matmul(left, right.T, out=tile)
+    else:
+        tile.fill(0)
+
+
+def _check_parts(left: np.ndarray, right: np.ndarray, rows: sp.csr_matrix, sparse: sp.csr_matrix) -> sp.csr_matrix:
+    """``sparse`` with sorted indices; raises where the four parts do not fit together."""
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+        raise InvalidInputError(f"left and right must be n×r and L×r; found shapes {left.shape} and {right.shape}.")
+    if left.dtype != right.dtype or left.dtype.kind != "f":
+        raise InvalidInputError(
+            f"left and right must share one floating type; found types {left.dtype} and {right.dtype}."
+        )
+    if not (sp.issparse(rows) and sp.issparse(sparse) and rows.format == "csr" and sparse.format == "csr"):
+        raise InvalidInputError("rows and sparse must be CSR matrices; convert them with scipy.sparse.csr_matrix.")
+    if rows.shape[0] != len(left) or sparse.shape[1] != len(right) or rows.shape[1] != sparse.shape[0]:
+        raise InvalidInputError(
+            f"rows and sparse must be {len(left)}×d and d×{len(right)}; found shapes {rows.shape} and {sparse.shape}."
+        )
+    return sparse if sparse.has_sorted_indices else sparse.sorted_indices()
+
+
+def _check_intercept(intercept: np.ndarray | None, n_labels: int, dtype: np.dtype) -> np.ndarray:
+    """As an array of the scores' type; of length 0 where there is none."""
+    if intercept is None:
+        return np.empty(0, dtype=dtype)
+    if intercept.shape != (n_labels,):
+        raise InvalidInputError(f"intercept has shape {intercept.shape} where {(n_labels,)} is expected.")
+    return np.ascontiguousarray(intercept, dtype=dtype)
+
+
+def _first_places(rows: sp.csr_matrix, sparse: sp.csr_matrix, start: int, stop: int) -> np.ndarray:
+    """Where the list of labels of each stored entry of these rows begins."""
+    return sparse.indptr[rows.indices[rows.indptr[start] : rows.indptr[stop]]].astype(np.int64)
+
+
 @compiled()
-def _merge(tile, first_label, best_scores, best_labels):
+def merge(tile, first_label, best_scores, best_labels):
     """Merge scores (n×width) of labels ``first_label`` … into the k best of each row; labels come in rising order."""
     _merge_shifted(tile, first_label, np.zeros(tile.shape[1], dtype=tile.dtype), best_scores, best_labels)
 
@@ -126,7 +288,7 @@ def _merge(tile, first_label, best_scores, best_labels):
 # Scores are finite or -inf, never NaN.
 @compiled(fastmath={"nnan", "nsz"})
 def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
-    """:func:`_merge` of scores to which the labels' ``shift`` (width) is still to be added."""
+    """:func:`merge` of scores to which the labels' ``shift`` (width) is still to be added."""
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
     for row in range(n_rows):
@@ -161,7 +323,8 @@ def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
 
 
 @compiled()
-def _hide(tile, indptr, indices, first_row, first_label):
+def hide(tile, indptr, indices, first_row, first_label):
+    """Give the stored pairs of a CSR matrix with sorted indices a score of -inf in a tile."""
     n_rows, width = tile.shape
     for row in range(n_rows):
         begin, end = indptr[first_row + row], indptr[first_row + row + 1]
@@ -173,12 +336,48 @@ def _hide(tile, indptr, indices, first_row, first_label):
 
 @compiled(fastmath={"nnan", "nsz"})
 def keep(best, names, score, label):
-    """Put a label at its place among the k best of a row; of equal scores, the lower label comes first."""
+    """Put a label among the k best of a row, of equal scores the lower label first; returns whether it got a place."""
     last = len(best) - 1
-    if score < best[last] or (score == best[last] and label > names[last]):
-        return
-    place = last
-    while place > 0 and (best[place - 1] < score or (best[place - 1] == score and names[place - 1] > label)):
-        best[place], names[place] = best[place - 1], names[place - 1]
-        place -= 1
-    best[place], names[place] = score, label
+    if names[last] >= 0 and (score < best[last] or (score == best[last] and label > names[last])):
+        return False
+    at = last
+    while at > 0 and (names[at - 1] < 0 or best[at - 1] < score or (best[at - 1] == score and names[at - 1] > label)):
+        best[at], names[at] = best[at - 1], names[at - 1]
+        at -= 1
+    best[at], names[at] = score, label
+    return True
+
+
+@compiled()
+def is_hidden(row, label, hidden):
+    """Whether a CSR matrix (indptr, sorted indices) stores a pair; an empty indptr stands for a matrix without any."""
+    indptr, indices = hidden
+    if len(indptr) == 0:
+        return False
+    stored = indices[indptr[row] : indptr[row + 1]]
+    at = np.searchsorted(stored, label)
+    return at < len(stored) and stored[at] == label
+
+
+@compiled(fastmath={"contract"})
+def _add_sparse(tile, first, start, features, lists, shift, cursors):
+    """Add the intercept and the weights of labels ``first`` … to a tile, and move the cursors past them."""
+    indptr, indices, data = features
+    list_indptr, list_labels, list_weights = lists
+    n_rows, width = tile.shape
+    stop = first + width
+    origin = indptr[start]
+    for row in range(n_rows):
+        target = tile[row]
+        if len(shift) > 0:
+            for column in range(width):
+                target[column] += shift[first + column]
+        for entry in range(indptr[start + row], indptr[start + row + 1]):
+            begin, end = cursors[entry - origin], list_indptr[indices[entry] + 1]
+            labels, weights = list_labels[begin:end], list_weights[begin:end]
+            # A loop of known length is twice as fast as one that compares each label with the tile's end.
+            count = np.searchsorted(labels, stop)
+            value = tile.dtype.type(data[entry])
+            for i in range(count):
+                target[np.uintp(labels[i] - first)] += value * tile.dtype.type(weights[i])
+            cursors[entry - origin] = begin + count

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseError
-from tagwise.kernels.candidates import top_k_of_candidates
 from tagwise.kernels.norm_pruned import norm_pruned_topk
+from tagwise.kernels.shortlists import top_k_of_candidates
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
 from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import even_chunks, run_chunks

@@ -8,8 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
-from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.norm_pruned import norm_bounds
+from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
 from tagwise.models.factor_model import FactorModel
 from tagwise.persistence.loading import require_finite_floats, require_sparse
 

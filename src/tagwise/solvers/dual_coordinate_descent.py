@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.dual_coordinate_descent import descend_labels, squared_norms
-from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.kernels.dual_coordinate_descent import Descent, descend_labels, feature_rows
+from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["SVM_LOSSES", "DualDescentResult", "dual_coordinate_descent"]
@@ -120,9 +120,10 @@ def dual_coordinate_descent(
     numbers = np.arange(n_labels) if streams is None else np.asarray(streams)
     if numbers.shape != (n_labels,) or numbers.dtype.kind not in "iu" or (numbers < 0).any():
         raise InvalidInputError(f"streams must hold one whole number from 0 for each of the {n_labels} labels.")
+    numbers = numbers.astype(np.int64)
 
-    norms = np.empty(n_rows)
-    run_chunks(lambda a, b: squared_norms(X.indptr, X.data, norms, a, b), work_chunks(X.indptr), n_threads)
+    rows = feature_rows(X, n_threads=n_threads)
+    descent = Descent(loss == "squared_hinge", float(intercept_scale), float(tol), int(max_iter), int(seed))
     found = (
         np.empty((n_labels, X.shape[1]), dtype=X.dtype),
         np.empty(n_labels),
@@ -135,22 +136,7 @@ def dual_coordinate_descent(
     other_cost = 1 / reg if negatives is None else 0.0
 
     def labels(start: int, stop: int) -> None:
-        descend_labels(
-            (X.indptr, X.indices, X.data),
-            norms,
-            on,
-            off,
-            other_cost,
-            loss == "squared_hinge",
-            float(intercept_scale),
-            float(tol),
-            int(max_iter),
-            int(seed),
-            numbers.astype(np.int64),
-            start,
-            stop,
-            found,
-        )
+        descend_labels(rows, descent, on, off, other_cost, numbers, found, start, stop)
 
     run_chunks(labels, even_chunks(n_labels, _LABELS_PER_CHUNK), n_threads)
     coefficients, intercept, value, violation, n_iter = found

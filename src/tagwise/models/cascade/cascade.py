@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.kernels import top_k_of_scores, unit_rows
-from tagwise.kernels.rankers import shortlist_margins, shortlist_margins_by_feature
 from tagwise.kernels.sampled_pairs import contains_pairs
+from tagwise.kernels.shortlists import shortlist_margins, shortlist_margins_by_feature
 from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
 from tagwise.models.cascade.combination import Combination, behind_shortlist
 from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels.rankers import train_rankers
+from tagwise.kernels.dual_coordinate_descent import train_sparse_svms
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, thread_count
@@ -103,7 +103,7 @@ def learn_rankers(
 ) -> Rankers:
     """A ranker for each label that has positive and negative rows, both (n, L)."""
     on, off = _by_label(positives), _by_label(negatives)
-    weights, intercept, objective = train_rankers(
+    weights, intercept, objective = train_sparse_svms(
         rows, on, off, cost=C, prune=prune, tol=_TOL, seed=seed, n_threads=n_threads
     )
     trained = (np.diff(on.indptr) > 0) & (np.diff(off.indptr) > 0)

@@ -17,8 +17,8 @@ from scipy.special import expit
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import unit_rows
-from tagwise.kernels.rankers import shortlist_margins
 from tagwise.kernels.sampled_pairs import contains_pairs
+from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.choice import CascadeChoice
 from tagwise.models.cascade.combination import Combination, log_odds

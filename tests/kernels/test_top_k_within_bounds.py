@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import bounded_scores, top_k_of_factors_and_sparse
-from tagwise.kernels.bounded_scores import top_k_within_bounds
-from tagwise.kernels.norm_pruned import norm_bounds
+from tagwise.kernels import norm_pruned, top_k_of_factors_and_sparse
+from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
 
 
 def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
@@ -101,10 +100,10 @@ def test_the_floor_is_a_score_that_k_labels_reach():
     for row in range(len(left)):
         scores = known[row] + right @ left[row]
         for k in (1, 10, 128):
-            floor = bounded_scores._floor(left[row], right, known[row], k)
+            floor = norm_pruned._floor(left[row], right, known[row], k)
             assert np.isfinite(floor)
             assert (scores >= floor - 1e-9).sum() >= k
-    assert bounded_scores._floor(left[0], right, known[0], 129) == -np.inf
+    assert norm_pruned._floor(left[0], right, known[0], 129) == -np.inf
 
 
 def test_parts_that_do_not_fit_are_named():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.candidates import top_k_of_candidates
+from tagwise.kernels.shortlists import top_k_of_candidates
 
 
 @st.composite

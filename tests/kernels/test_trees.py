@@ -6,8 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagwise.kernels.forest import find_leaves, mean_leaves
-from tagwise.kernels.ndcg_tree import _labels_of, build_tree, ideal_gains
+from tagwise.kernels.trees import Growth, _labels_of, build_tree, find_leaves, ideal_gains, mean_leaves
 
 
 def arrays(matrix):
@@ -15,10 +14,10 @@ def arrays(matrix):
 
 
 def grow(X, Y, *, cost=10.0, max_leaf=4, leaf_labels=100, seed=0, number=0):
+    growth = Growth(cost, max_leaf, leaf_labels, 1e-4, 50)
     return build_tree(
-        arrays(X), (Y.indptr, Y.indices), ideal_gains(Y.indptr), X.shape[1], Y.shape[1], cost, max_leaf, leaf_labels,
-        1e-4, 50, seed, number,
-    )  # fmt: skip
+        arrays(X), (Y.indptr, Y.indices), ideal_gains(Y.indptr), max(X.shape[1], Y.shape[1]), growth, seed, number
+    )
 
 
 def problem(seed=0, n=80, d=10, n_labels=6):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import listed_scores
-from tagwise.kernels.listed_scores import scores_of_listed, top_k_of_listed
+from tagwise.kernels import shortlists
+from tagwise.kernels.shortlists import scores_of_listed, top_k_of_listed
 
 
 @st.composite
@@ -33,7 +33,7 @@ def listings(draw):
 def test_top_k_equals_the_twin(problem, k, n_threads):
     listed, base, exclude = problem
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listed_scores, "_ROWS", 4)
+        patch.setattr(shortlists, "_ROWS", 4)
         found = top_k_of_listed(listed, base, k, exclude=exclude, n_threads=n_threads)
     for ours, theirs in zip(found, reference.top_k_of_listed(listed, base, k, exclude)):
         np.testing.assert_array_equal(ours, theirs)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import sparse_scores
+from tagwise.kernels import top_k
 
 FLOATS = [np.float32, np.float64]
 
@@ -47,9 +47,9 @@ def problems(draw):
 def test_top_k_equals_the_twin_for_any_tile(problem, k, n_threads, tile_scores):
     left, right, parts, exclude = problem
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_scores, "_TILE_SCORES", max(tile_scores, len(left)))
-        patch.setattr(sparse_scores, "_ROWS_WITH_FACTORS", 3)
-        patch.setattr(sparse_scores, "_ROWS_WITHOUT_FACTORS", 2)
+        patch.setattr(top_k, "_SPARSE_TILE_SCORES", max(tile_scores, len(left)))
+        patch.setattr(top_k, "_ROWS_WITH_FACTORS", 3)
+        patch.setattr(top_k, "_ROWS_WITHOUT_FACTORS", 2)
         found = kernels.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=exclude, n_threads=n_threads)
     expected = reference.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=exclude)
     for ours, theirs in zip(found, expected):

@@ -1,0 +1,253 @@
+"""A few candidates per row: the k best of them, their margins, and scores that are stored for a few columns only.
+
+Margins are exact scores of sparse linear models for the shortlisted labels alone. Methods that look at neighbours store
+scores for a few columns of each row, while every other column has a base score of its own: a label that no neighbour
+has gets the same score in every row. The k best of a row are then found among its stored columns and the head of the
+columns sorted by base score; n×L never exists.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.compiled import compiled
+from tagwise.kernels.norm_pruned import product
+from tagwise.kernels.top_k import check_exclude, hidden_pairs, is_hidden, keep, nothing_found
+from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.validation import shape_text
+
+__all__ = [
+    "scores_of_listed",
+    "shortlist_margins",
+    "shortlist_margins_by_feature",
+    "top_k_of_candidates",
+    "top_k_of_listed",
+]
+
+_ROWS = 512
+
+
+def top_k_of_candidates(
+    left: np.ndarray,
+    right: np.ndarray,
+    candidates: np.ndarray,
+    k: int,
+    *,
+    intercept: np.ndarray,
+    exclude: sp.csr_matrix | None = None,
+    n_threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest of some entries of each row of ``left @ rightᵀ + intercept``, as :mod:`tagwise.kernels.top_k` says.
+
+    Parameters
+    ----------
+    left, right : array (n, r), array (L, r)
+        Both of one floating type.
+    candidates : int array (n, m)
+        Different labels in each row; −1 for none.
+    k : int
+    intercept : array (L,)
+    exclude : CSR (n, L) with sorted indices, optional
+    n_threads : int
+
+    Notes
+    -----
+    Time O(n·m·r), memory the result.
+    """
+    shapes = (left.shape, right.shape, candidates.shape, intercept.shape)
+    fits = candidates.ndim == 2 and len(candidates) == len(left) and intercept.shape == (len(right),)
+    if not fits or left.shape[1:] != right.shape[1:]:
+        raise InvalidInputError(f"left, right, candidates and intercept must be n×r, L×r, n×m and L; found {shapes}.")
+    if candidates.size and candidates.max() >= len(right):
+        raise InvalidInputError(f"candidates holds label {candidates.max()}; there are {len(right)}.")
+    check_exclude(exclude, (len(left), len(right)))
+    labels, scores = nothing_found(len(left), k, left.dtype)
+    hidden = hidden_pairs(exclude)
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    shift = intercept.astype(left.dtype, copy=False)
+
+    def rows(start: int, stop: int) -> None:
+        _score_candidates(left, right, candidates, shift, hidden, scores, labels, start, stop)
+
+    work = np.arange(len(left) + 1) * max(1, candidates.shape[1] * right.shape[1])
+    run_chunks(rows, work_chunks(work), n_threads)
+    return labels, scores
+
+
+def shortlist_margins(
+    rows: sp.csr_matrix, labels: np.ndarray, weights: sp.csr_matrix, intercept: np.ndarray, *, n_threads: int = 1
+) -> np.ndarray:
+    """``x_iᵀ w_j + b_j`` for the labels j of a shortlist of each row: (n, M) in the type of ``rows``.
+
+    ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d). A row is spread over an array of d numbers
+    and read at each label's features: time O(Σ weights of the shortlisted labels), memory d numbers per thread.
+    """
+    if labels.shape[0] != rows.shape[0] or weights.shape[1] != rows.shape[1]:
+        raise InvalidInputError(
+            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and L×d."
+        )
+    out = np.zeros(labels.shape, dtype=rows.dtype)
+    shift = intercept.astype(rows.dtype, copy=False)
+
+    features, by_label = (rows.indptr, rows.indices, rows.data), (weights.indptr, weights.indices, weights.data)
+
+    def part(start: int, stop: int) -> None:
+        _margins(features, labels, by_label, shift, np.zeros(rows.shape[1], dtype=rows.dtype), out, start, stop)
+
+    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * max(1, labels.shape[1])), n_threads)
+    return out
+
+
+def shortlist_margins_by_feature(
+    rows: sp.csr_matrix, labels: np.ndarray, weights: sp.csr_matrix, intercept: np.ndarray, *, n_threads: int = 1
+) -> np.ndarray:
+    """What :func:`shortlist_margins` returns, from weights stored by feature: CSR (d, L).
+
+    The lists of the row's features are searched for the labels of its shortlist: time O(L + Σ weights of the row's
+    features), memory 5·L bytes per thread. Faster where rows are short and rankers have many weights.
+    """
+    if labels.shape[0] != rows.shape[0] or weights.shape != (rows.shape[1], len(intercept)):
+        raise InvalidInputError(
+            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and d×L."
+        )
+    out = np.zeros(labels.shape, dtype=rows.dtype)
+    shift = intercept.astype(rows.dtype, copy=False)
+
+    features, lists = (rows.indptr, rows.indices, rows.data), (weights.indptr, weights.indices, weights.data)
+
+    def part(start: int, stop: int) -> None:
+        _margins_by_feature(features, labels, lists, shift, np.empty(len(shift), dtype=np.int32), out, start, stop)
+
+    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * len(shift)), n_threads)
+    return out
+
+
+def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:
+    """The scores as a dense array (n, L) in the type of ``base``; memory is the result."""
+    _check_base(listed, base)
+    out = np.tile(base, (listed.shape[0], 1))
+    rows = np.repeat(np.arange(listed.shape[0]), np.diff(listed.indptr))
+    out[rows, listed.indices] = listed.data
+    return out
+
+
+def top_k_of_listed(
+    listed: sp.csr_matrix, base: np.ndarray, k: int, *, exclude: sp.csr_matrix | None = None, n_threads: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest scores of each row, as :mod:`tagwise.kernels.top_k` says.
+
+    Parameters
+    ----------
+    listed : CSR (n, L) without duplicates
+        A stored entry is the score of its column, a stored 0 too.
+    base : array (L,)
+        The score of each column in the rows that do not list it.
+    k : int
+        How many per row; may exceed L.
+    exclude : CSR (n, L), optional
+    n_threads : int
+
+    Notes
+    -----
+    Time O(L log L) once, then O(l·k) for a row of l listed and excluded columns. Memory O(n·k) and L numbers
+    per thread.
+    """
+    _check_base(listed, base)
+    check_exclude(exclude, listed.shape)
+    labels, scores = nothing_found(listed.shape[0], k, base.dtype)
+    by_base = np.argsort(-base, kind="stable")
+    stored = listed.indptr, listed.indices, listed.data.astype(base.dtype, copy=False)
+    hidden = hidden_pairs(exclude)
+
+    def rows(start: int, stop: int) -> None:
+        _merge_listed(stored, base, by_base, hidden, start, stop, scores, labels)
+
+    run_chunks(rows, even_chunks(listed.shape[0], _ROWS), n_threads)
+    return labels, scores
+
+
+def _check_base(listed: sp.csr_matrix, base: np.ndarray) -> None:
+    if base.shape != (listed.shape[1],):
+        raise InvalidInputError(
+            f"base has shape {base.shape} where {shape_text(listed.shape)} listed scores need ({listed.shape[1]},)."
+        )
+
+
+# Without "reassoc", so that a score has the bits of a row's score in norm_pruned_topk.
+@compiled()
+def _score_candidates(left, right, candidates, shift, hidden, best_scores, best_labels, start, stop):
+    for row in range(start, stop):
+        for place in range(candidates.shape[1]):
+            label = candidates[row, place]
+            if label >= 0 and not is_hidden(row, label, hidden):
+                keep(best_scores[row], best_labels[row], product(left[row], right, label) + shift[label], label)
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def _margins(features, labels, by_label, intercept, spread, out, start, stop):
+    indptr, indices, data = features
+    label_indptr, weight_features, weights = by_label
+    for row in range(start, stop):
+        for position in range(indptr[row], indptr[row + 1]):
+            spread[indices[position]] = data[position]
+        for place in range(labels.shape[1]):
+            label = labels[row, place]
+            if label < 0:
+                continue
+            total = intercept[label]
+            for position in range(np.uintp(label_indptr[label]), np.uintp(label_indptr[label + 1])):
+                total += weights[position] * spread[np.uintp(weight_features[position])]
+            out[row, place] = total
+        for position in range(indptr[row], indptr[row + 1]):
+            spread[indices[position]] = 0
+
+
+@compiled(fastmath={"contract"})
+def _margins_by_feature(features, labels, lists, shift, place_of, out, start, stop):
+    indptr, indices, data = features
+    list_indptr, list_labels, weights = lists
+    # A byte per label says whether it is on the row's shortlist: most lists are read without their weights, and 27,754
+    # bytes stay in the nearest cache.
+    listed = np.zeros(len(shift), dtype=np.bool_)
+    for row in range(start, stop):
+        margins = out[row]
+        for place in range(labels.shape[1]):
+            label = labels[row, place]
+            if label >= 0:
+                listed[label], place_of[label], margins[place] = True, place, shift[label]
+        for entry in range(indptr[row], indptr[row + 1]):
+            value = data[entry]
+            for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
+                label = np.uintp(list_labels[at])
+                if listed[label]:
+                    margins[place_of[label]] += value * weights[at]
+        for place in range(labels.shape[1]):
+            label = labels[row, place]
+            if label >= 0:
+                # A label that is listed twice has been added up at its last place.
+                margins[place] = margins[place_of[label]]
+                listed[label] = False
+
+
+@compiled()
+def _merge_listed(stored, base, by_base, hidden, start, stop, scores, labels):
+    indptr, indices, values = stored
+    hidden_indptr, hidden_indices = hidden
+    # The last row, counted from 1, in which a column was settled: hidden columns first, so that listing cannot bring
+    # them back; what is settled takes no base score.
+    settled = np.zeros(len(base), dtype=np.int64)
+    for row in range(start, stop):
+        best, names = scores[row], labels[row]
+        if len(hidden_indptr) > 0:
+            for position in range(hidden_indptr[row], hidden_indptr[row + 1]):
+                settled[hidden_indices[position]] = row + 1
+        for position in range(indptr[row], indptr[row + 1]):
+            column = indices[position]
+            if settled[column] != row + 1:
+                settled[column] = row + 1
+                keep(best, names, values[position], column)
+        for column in by_base:
+            if settled[column] != row + 1 and not keep(best, names, base[column], column):
+                break
