@@ -9,14 +9,13 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import FeatureMatrix, unit_rows
-from tagwise.kernels.vectors import aligned_zeros
+from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
-from tagwise.models.leml.early_stopping import ValidationRows, hold_out
+from tagwise.models.leml.early_stopping import ValidationRows, split_validation_rows
 from tagwise.models.leml.features import feature_products
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
-from tagwise.models.leml.rounds import Rounds
-from tagwise.models.leml.steps import Factors, alternation_for
+from tagwise.models.leml.steps import Factors, Rounds, steps_for
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
@@ -232,7 +231,7 @@ class LEML(FactorModel):
                         'Use solver="alternating".'
                     )
         if self.warm_start and self.kernel is not None:
-            raise InvalidInputError("warm_start cannot go on from a kernel model: the features of a fit are its own.")
+            raise InvalidInputError("warm_start cannot continue a kernel model: the features of a fit are its own.")
 
     def _check_against_data(
         self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None
@@ -243,7 +242,7 @@ class LEML(FactorModel):
             raise InvalidInputError(
                 'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
             )
-        if self._goes_on():
+        if self._starts_warm():
             rank = min(self.rank, X.shape[1], Y.shape[1])
             found = (self.feature_factors_.shape, self.label_factors_.shape)
             expected = ((X.shape[1], rank), (Y.shape[1], rank))
@@ -280,7 +279,7 @@ class LEML(FactorModel):
             factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
             progress.step(objective)
         else:
-            factors = self._alternate(rows, Y, observed, rank, progress, threads, unit_length=self.normalize and plain)
+            factors = self._alternate(rows, Y, observed, rank, progress, unit_length=self.normalize and plain)
         W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
         self.rank_ = rank
         self.feature_factors_, self.label_factors_ = (
@@ -298,41 +297,50 @@ class LEML(FactorModel):
         observed: sp.csr_matrix | None,
         rank: int,
         progress: FitProgress,
-        threads: int,
         *,
         unit_length: bool,
     ) -> Factors:
-        loss = get_loss(self.loss)
-        held: ValidationRows | None = None
+        """Algorithm 1 of the paper: minimise in turn over W with H fixed and over H with W fixed."""
+        loss, threads = get_loss(self.loss), thread_count(self.n_jobs)
+        validation: ValidationRows | None = None
         if self.early_stopping:
-            X, Y, observed, held = hold_out(
-                X,
-                Y,
-                observed,
-                self.validation_fraction,
-                self.random_state,
-                patience=self.patience,
-                n_threads=threads,
+            X, Y, observed, validation = split_validation_rows(
+                X, Y, observed, self.validation_fraction, self.random_state, n_threads=threads
             )
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         features = feature_products(
             X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
         )
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
-        alternation = alternation_for(
-            loss, features, labels, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
-        )
+        steps = steps_for(loss, features, labels, self.reg, self.fit_intercept, self.inner_iter)
         rounds = progress.resume(
-            Rounds, d=X.shape[1], L=Y.shape[1], k=rank, dtype=X.dtype, max_iter=self.max_iter, held=held
+            Rounds,
+            check=lambda found: found.require_best(validation is not None),
+            d=X.shape[1],
+            L=Y.shape[1],
+            k=rank,
+            dtype=X.dtype,
+            max_iter=self.max_iter,
         )
-        if rounds is not None:
-            rounds.factors.A = features.matmul(rounds.factors.W)
+        if rounds is None:
+            # A warm start is measured against the fit that it continues, not against its own small first step.
+            first = self.history_[0]["fall"] if self._starts_warm() else 0.0
+            rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), first)
         else:
-            # A warm start is measured against the fit that it goes on from, not against its own small first step.
-            first = self.history_[0]["fall"] if self._goes_on() else 0.0
-            rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), held, first)
-        least = 1 if self._goes_on() else _LEAST_ROUNDS
-        rounds.run(alternation, reg=self.reg, tol=self.tol, least=least, max_iter=self.max_iter, report=progress.step)
+            rounds.factors.A = features.matmul(rounds.factors.W)
+
+        least = 1 if self._starts_warm() else _LEAST_ROUNDS
+        factors, info = rounds.factors, {}
+        while not rounds.ended and rounds.done < self.max_iter:
+            fall = steps.step_features(factors)  # W: a few steps towards the minimum for this H
+            value = steps.step_labels(factors)  # H and b: each label its own problem for this W
+            objective = value + 0.5 * self.reg * dot_all(factors.W, factors.W).item()
+            rounds.add(fall, tol=self.tol, least=least)
+            if validation is not None:
+                info = {"validation": validation.score(factors)}
+                rounds.judge(info["validation"], self.patience)
+            if progress.step(objective, state=rounds, fall=fall, **info):
+                break
 
         if not rounds.ended and not progress.stopped:
             warn(
@@ -351,8 +359,11 @@ class LEML(FactorModel):
         """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
         n_rows, n_features = X.shape
         b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
-        if self._goes_on():
-            return self._warm(loss, X, b, dtype)
+        if self._starts_warm():
+            known = self.intercept_ > LOWEST_SCORE / 2
+            W = self.feature_factors_.astype(dtype)
+            b = np.where(known, self.intercept_ + loss.threshold, b).astype(float)
+            return Factors(W=W, A=X.matmul(W), H=self.label_factors_.astype(dtype), b=b)
         rng = random_generator(self.random_state)
         if self.init == "spectral":
             slope, row = labels.slope_at(loss, b)
@@ -361,21 +372,11 @@ class LEML(FactorModel):
             H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
         return Factors(W=aligned_zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
 
-    def _goes_on(self) -> bool:
+    def _starts_warm(self) -> bool:
         return self.warm_start and hasattr(self, "feature_factors_")
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in self._saved_arrays} if self._goes_on() else {}
-
-    def _warm(self, loss: Loss, X: FeatureMatrix, b: np.ndarray, dtype: np.dtype) -> Factors:
-        known = self.intercept_ > LOWEST_SCORE / 2
-        W = self.feature_factors_.astype(dtype)
-        return Factors(
-            W=W,
-            A=X.matmul(W),
-            H=self.label_factors_.astype(dtype),
-            b=np.where(known, self.intercept_ + loss.threshold, b).astype(float),
-        )
+        return {name: getattr(self, name) for name in self._saved_arrays} if self._starts_warm() else {}
 
     # ------------------------------------------------------------------ kernels
 

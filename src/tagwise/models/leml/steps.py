@@ -13,14 +13,14 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import FeatureMatrix
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
-from tagwise.persistence.fit_state import State, array, unsaved
+from tagwise.persistence.fit_state import State, array, count, flag, nested, real, unsaved
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.pair_losses import FeatureProblem, LabelProblem, label_side, row_side
 from tagwise.problems.squared import SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms, with_intercept
 from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.tron import tron
 
-__all__ = ["Alternation", "Factors", "NewtonAlternation", "SquaredAlternation", "alternation_for"]
+__all__ = ["Alternation", "Factors", "NewtonAlternation", "Rounds", "SquaredAlternation", "steps_for"]
 
 # Newton steps of W, and of the labels to a relative gradient, per round. They are few because each round's other half
 # is about to change: on bibtex, 20 label steps to a gradient of 0.001 took three times as long and ranked no better.
@@ -58,6 +58,69 @@ class Factors(State):
     def shifted(self, offset: float) -> Factors:
         """The same factors with ``offset`` added to b; arrays are shared."""
         return Factors(self.W, self.A, self.H, self.b + offset)
+
+
+@dataclass
+class BestRound(State):
+    """The factors of the round that ranked the validation rows best so far, its nDCG@5 and its number."""
+
+    factors: Factors = nested(Factors)
+    score: float = real()
+    number: int = count(1, "done")
+
+
+@dataclass
+class Rounds(State):
+    """How far an alternation has come, and when it ends: all that the next round depends on.
+
+    Attributes
+    ----------
+    factors : Factors
+    first : float
+        The fall of the objective that later ones are measured against: that of the first step in W.
+    fall : float
+        The last one.
+    done : int
+        Rounds so far.
+    ended : bool
+        Whether the last round met a stopping rule.
+    best : BestRound or None
+        With validation rows, the best round on them so far.
+    """
+
+    factors: Factors = nested(Factors)
+    first: float = real(default=0.0)
+    fall: float = real(default=0.0)
+    done: int = count(1, "max_iter", default=0)
+    ended: bool = flag(default=False)
+    best: BestRound | None = nested(BestRound, optional=True)
+
+    def add(self, fall: float, *, tol: float, least: int) -> None:
+        """Count a round whose step in W lowered the objective by ``fall``; a small one ends after ``least`` rounds."""
+        self.fall, self.first = fall, self.first or fall
+        self.done += 1
+        self.ended = fall <= 0 or (fall <= tol * self.first and self.done >= least)
+
+    def judge(self, score: float, patience: int) -> None:
+        """Keep this round if it is the best on the validation rows; end if ``patience`` rounds have not been."""
+        if self.best is None or score > self.best.score:
+            W, H, b = (getattr(self.factors, name).copy() for name in ("W", "H", "b"))
+            self.best = BestRound(Factors(W, self.factors.A, H, b), score, self.done)
+        self.ended = self.ended or self.done - self.best.number >= patience
+
+    def kept(self) -> tuple[Factors, int]:
+        """The factors to keep and their round: the last, or the best on validation rows."""
+        return (self.factors, self.done) if self.best is None else (self.best.factors, self.best.number)
+
+    def require_best(self, wanted: bool) -> None:
+        """Raise ValueError unless there is a best round if and only if there are validation rows."""
+        if (self.best is not None) != wanted:
+            raise ValueError("there is a best round if and only if there are validation rows")
+
+    def check(self) -> None:
+        """A checkpoint must not hold a fit that could neither end nor continue."""
+        if not self.first and not self.ended:
+            raise ValueError("the first round lowered nothing, yet it was not the last")
 
 
 class Alternation(Protocol):
@@ -159,10 +222,10 @@ def _require_finite(number: np.ndarray) -> None:
         raise InvalidInputError(OVERFLOW)
 
 
-def alternation_for(
-    loss: Loss, X: FeatureMatrix, labels: TrainingLabels, reg: float, *, fit_intercept: bool, inner_iter: int
+def steps_for(
+    loss: Loss, X: FeatureMatrix, labels: TrainingLabels, reg: float, fit_intercept: bool, inner_iter: int
 ) -> Alternation:
-    """The alternation that suits the loss."""
+    """The steps that suit the loss."""
     if loss.name == "squared":
         terms = SquaredTerms.build(labels)
         return SquaredAlternation(X, terms, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)

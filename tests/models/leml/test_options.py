@@ -256,7 +256,7 @@ def test_bad_kernels_are_named():
         LEML(3, kernel="cosine").fit(*random_problem())
     with pytest.raises(InvalidInputError, match="gamma"):
         LEML(3, kernel="rbf", gamma=-1.0).fit(*random_problem())
-    with pytest.raises(InvalidInputError, match="warm_start cannot go on from a kernel model"):
+    with pytest.raises(InvalidInputError, match="warm_start cannot continue a kernel model"):
         LEML(3, kernel="rbf", warm_start=True).fit(*random_problem())
 
 
