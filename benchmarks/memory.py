@@ -1,13 +1,16 @@
-"""How much memory a run takes at its peak, with all its processes, and cells that run in a process of their own."""
+"""Memory of a run at its peak, alone or with all its processes, and cells that run in a process of their own."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import resource
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -29,11 +32,43 @@ class PeakMemory:
         self._done.set()
         self._thread.join()
         if not self.bytes:
-            self.bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.bytes = _peak_since_start()
 
     def _watch(self) -> None:
         while not self._done.wait(0.05):
             self.bytes = max(self.bytes, sum(_proportional_bytes(pid) for pid in _tree(os.getpid())))
+
+
+def forget_peak() -> int:
+    """Reset the kernel's peak of resident memory where that is possible; returns the resident bytes of now."""
+    gc.collect()
+    # Memory that was freed but is kept for reuse would hide what comes next. Only glibc has the call.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status_bytes("VmRSS")
+    except OSError:
+        return _peak_since_start()
+
+
+def peak_bytes() -> int:
+    """The kernel's own peak of resident bytes: exact however short, and also while other code holds the interpreter."""
+    try:
+        return _status_bytes("VmHWM")
+    except OSError:
+        return _peak_since_start()
+
+
+def _status_bytes(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return 1024 * int(line.split()[1])
+    raise OSError(f"/proc/self/status has no {key}")
+
+
+def _peak_since_start() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def run_cell(script: str | Path, cell: dict, *, environment: dict[str, str] | None = None) -> dict:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from memory import forget_peak, peak_bytes
 
 from tagwise.data import read_xmc, write_xmc
 
@@ -65,21 +66,15 @@ def read_sklearn(path: str):
 READERS = {"tagwise": read_tagwise, "scikit-learn": read_sklearn}
 
 
-def status_bytes(key: str) -> int:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith(key)) * 1024
-
-
 def measure(reader: str, tiny: str, path: str, repeats: int) -> dict[str, float]:
     """Time and memory of one reader in this process."""
     read = READERS[reader]
     read(tiny)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status_bytes("VmHWM")
+    before = forget_peak()
     start = time.perf_counter()
     matrices = read(path)
     seconds = [time.perf_counter() - start]
-    peak = status_bytes("VmHWM") - before
+    peak = peak_bytes() - before
     final = sum(a.nbytes for m in matrices if sp.issparse(m) for a in (m.data, m.indices, m.indptr))
     del matrices
     for _ in range(repeats - 1):

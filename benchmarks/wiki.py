@@ -12,9 +12,7 @@ than 1 leaves the stored figures alone. Writes results/wiki.json, and results/wi
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
-import resource
 import sys
 import time
 import warnings
@@ -22,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from machine import description
-from memory import run_cell
+from memory import forget_peak, peak_bytes, run_cell
 from pages import store
 
 RESULTS = Path(__file__).parent / "results"
@@ -54,35 +52,6 @@ def load(cell: dict):
     return make_power_law(rows, features, labels, **sizes, n_topics=500, topic_share=0.5, random_state=0)
 
 
-class PeakResident:
-    """Resident bytes before a block and at its peak; the system keeps the peak, so that watching costs nothing.
-
-    What was freed before is handed back first, so that the block cannot use it unseen. Systems without /proc tell the
-    peak since the process began.
-    """
-
-    def __enter__(self) -> PeakResident:
-        if sys.platform == "linux":
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-            if trim is not None:
-                trim(0)
-            Path("/proc/self/clear_refs").write_text("5")
-        self.before = self._resident("VmRSS")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.peak = self._resident("VmHWM")
-
-    @staticmethod
-    def _resident(field: str) -> int:
-        if sys.platform != "linux":
-            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(field):
-                return 1024 * int(line.split()[1])
-        raise RuntimeError(f"/proc/self/status does not tell {field}")
-
-
 def measure(cell: dict) -> dict:
     """One fit, in this process."""
     from leml import warm_up
@@ -106,10 +75,11 @@ def measure(cell: dict) -> dict:
         print(f"round {iteration}: {info['objective']:.6g} after {ends[-1]:.1f} s", file=sys.stderr, flush=True)
 
     model = LEML(rank, max_iter=cell["rounds"], tol=0, n_jobs=threads)
-    with PeakResident() as memory:
-        begin, processor[0] = time.perf_counter(), time.process_time()
-        model.fit(X, Y, callback=report)
-        seconds = time.perf_counter() - begin
+    before = forget_peak()
+    begin, processor[0] = time.perf_counter(), time.process_time()
+    model.fit(X, Y, callback=report)
+    seconds = time.perf_counter() - begin
+    peak = peak_bytes()
     return {
         "rows": n_rows,
         "features": n_features,
@@ -118,16 +88,16 @@ def measure(cell: dict) -> dict:
         "label_entries": int(Y.nnz),
         "loading_seconds": loading,
         "seconds": seconds,
-        "round_cpu_seconds": [after - before for before, after in pairwise(processor)],
-        "round_seconds": [after - before for before, after in pairwise(ends)],
+        "round_cpu_seconds": [end - start for start, end in pairwise(processor)],
+        "round_seconds": [end - start for start, end in pairwise(ends)],
         "nothing_learnt": 0.5 * Y.nnz,
         "objective": [float(value) for value in model.objective_],
         "data_bytes": sum(array.nbytes for M in (X, Y) for array in (M.data, M.indices, M.indptr)),
-        "before_bytes": memory.before,
-        "peak_bytes": memory.peak,
-        "over_bytes": memory.peak - memory.before,
+        "before_bytes": before,
+        "peak_bytes": peak,
+        "over_bytes": peak - before,
         "budget_bytes": budget,
-        "ratio": (memory.peak - memory.before) / budget,
+        "ratio": (peak - before) / budget,
     }
 
 

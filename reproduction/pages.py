@@ -131,7 +131,7 @@ def study_page(
     for figure in study.figures:
         parts += _figure_part(study, figure, results, paper)
     parts += _choices(study, results, folder)
-    parts += _circumstances(results)
+    parts += _environment(results)
     return "\n\n".join(parts) + "\n", comparisons
 
 
@@ -222,7 +222,7 @@ def _rule_text(rule: Selection) -> str:
     return f"Chosen by {rule.metric} with {how}; test rows are never used.{limit}{once}"
 
 
-def _circumstances(results: StudyResults) -> list[str]:
+def _environment(results: StudyResults) -> list[str]:
     """Versions, machines, threads, seeds and seconds of the cells, each once."""
     machines: dict[str, None] = {}
     for _, result in results.done:
@@ -234,7 +234,7 @@ def _circumstances(results: StudyResults) -> list[str]:
     total = sum(result["seconds"]["cell"] for _, result in results.done)
     lines = [f"- {text}" for text in machines]
     lines.append(f"- seeds {seeds}; the cells took {total:.0f} s in total, without the choice of parameters")
-    return ["## Circumstances", "\n".join(lines)]
+    return ["## Environment", "\n".join(lines)]
 
 
 def _short(value: Any) -> str:

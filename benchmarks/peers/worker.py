@@ -7,16 +7,12 @@ one. Results go to files; what a peer prints goes to the log, whose last line sa
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +20,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+from memory import forget_peak, peak_bytes
 
 from peers.exchange import RESULT, Job, Problem, read_matrix, write_labels
 from peers.plugin import Plugin, read_plugin
@@ -110,34 +107,6 @@ def repeated(function: Callable[[], Any]) -> tuple[Any, float]:
         times.append(time.perf_counter() - start)
         first = answer if first is None else first
     return first, float(np.median(times))
-
-
-def forget_peak() -> int:
-    """Start to watch the peak of resident memory anew where the system can; the resident bytes of now."""
-    gc.collect()
-    # Memory that was freed but is kept for reuse would hide what comes next. Only glibc has the call.
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        return 1024 * _status("VmRSS")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def peak_bytes() -> int:
-    """The kernel's own peak of resident bytes: exact however short, and also while a peer holds the interpreter."""
-    try:
-        return 1024 * _status("VmHWM")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _status(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1])
-    raise OSError(f"/proc/self/status has no {key}")
 
 
 def main() -> None:
