@@ -253,3 +253,12 @@ def test_truncated_gzip(tmp_path, arff):
     for errors in ("strict", "skip"):
         with pytest.raises(ParseError, match="truncated or damaged"):
             read_arff(path, labels=-2, errors=errors)
+
+
+def test_quotes_keep_blanks_and_commas(tmp_path):
+    path = tmp_path / "a.arff"
+    head = "@relation 'r: -C 1'\n@attribute l {0,1}\n@attribute n {x,'a\tb','c , d',o'b}\n@attribute m numeric\n@data\n"
+    path.write_text(head + "{0 1,1 'a\tb',2 5}\n{1\t'c , d' , 2 6}\n1, 'c , d' ,7\n0,o'b,'8'\n", encoding="utf-8")
+    found = read_arff(path)
+    assert found.X.toarray().tolist() == [[1, 5], [2, 6], [2, 7], [3, 8]]
+    assert found.Y.toarray().tolist() == [[1], [0], [1], [0]]

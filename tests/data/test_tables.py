@@ -242,6 +242,12 @@ def test_columns_that_are_not_read_may_share_a_name(write):
     assert read_csv(path).label_names == ["a"]
 
 
+def test_plain_lines_need_no_guess(write):
+    with TableReader(write("lines.txt", "one\n\ntwo\n"), Dialect(), with_tags=False, empty_texts=True) as reader:
+        assert [(row.line, row.text) for row in reader] == [(1, "one"), (2, ""), (3, "two")]
+        assert reader.guess is None
+
+
 def test_a_pipe_is_guessed_like_a_file(monkeypatch):
     content = b"body;labels\nsome words;a|b\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))

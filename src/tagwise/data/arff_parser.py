@@ -18,6 +18,8 @@ from tagwise.exceptions import ParseError
 __all__ = ["ArffHeader", "ArffRowReader", "quoted", "read_header"]
 
 _MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?[0-9]{1,9})(?=\s|$)")
+_QUOTED_WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _QUOTING = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NUMERIC_TYPES = ("numeric", "real", "integer")
@@ -66,23 +68,12 @@ def quoted(name: str) -> str:
 
 
 def _read_word(line: str, position: int, stops: str) -> tuple[str, int, bool]:
-    """A quoted word, or one up to a character of ``stops``: (word, position behind it, was quoted)."""
-    if position < len(line) and line[position] in "'\"":
-        quote, start = line[position], position
-        position += 1
-        letters: list[str] = []
-        while position < len(line):
-            letter = line[position]
-            if letter == quote:
-                return "".join(letters), position + 1, True
-            if letter == "\\":
-                position += 1
-                if position == len(line):
-                    break
-                letter = _ESCAPES.get(line[position], line[position])
-            letters.append(letter)
-            position += 1
-        raise _WordError(start, f"the quote {quote} is not closed on its line")
+    """A quoted word, or one up to a character of ``stops``: (word, position after it, was quoted)."""
+    if line.startswith(("'", '"'), position):
+        found = _QUOTED_WORD.match(line, position)
+        if found is None:
+            raise _WordError(position, f"the quote {line[position]} is not closed on its line")
+        return _ESCAPED.sub(lambda letter: _ESCAPES.get(letter[1], letter[1]), found[0][1:-1]), found.end(), True
     start = position
     while position < len(line) and line[position] not in stops:
         position += 1
@@ -325,32 +316,33 @@ class ArffRowReader:
         return number
 
     def _dense_entries(self, line: str) -> list[_Entry]:
-        fields = _quoted_fields(line) if "'" in line or '"' in line else _plain_fields(line, 0, len(line))
+        fields = _fields(line, 0, len(line))
         total = len(self.values)
         if len(fields) != total:
-            position = fields[total][2] if len(fields) > total else len(line)
+            position = fields[total][1] if len(fields) > total else len(line)
             advice = "(is the line truncated?)" if len(fields) < total else "(instance weights are not supported)"
             raise _WordError(position, f"the row has {len(fields)} values, but there are {total} attributes {advice}")
-        return [(place, text, was_quoted, at) for place, (text, was_quoted, at) in enumerate(fields)]
+        if "'" not in line and '"' not in line:
+            return [(place, text, False, at) for place, (text, at) in enumerate(fields)]
+        return [(place, *_value(text, at), at) for place, (text, at) in enumerate(fields)]
 
     def _sparse_entries(self, line: str, start: int) -> list[_Entry]:
         self._check_sparse_allowed()
         stop = len(line.rstrip()) - 1
         if line[stop] != "}" or stop == start:
             raise _WordError(stop, "the sparse row does not end with } (is the line truncated?)")
-        inner = line[start + 1 : stop]
-        if not inner.strip():
+        if not line[start + 1 : stop].strip():
             return []
-        pairs = _quoted_pairs(line[:stop], start + 1) if "'" in inner or '"' in inner else None
-        if pairs is None:
-            pairs = [(text, *_two_words(text), False, at) for text, _, at in _plain_fields(line, start + 1, stop)]
         entries: list[_Entry] = []
         seen: set[int] = set()
         total = len(self.values)
-        for whole, index, value, was_quoted, at in pairs:
-            if not (index.isascii() and index.isdigit()):
-                advice = "; instance weights are not supported" if whole.startswith("{") else ""
-                raise _WordError(at, f"{whole[:40]!r} is not an entry 'index value' of a sparse row{advice}")
+        for entry, at in _fields(line, start + 1, stop):
+            words = entry.split(None, 1)
+            index, rest = words if len(words) == 2 else ("", "")
+            value, was_quoted = _value(rest, at + len(entry) - len(rest))
+            if not (index.isascii() and index.isdigit()) or not (was_quoted or len(value.split()) == 1):
+                advice = "; instance weights are not supported" if entry.startswith("{") else ""
+                raise _WordError(at, f"{entry[:40]!r} is not an entry 'index value' of a sparse row{advice}")
             place = int(index) if len(index) < 19 else total
             if place >= total:
                 raise _WordError(at, f"attribute index {index[:40]} is out of range; there are {total} attributes")
@@ -376,55 +368,38 @@ class ArffRowReader:
         self.sparse_checked = True
 
 
-def _plain_fields(line: str, start: int, stop: int) -> list[tuple[str, bool, int]]:
-    """The comma-separated fields of ``line[start:stop]``, which holds no quotes: (text, False, position)."""
-    fields: list[tuple[str, bool, int]] = []
+def _fields(line: str, start: int, stop: int) -> list[tuple[str, int]]:
+    """The fields of ``line[start:stop]`` between commas outside quotes, stripped, each with its position."""
+    fields: list[tuple[str, int]] = []
     position = start
-    for text in line[start:stop].split(","):
-        stripped = text.strip()
-        fields.append((stripped, False, position + (text.index(stripped[0]) if stripped else 0)))
-        position += len(text) + 1
+    if "'" not in line and '"' not in line:
+        for text in line[start:stop].split(","):
+            stripped = text.strip()
+            fields.append((stripped, position + text.find(stripped[:1])))
+            position += len(text) + 1
+        return fields
+    while position <= stop:
+        at = end = _skip_blanks(line, position)
+        while end < stop and line[end] != ",":
+            # A quote opens a word where a word starts: that of a dense field, or the value of a sparse entry.
+            opens = line[end] in "'\"" and (end == at or line[end - 1] in " \t")
+            end = _read_word(line, end, "")[1] if opens else end + 1
+        fields.append((line[at:end].rstrip(), at))
+        position = end + 1
     return fields
 
 
-def _two_words(text: str) -> tuple[str, str]:
-    """Index and value of a sparse entry; an empty index, which is a fault, if there are not two words."""
-    words = text.split()
-    return (words[0], words[1]) if len(words) == 2 else ("", "")
-
-
-def _quoted_fields(line: str) -> list[tuple[str, bool, int]]:
-    """The comma-separated fields of a line with quotes: (text, was quoted, position)."""
-    fields: list[tuple[str, bool, int]] = []
-    position = -1
-    while position < len(line):
-        at = _skip_blanks(line, position + 1)
-        word, position, was_quoted = _read_word(line, at, ",")
-        fields.append((word if was_quoted else word.rstrip(), was_quoted, at))
-        position = _expect_comma(line, position)
-    return fields
-
-
-def _quoted_pairs(line: str, start: int) -> list[tuple[str, str, str, bool, int]]:
-    """The entries of a sparse row with quotes: (entry, index, value, was quoted, position)."""
-    pairs: list[tuple[str, str, str, bool, int]] = []
-    position = start - 1
-    while position < len(line):
-        at = _skip_blanks(line, position + 1)
-        index, position, index_quoted = _read_word(line, at, " \t,")
-        value, position, was_quoted = _read_word(line, _skip_blanks(line, position), ",")
-        if index_quoted:
-            index = ""
-        pairs.append((line[at:position], index, value if was_quoted else value.rstrip(), was_quoted, at))
-        position = _expect_comma(line, position)
-    return pairs
-
-
-def _expect_comma(line: str, position: int) -> int:
-    position = _skip_blanks(line, position)
-    if position < len(line) and line[position] != ",":
-        raise _WordError(position, f"expected a comma behind the quoted value; found {line[position]!r}")
-    return position
+def _value(text: str, position: int) -> tuple[str, bool]:
+    """A field without its quotes, and whether it had some."""
+    if not text.startswith(("'", '"')):
+        return text, False
+    word, end, _ = _read_word(text, 0, "")
+    rest = text[end:].lstrip()
+    if rest:
+        raise _WordError(
+            position + len(text) - len(rest), f"expected a comma after the quoted value; found {rest[0]!r}"
+        )
+    return word, True
 
 
 def _csr(data: array[float], indices: array[int], ends: array[int], size: int) -> sp.csr_matrix:

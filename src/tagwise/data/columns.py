@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tagwise.data.records import Records, kind_of
 from tagwise.exceptions import InvalidInputError, ParseError
@@ -126,7 +126,7 @@ def find_columns(
         names = list(dict.fromkeys(name for record in sample for name in record))
     guesses = [] if records.guess is None else [records.guess]
     text, guessed = _column(records, names, dialect, "text", TEXT_NAMES)
-    if guessed:
+    if guessed and len(names) > 1:  # where there is but one column, nothing is guessed
         guesses.append(f"column `{text}` for texts")
     tags = known = identifier = separator = None
     if with_tags:
@@ -197,8 +197,7 @@ def _json_list(cell: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-@dataclass(frozen=True)
-class TagCell:
+class TagCell(NamedTuple):
     """The tags of one cell: different ones, none of them empty.
 
     Attributes

@@ -121,8 +121,8 @@ class TableReader:
             self._sample = self._first_records(1 if given or line_by_line or kind == "text" else _SAMPLE)
             sample = [record for _, record in self._sample]
             self.columns: Columns = find_columns(self.records, sample, dialect, with_tags=with_tags, is_table=is_table)
-            if kind == "text":
-                self.columns = Columns("text")
+            places = {what: getattr(self.columns, what) for what in ("text", "tags", "known", "id")}
+            self._wanted = [(name, what) for what, name in places.items() if name is not None]
         except BaseException:
             self.records.close()
             raise
@@ -191,9 +191,8 @@ class TableReader:
 
     def _parsed(self, line: int, record: dict[str, Any]) -> Row:
         columns = self.columns
-        for what in ("text", "tags", "known", "id"):
-            name = getattr(columns, what)
-            if name is not None and name not in record:
+        for name, what in self._wanted:
+            if name not in record:
                 found = ", ".join(map(repr, record)) or "none"
                 option = self._dialect.option(what)
                 raise ValueError(f"the column {name!r} is missing ({option}); columns found: {found:.200}")
