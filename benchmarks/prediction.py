@@ -194,7 +194,7 @@ def one_row() -> list[dict]:
         lambda row: top_k_within_bounds(
             row[1], cascade.label_factors_, cascade._lengths, cascade.shortlist, rows=row[0], **parts
         ),
-        [cascade._rows_and_embedding(row) for row in rows],
+        [cascade.proposer_._rows_and_embedding(row) for row in rows],
     )
     for rank in RANKS:
         model = fitted(rank)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tagwise import data as data
     from tagwise import exceptions as exceptions
     from tagwise import metrics as metrics
+    from tagwise.data.frequencies import label_frequencies as label_frequencies
     from tagwise.models.approximate_index import ApproximateIndex as ApproximateIndex
     from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
     from tagwise.models.cascade import Cascade as Cascade
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tagwise.models.reml import REML as REML
     from tagwise.persistence.checkpoints import Checkpoint as Checkpoint
     from tagwise.persistence.loading import load as load
-    from tagwise.solvers.low_rank_plus_sparse import label_frequencies as label_frequencies
     from tagwise.solvers.low_rank_plus_sparse import low_rank_plus_sparse as low_rank_plus_sparse
     from tagwise.text.tagger import Tagger as Tagger
 
@@ -32,7 +32,7 @@ _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.start
     "ApproximateIndex": "tagwise.models.approximate_index",
     "Checkpoint": "tagwise.persistence.checkpoints",
     "Tagger": "tagwise.text.tagger",
-    "label_frequencies": "tagwise.solvers.low_rank_plus_sparse",
+    "label_frequencies": "tagwise.data.frequencies",
     "load": "tagwise.persistence.loading",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }

@@ -1,4 +1,4 @@
-"""The decomposition against planted parts and a dense twin; label frequencies against counting."""
+"""The decomposition against planted parts and a dense twin."""
 
 import tracemalloc
 
@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.solvers.low_rank_plus_sparse import (
-    frequency_histogram,
-    label_frequencies,
-    largest_residuals,
-    low_rank_plus_sparse,
-)
+from tagwise.solvers.low_rank_plus_sparse import largest_residuals, low_rank_plus_sparse
 
 
 def planted(seed, shape=(80, 60), rank=3, outliers=200):
@@ -161,57 +156,6 @@ def test_says_when_rounds_ran_out():
 def test_bad_input(changes, error, words):
     with pytest.raises(error, match=words):
         low_rank_plus_sparse(**{"Y": np.eye(3), "rank": 1, "cardinality": 1, **changes})
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 999), st.integers(1, 12))
-def test_frequencies_are_counts(n_rows, n_labels, seed, bins_per_decade):
-    Y = random_labels(seed, (n_rows, n_labels))
-    expected = sorted((int(count) for count in Y.toarray().sum(axis=0)), reverse=True)
-    for given_form in (Y, Y.toarray(), sp.coo_matrix(Y)):
-        assert label_frequencies(given_form).tolist() == expected
-    histogram = frequency_histogram(label_frequencies(Y), bins_per_decade=bins_per_decade)
-    counted = [
-        sum(low <= count < high for count in expected) for low, high in zip(histogram.edges[:-1], histogram.edges[1:])
-    ]
-    assert histogram.n_labels.tolist() == counted
-    assert histogram.n_unused == expected.count(0)
-    assert sum(counted) + histogram.n_unused == n_labels
-
-
-def test_stored_zeros_are_no_labels():
-    Y = sp.csr_matrix((np.array([1.0, 0.0, 1.0]), np.array([0, 1, 0]), np.array([0, 2, 3])), shape=(2, 3))
-    assert label_frequencies(Y).tolist() == [2, 0, 0]
-
-
-def test_edges_are_whole_and_widen_by_decades():
-    histogram = frequency_histogram(np.array([1, 1, 2, 9, 10, 99, 100, 0]), bins_per_decade=2)
-    assert histogram.edges.tolist() == [1, 3, 10, 32, 100, 316]
-    assert histogram.n_labels.tolist() == [3, 1, 1, 1, 1]
-    assert histogram.n_unused == 1
-    unused = frequency_histogram(np.zeros(4, dtype=int))
-    assert (unused.edges.tolist(), unused.n_labels.tolist(), unused.n_unused) == ([1], [], 4)
-
-
-@pytest.mark.parametrize("frequencies", [np.ones((2, 2), dtype=int), np.array([0.5]), np.array([-1])])
-def test_bad_frequencies(frequencies):
-    with pytest.raises(InvalidInputError, match="frequencies must be"):
-        frequency_histogram(frequencies)
-    with pytest.raises(InvalidInputError, match="bins_per_decade must be at least 1"):
-        frequency_histogram(np.array([1]), bins_per_decade=0)
-
-
-def test_figure_1_on_bibtex(data_folder):
-    Y = load_dataset("bibtex").Y_train
-    frequencies = label_frequencies(Y)
-    assert len(frequencies) == Y.shape[1] == 159
-    assert frequencies.sum() == Y.nnz
-    assert (frequencies[0], frequencies[-1]) == (691, 28)
-    assert (np.diff(frequencies) <= 0).all()
-    histogram = frequency_histogram(frequencies)
-    assert histogram.n_labels.sum() == 159
-    # A heavy tail: most labels are in the lower bins, a single one in the last.
-    assert histogram.n_labels[histogram.edges[:-1] < 63].sum() > 90
-    assert histogram.n_labels[-1] == 1
 
 
 def test_a_sparse_part_helps_more_on_bibtex_than_as_many_numbers_of_rank(data_folder):

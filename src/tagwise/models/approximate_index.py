@@ -20,7 +20,7 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatE
 from tagwise.kernels.norm_pruned import norm_pruned_topk
 from tagwise.kernels.shortlists import top_k_of_candidates
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel
-from tagwise.models.sparse_factor_model import SparseFactorModel
+from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.persistence import ModelRecord, read_model, write_model
 from tagwise.persistence.loading import require_same
@@ -242,7 +242,7 @@ def _checked_probes(n_probes: Any, n_lists: int) -> int:
 def _check_model(model: Any) -> None:
     if not isinstance(model, MultiLabelModel):
         raise InvalidTypeError(f"model must be a fitted model of tagwise; found {type(model).__name__}.")
-    if isinstance(model, SparseFactorModel) or not isinstance(model, FactorModel):
+    if isinstance(model, REML) or not isinstance(model, FactorModel):
         raise InvalidInputError(
             f"model: the scores of {type(model).__name__} are no inner products of a few numbers, which an index "
             "searches for. Use LEML, WSABIE, PLST, CPLST or MLCSSP; or predict_topk of the model, which needs no index."

@@ -71,7 +71,7 @@ class Design:
 class LinearBlock:
     """The problem above for one batch.
 
-    A product costs O(nnz(X)·B); the block holds five arrays of n×B at the most, and none of n×L.
+    A product costs O(nnz(X)·B); the block holds at most five arrays of n×B, and none of n×L.
     """
 
     def __init__(self, design: Design, batch: LabelBatch, loss: Loss, reg: float) -> None:
@@ -119,7 +119,8 @@ class LinearBlock:
 
         total = sum(run_chunks(chunk, self._chunks, self.design.n_threads), start=np.zeros(self._V.shape[1]))
         weights = self._V[: self.n_features]
-        penalty = 0.5 * np.einsum("ij,ij,ij->j", weights, weights, self._penalty_like(weights), dtype=np.float64)
+        like_weights = np.broadcast_to(self.penalty, weights.shape)
+        penalty = 0.5 * np.einsum("ij,ij,ij->j", weights, weights, like_weights, dtype=np.float64)
         return (total + penalty)[None, :]
 
     def gradient(self) -> np.ndarray:
@@ -196,9 +197,6 @@ class LinearBlock:
             return float(second.sum(dtype=np.float64))
 
         return sum(run_chunks(chunk, self._chunks, self.design.n_threads)) / len(start)
-
-    def _penalty_like(self, weights: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.penalty, weights.shape)
 
 
 def _column_sums(block: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ swapped and the pairs transposed. Either way a problem needs three sums, all per
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,22 +25,6 @@ __all__ = ["AllPairs", "FeatureProblem", "KnownPairs", "LabelProblem", "PairLoss
 
 # Scores made at a time where all pairs count: 2 MB of float32, so that a block stays in cache through its four passes.
 _BLOCK_SCORES = 1 << 19
-
-
-class PairLoss(Protocol):
-    """What the problems need; ``evaluate`` fixes the point at which slope and curvature are taken."""
-
-    def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Values per row of ``left`` (float64)."""
-        ...
-
-    def slope(self) -> np.ndarray:
-        """Shaped like ``left``."""
-        ...
-
-    def curvature(self, direction: np.ndarray) -> np.ndarray:
-        """Shaped like ``left``."""
-        ...
 
 
 class KnownPairs:
@@ -144,6 +128,10 @@ class AllPairs:
         stored = slice(indptr[start], indptr[stop])
         rows = np.repeat(np.arange(stop - start), np.diff(indptr[start : stop + 1]))
         return self._left[start:stop] @ self._right.T, stored, rows, self.positives.indices[stored]
+
+
+PairLoss: TypeAlias = KnownPairs | AllPairs
+"""``evaluate`` fixes the point at which slope and curvature are taken; all are per row of ``left``."""
 
 
 def row_side(labels: TrainingLabels, loss: Loss) -> PairLoss:

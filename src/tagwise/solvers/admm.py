@@ -211,11 +211,11 @@ class ADMMState:
         """XᵀXH − XᵀR, the slope of the loss in the H-step; 0 where the Z-step has the loss."""
         return self.gram_H - self.cross if self.weights is None else np.zeros_like(self.H)
 
-    def keep(self, places: np.ndarray) -> None:
+    def keep(self, which: np.ndarray) -> None:
         """Only these columns continue."""
         for name, array in vars(self).items():
             if array is not None:
-                setattr(self, name, np.take(array, places, axis=-1))
+                setattr(self, name, np.take(array, which, axis=-1))
 
     def rescale(self, factor: np.ndarray) -> None:
         """ρ times ``factor``; μ the other way round, as ρμ is what has been learnt."""

@@ -16,7 +16,7 @@ __all__ = ["SVM_LOSSES", "DualDescentResult", "dual_coordinate_descent"]
 
 SVM_LOSSES = ("hinge", "squared_hinge")
 # Few labels a chunk keep threads busy to the end though some labels take much longer; each chunk allocates its own
-# variables, one a row and one a feature, which a few labels pay back.
+# variables, one per row and one per feature, which a few labels pay back.
 _LABELS_PER_CHUNK = 4
 
 
@@ -60,7 +60,7 @@ def dual_coordinate_descent(
     streams: np.ndarray | None = None,
     n_threads: int = 1,
 ) -> DualDescentResult:
-    r"""Linear support vector machines of many labels.
+    r"""Linear support vector machines of many labels at once.
 
     Minimises, for each label j, over w (d) and b
 
@@ -87,7 +87,7 @@ def dual_coordinate_descent(
         A label has converged when the projected gradients of its dual spread over at most ``tol``; all of them are −1
         at the start.
     max_iter : int
-        Passes at the most. Shrinking makes most of them short.
+        Maximum number of passes. Shrinking makes most of them short.
     seed : int
         Of the random order of the rows, drawn anew for each pass.
     streams : int array (B,), optional
@@ -103,7 +103,7 @@ def dual_coordinate_descent(
     Notes
     -----
     A pass costs O(nnz of the rows in it). Rows whose variable sits at a bound and is pushed against it leave the later
-    passes (shrinking); before a label ends, all of its rows are looked at once more. Memory O(n + d) a thread and the
+    passes (shrinking); before a label ends, all of its rows are looked at once more. Memory O(n + d) per thread and the
     result.
 
     References

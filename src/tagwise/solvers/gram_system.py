@@ -23,7 +23,7 @@ _STRIPE_NUMBERS = 1 << 22
 
 
 class GramSystem(Protocol):
-    """Solves (sXᵀX + λ1 I)H = right, s one number a column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
+    """Solves (sXᵀX + λ1 I)H = right, s one number per column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
 
     adaptive: bool
 
@@ -135,7 +135,7 @@ def _small_gram(X: FeatureMatrix) -> np.ndarray:
     """XXᵀ where n < d, else XᵀX, in float64, a stripe of columns at a time."""
     size = min(X.shape)
     out = np.empty((size, size))
-    # Each stripe passes through products of n (or d) rows in float64, twice at the most.
+    # Each stripe passes through products of n (or d) rows in float64, at most twice.
     width = max(1, min(256, _STRIPE_NUMBERS // max(X.shape)))
     for start, stop in even_chunks(size, width):
         unit = np.zeros((size, stop - start))

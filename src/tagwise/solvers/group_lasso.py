@@ -128,7 +128,7 @@ def group_lasso(
     tol : float
         A row is solved when its duality gap is at most ``tol`` · ½‖x‖², the objective at β = 0.
     max_iter : int
-        Passes at the most for a row.
+        Maximum number of passes per row.
     n_threads : int
         Threads over chunks of rows. A row's solution has the same bits for any number, and in any company.
 
@@ -166,7 +166,7 @@ def group_one_norms(
 ) -> GroupNorms:
     """The 1-norm of each group's coefficients (equation 20 of MSE), without keeping the coefficients.
 
-    Parameters as in :func:`group_lasso`. Memory n·groups numbers and n·R for a chunk of 64 rows a thread.
+    Parameters as in :func:`group_lasso`. Memory n·groups numbers and n·R for a chunk of 64 rows per thread.
     """
     features, reg, tol, max_iter = _checked(X, dictionary, reg, tol, max_iter)
     n_rows, n_atoms = features.shape[0], len(dictionary.gram)

@@ -1,4 +1,4 @@
-"""A matrix as low rank plus sparse (equation 3 of REML), and how often its columns are used (its figure 1).
+"""A matrix as low rank plus sparse (equation 3 of REML).
 
     min ‖Y − UVᵀ − S‖²_F   subject to   rank(UVᵀ) ≤ k,  card(S) ≤ c,
 
@@ -14,20 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import CSRWithTranspose, FeatureMatrix, feature_matrix
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import check_features, check_integer, check_real
 
-__all__ = [
-    "FrequencyHistogram",
-    "LowRankPlusSparse",
-    "frequency_histogram",
-    "label_frequencies",
-    "largest_residuals",
-    "low_rank_plus_sparse",
-]
+__all__ = ["LowRankPlusSparse", "largest_residuals", "low_rank_plus_sparse"]
 
 # Random directions beside the k wanted, as in every randomised singular value decomposition.
 _OVERSAMPLING = 10
@@ -81,7 +73,7 @@ def low_rank_plus_sparse(
     cardinality : int
         c ≥ 0. At 0 the result is the truncated singular value decomposition.
     max_iter : int
-        Rounds at the most.
+        Maximum number of rounds.
     tol : float
         Stop when a round lowers the objective by no more than ``tol`` times ‖Y‖²_F.
     random_state : int, Generator or None
@@ -141,10 +133,10 @@ def largest_residuals(
             flat = residual.reshape(-1)
             total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
             found.offer(flat, start * n_columns)
-    places, values = found.result()
-    index = np.int32 if max(n_columns, len(places)) <= np.iinfo(np.int32).max else np.int64
-    indptr = np.searchsorted(places, np.arange(n_rows + 1, dtype=np.int64) * n_columns).astype(index)
-    S = sp.csr_matrix((values, (places % n_columns).astype(index), indptr), shape=(n_rows, n_columns))
+    positions, values = found.result()
+    index = np.int32 if max(n_columns, len(positions)) <= np.iinfo(np.int32).max else np.int64
+    indptr = np.searchsorted(positions, np.arange(n_rows + 1, dtype=np.int64) * n_columns).astype(index)
+    S = sp.csr_matrix((values, (positions % n_columns).astype(index), indptr), shape=(n_rows, n_columns))
     return S, max(0.0, total - float(np.einsum("i,i->", values, values, dtype=np.float64)))
 
 
@@ -153,41 +145,41 @@ class _Largest:
 
     def __init__(self, size: int, dtype: np.dtype) -> None:
         self.size = size
-        self.places = np.empty(0, dtype=np.int64)
+        self.positions = np.empty(0, dtype=np.int64)
         self.values = np.empty(0, dtype=dtype)
         self.waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self.n_waiting = 0
         # Only what is above can still enter; an equal one would come later than those that are kept.
         self.least = 0.0
 
-    def offer(self, values: np.ndarray, first_place: int) -> None:
+    def offer(self, values: np.ndarray, first_position: int) -> None:
         if self.size == 0:
             return
         entering = np.flatnonzero(np.abs(values) > self.least)
-        self.waiting.append((entering + first_place, values[entering]))
+        self.waiting.append((entering + first_position, values[entering]))
         self.n_waiting += len(entering)
-        # Merging only once as much waits as is kept makes the cost of all merges O(1) a number.
+        # Merging only once as much waits as is kept makes the cost of all merges O(1) per number.
         if self.n_waiting >= self.size:
             self._merge()
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Places in rising order, and their values."""
+        """Positions in rising order, and their values."""
         self._merge()
-        return self.places, self.values
+        return self.positions, self.values
 
     def _merge(self) -> None:
-        places = np.concatenate([self.places, *(place for place, _ in self.waiting)])
+        positions = np.concatenate([self.positions, *(position for position, _ in self.waiting)])
         values = np.concatenate([self.values, *(value for _, value in self.waiting)])
         self.waiting, self.n_waiting = [], 0
         if len(values) > self.size:
             sizes = np.abs(values)
             border = np.partition(sizes, len(sizes) - self.size)[len(sizes) - self.size]
             kept = sizes > border
-            # Places rise throughout, so the first of those equal to the border are the earliest.
+            # Positions rise throughout, so the first of those equal to the border are the earliest.
             ties = np.flatnonzero(sizes == border)[: self.size - np.count_nonzero(kept)]
             kept[ties] = True
-            places, values = places[kept], values[kept]
-        self.places, self.values = places, values
+            positions, values = positions[kept], values[kept]
+        self.positions, self.values = positions, values
         if len(values) == self.size:
             self.least = float(np.abs(values).min(initial=np.inf))
 
@@ -217,51 +209,3 @@ def _orthonormal(columns: np.ndarray) -> np.ndarray:
 def _squared_norm(Y: sp.csr_matrix | np.ndarray) -> float:
     values = Y.reshape(-1) if isinstance(Y, np.ndarray) else Y.data
     return float(np.einsum("i,i->", values, values, dtype=np.float64))
-
-
-def label_frequencies(Y: Any) -> np.ndarray:
-    """In how many rows each column of Y is non-zero, most frequent first: int64 (L,).
-
-    Against 1 … L on logarithmic axes this is figure 1 of REML.
-    """
-    Y = check_features(Y, name="Y")
-    counts = np.bincount(Y.indices[Y.data != 0], minlength=Y.shape[1]) if sp.issparse(Y) else (Y != 0).sum(axis=0)
-    return np.sort(counts.astype(np.int64))[::-1]
-
-
-@dataclass(frozen=True)
-class FrequencyHistogram:
-    """How many labels occur in how many rows.
-
-    ``n_labels[i]`` labels occur in at least ``edges[i]`` and fewer than ``edges[i + 1]`` rows; ``n_unused`` in none.
-    """
-
-    edges: np.ndarray
-    n_labels: np.ndarray
-    n_unused: int
-
-
-def frequency_histogram(frequencies: np.ndarray, *, bins_per_decade: int = 5) -> FrequencyHistogram:
-    """Count labels by frequency in whole-numbered bins that widen by 10^(1/bins_per_decade).
-
-    Parameters
-    ----------
-    frequencies : int array (L,)
-        As :func:`label_frequencies` gives.
-    bins_per_decade : int
-        Borders are rounded; where that makes two equal (the rarest labels), one bin takes the place of two.
-    """
-    check_integer(bins_per_decade, "bins_per_decade", minimum=1)
-    counts = np.asarray(frequencies)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any():
-        raise InvalidInputError(
-            "frequencies must be a one-dimensional array of whole numbers, none negative; found shape "
-            f"{counts.shape} of type {counts.dtype}."
-        )
-    largest = int(counts.max(initial=0))
-    n_edges = int(bins_per_decade * (np.log10(max(largest, 1)) + 1)) + 2
-    edges = np.unique(np.rint(10 ** (np.arange(n_edges) / bins_per_decade)).astype(np.int64))
-    edges = edges[: np.searchsorted(edges, largest, side="right") + 1]
-    n_labels = np.histogram(counts[counts > 0], bins=edges)[0] if largest else np.zeros(0, dtype=np.int64)
-    # numpy counts a value on the last edge into the last bin; the last edge is above every value here.
-    return FrequencyHistogram(edges, n_labels, int(np.count_nonzero(counts == 0)))

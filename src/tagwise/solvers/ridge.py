@@ -48,7 +48,7 @@ class RidgeFactor:
 
     Notes
     -----
-    In float64 throughout. With m = min(n, d): O(nnz(X)·m + m³/3) time to build, O(m²) a column to solve; memory 8·m²
+    In float64 throughout. With m = min(n, d): O(nnz(X)·m + m³/3) time to build, O(m²) per column to solve; memory 8·m²
     bytes, twice that while it is built (and two copies of a dense X).
     """
 
@@ -159,7 +159,7 @@ def reduced_rank_ridge(
     Notes
     -----
     Time O(m³ + mL·min(m, L)) and memory O(m² + mL) with m = min(n, d): for problems where the smaller side of X has
-    some thousands at the most.
+    at most some thousands.
     """
     n_rows, n_features = X.shape
     n_labels = Y.shape[1]

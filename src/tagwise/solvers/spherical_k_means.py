@@ -51,7 +51,7 @@ def spherical_k_means(
 
     Notes
     -----
-    Time O(nnz(X)·c) a round, memory O((n + d)·c).
+    Time O(nnz(X)·c) per round, memory O((n + d)·c).
     """
     n_rows = rows.shape[0]
     chosen = rng.choice(n_rows, size=n_clusters, replace=False)

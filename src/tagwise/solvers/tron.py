@@ -61,8 +61,8 @@ def tron(
     tol : float
         A problem has converged when its gradient norm is at most ``tol`` times the norm at the start.
     max_iter : int
-        Newton steps at the most. Rounds in which no problem takes its step do not count: the balls have shrunk, and a
-        smaller step is tried at once.
+        Maximum number of Newton steps. Rounds in which no problem takes its step do not count: the balls have shrunk,
+        and a smaller step is tried at once.
     cg_tol, cg_max_iter : float, int
         The model of a step is solved to this relative residual, with at most so many products.
     inner : callable

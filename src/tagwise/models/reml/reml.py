@@ -11,10 +11,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import CSRWithTranspose, unit_rows
+from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, usable_rank
+from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
 from tagwise.models.leml.steps import Factors, SquaredAlternation
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
@@ -27,9 +28,9 @@ from tagwise.models.reml.sparse_part import (
     admm_fits,
     pruned,
 )
-from tagwise.models.sparse_factor_model import SparseFactorModel
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
+from tagwise.persistence.loading import require_finite_floats, require_sparse
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.spectral_start import spectral_start
 from tagwise.problems.squared import LinearScores, SquaredTerms
@@ -47,6 +48,8 @@ __all__ = ["REML"]
 _EQUATION_5 = 8.0
 # A fall below this share of the objective is rounding.
 _ROUNDING = 1e-12
+# From more rows on, one product by BLAS for all of them is faster than looking at each row's bounds.
+_FEW_ROWS = 16
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
 
@@ -54,7 +57,7 @@ Report: TypeAlias = Callable[..., bool]
 """Called with the objective after every round, its ``state`` and ``unsolved``; True ends the alternation."""
 
 
-class REML(SparseFactorModel):
+class REML(FactorModel):
     r"""Low rank plus sparse: correlations of labels in a low rank, rare labels in a sparse part of their own.
 
     Minimises over U (d×k), V (L×k), H (d×L) and an unpenalised intercept b (L), with labels −1/+1 and
@@ -93,7 +96,7 @@ class REML(SparseFactorModel):
         After ADMM, entries of H below ``prune`` times the largest of their label are dropped. The default is the
         largest one that cost less than 0.1 points on validation rows of four sets; docs/reml.md shows the curve.
     max_iter : int
-        Rounds at the most.
+        Maximum number of rounds.
     positive_weight : float, array (L,) or "propensity"
         ω of a positive relative to a negative, as in LEML.
     fit_intercept, normalize : bool
@@ -134,6 +137,8 @@ class REML(SparseFactorModel):
     O(nnz(X)L) and O(min(n, d)²L), and min(n, d)³ once. Support: see
     :class:`tagwise.solvers.support.SupportRidge`.
     Memory O(nnz X + nnz Y + |Ω| + nnz H + (n + d + L)k) + ``memory_limit``; d×L dense while ADMM runs; never n×L.
+    Prediction: O(Lk) per row by BLAS and one addition for every stored weight of its features, a tile of labels at a
+    time.
 
     A mask (``observed``) is handled by both forms: residuals, Gram matrices and λ3‖XH‖₁ then run over known pairs.
 
@@ -148,9 +153,12 @@ class REML(SparseFactorModel):
     True
     """
 
+    _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "sparse_part_")
 
     sparse_part_: str
+    sparse_weights_: sp.csr_matrix
+    _lengths: np.ndarray
 
     def __init__(
         self,
@@ -221,7 +229,7 @@ class REML(SparseFactorModel):
         dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
         self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
-        rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
+        rows = sp.csr_matrix(self._prepared(X))
         features = CSRWithTranspose(rows, n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
         unknown = labels.unknown_labels()
@@ -416,8 +424,57 @@ class REML(SparseFactorModel):
             return self.sparse_part
         return "admm" if admm_fits(shape, n_labels, self.memory_limit, itemsize) else "support"
 
+    # ------------------------------------------------------------------ predict
+
+    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
+
+    def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
+        """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
+        threads = self._threads_for(X)
+        rows = self._prepared(X)
+        rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
+        return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
+
+    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        rows, embedded = self._rows_and_embedding(X)
+        return scores_of_factors_and_sparse(
+            embedded,
+            self.label_factors_,
+            intercept=self.intercept_,
+            rows=rows,
+            sparse=self.sparse_weights_,
+            n_threads=self._threads_for(X),
+        )
+
+    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+        return X.shape[0] <= _FEW_ROWS
+
+    def _build_prediction_cache(self) -> None:
+        self._lengths = norm_bounds(self.label_factors_)
+
+    def _top_k(
+        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
+
+    def _best_of_rows(
+        self, rows: sp.csr_matrix, embedded: np.ndarray, k: int, exclude: sp.csr_matrix | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labels and scores of rows (n×d) and their XW (n×k)."""
+        parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
+        if len(embedded) <= _FEW_ROWS:
+            return top_k_within_bounds(embedded, self.label_factors_, self._lengths, k, **parts)
+        threads = self._threads_for(embedded)
+        return top_k_of_factors_and_sparse(embedded, self.label_factors_, k, **parts, n_threads=threads)
+
     def _check_restored(self) -> None:
         super()._check_restored()
+        S = self.sparse_weights_
+        require_sparse(sparse_weights_=S)
+        if S.shape != (self.n_features_in_, self.n_labels_):
+            raise ValueError(f"sparse weights must be CSR of shape {(self.n_features_in_, self.n_labels_)}")
+        require_finite_floats(feature_factors_=self.feature_factors_, sparse_weights_=S)
         check_integer(self.rank_, "rank_", minimum=1)
         check_choice(self.sparse_part_, "sparse_part_", ("admm", "support"))
 
