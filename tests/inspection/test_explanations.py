@@ -15,8 +15,7 @@ from tagwise.exceptions import (
     InvalidTypeError,
     NotFittedError,
 )
-from tagwise.inspection import explanations
-from tagwise.inspection.explanations import explain_labels, heaviest_features
+from tagwise.inspection import LinearScores, explain_labels, explanations, heaviest_features, nearest_labels
 
 LINEAR = {
     "LEML": LEML(rank=3),
@@ -87,8 +86,9 @@ def test_a_cascade_explains_the_margin_that_decides(problem):
     explained = explain_labels(model, X, labels)
     rows = X.toarray() / np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-300)
     rankers = rows @ model.ranker_weights_.toarray() + model.ranker_intercept_
-    Z = model.feature_factors_ @ model.label_factors_.T + model.sparse_weights_.toarray()
-    margins = np.where(model.has_ranker_, rankers, 2 * (rows @ Z + model.intercept_))
+    proposer = model.proposer_
+    Z = proposer.feature_factors_ @ proposer.label_factors_.T + proposer.sparse_weights_.toarray()
+    margins = np.where(model.has_ranker_, rankers, 2 * (rows @ Z + proposer.intercept_))
     np.testing.assert_allclose(explained.scores(), np.take_along_axis(margins, labels, axis=1), atol=1e-9)
     assert "margin" in explained.explained
 
@@ -164,3 +164,29 @@ def test_bad_arguments_of_heaviest_features(problem):
         heaviest_features(PLST(), 0)
     with pytest.raises(NotFittedError):
         explain_labels(PLST(), problem[0], np.zeros((50, 1), int))
+
+
+class TwoLabels:
+    """As small as a model can be and still be explained."""
+
+    n_labels_, n_features_in_, explained_score = 2, 3, "the score"
+
+    def scored_rows(self, X):
+        return X
+
+    def label_weights(self, labels):
+        return np.array([[1.0, 0.0, -2.0], [2.0, 0.0, -4.0]])[np.asarray(labels, dtype=int)]
+
+    def label_intercepts(self, labels):
+        return np.array([0.5, 0.0])[labels]
+
+
+def test_any_object_with_linear_scores_is_explained():
+    model: LinearScores = TwoLabels()
+    explained = explain_labels(model, sp.csr_matrix([[3.0, 0.0, 1.0]]), np.array([[0, 1]]))
+    np.testing.assert_array_equal(explained.scores(), [[1.5, 2.0]])
+    assert explained.of(0, 0)[0].tolist() == [0, 2]
+    assert heaviest_features(model, 1)[0].tolist() == [0]
+    labels, cosines = nearest_labels(model, 0)
+    assert labels.tolist() == [1]
+    np.testing.assert_allclose(cosines, [1.0])

@@ -391,12 +391,12 @@ class Cascade(MultiLabelModel):
         return self.proposer_.scored_rows(X)
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
-        proposed = np.asarray(self.proposer_._label_weights(labels))
+        proposed = self.proposer_.label_weights(labels)
         ranked = self.has_ranker_[labels]
         return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
-        proposed = self.proposer_._label_intercepts(labels)
+        proposed = self.proposer_.label_intercepts(labels)
         return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * proposed)
 
     def _check_restored(self) -> None:
