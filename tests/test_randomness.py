@@ -7,7 +7,7 @@ from tagwise.randomness import generator_words, random_generator, set_generator
 
 
 @pytest.mark.parametrize("half_used", [False, True])
-def test_a_generator_goes_on_from_its_words(half_used):
+def test_a_generator_continues_from_its_words(half_used):
     rng = random_generator(7)
     rng.permutation(100)
     if half_used:  # the other half of a 64-bit draw waits for the next 32-bit one

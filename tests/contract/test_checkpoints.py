@@ -1,4 +1,4 @@
-"""Every model takes a checkpoint; cut off and fitted again, it ends as if it had never been cut off."""
+"""Every model takes a checkpoint; interrupted and fitted again, it ends as if it had never been interrupted."""
 
 import pytest
 from comparison import assert_same_bits
@@ -12,7 +12,7 @@ def checkpoint(tmp_path):
     return Checkpoint(tmp_path / "checkpoint")
 
 
-def cut_off(model, after, *data, checkpoint):
+def interrupt_fit(model, after, *data, checkpoint):
     def interrupt(iteration, info):
         if iteration == after:
             raise KeyboardInterrupt
@@ -33,13 +33,13 @@ def test_a_fit_with_a_checkpoint_is_the_fit_without_and_is_not_done_again(make, 
     assert not checkpoint.folder.exists()
 
 
-def test_cut_off_after_the_first_iteration_and_fitted_again(make, fitted, problem, checkpoint):
-    cut_off(make(), 1, *problem, checkpoint=checkpoint)
+def test_interrupted_after_the_first_iteration_and_fitted_again(make, fitted, problem, checkpoint):
+    interrupt_fit(make(), 1, *problem, checkpoint=checkpoint)
     assert_same_bits(make().fit(*problem, checkpoint=checkpoint), fitted)
 
 
-def test_cut_off_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
-    cut_off(make(), 1, *problem, mask, checkpoint=checkpoint)
+def test_interrupted_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
+    interrupt_fit(make(), 1, *problem, mask, checkpoint=checkpoint)
     assert_same_bits(make().fit(*problem, mask, checkpoint=checkpoint), make().fit(*problem, mask))
 
 

@@ -1,4 +1,4 @@
-"""Fits of every kind that can go on from a checkpoint, and the means to cut them off."""
+"""Fits of every kind that can resume from a checkpoint, and a way to interrupt them."""
 
 import numpy as np
 import pytest
@@ -55,8 +55,8 @@ def maker(name):
     return make, data
 
 
-def cut_off(model, after, data, checkpoint):
-    """The iterations that ran before the fit was cut off."""
+def interrupt_fit(model, after, data, checkpoint):
+    """The iterations that ran before the fit was interrupted."""
     seen = []
 
     def interrupt(iteration, info):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from comparison import assert_same_bits
-from interrupted_fits import CASES, X, Y, cut_off, maker
+from interrupted_fits import CASES, X, Y, interrupt_fit, maker
 
 from tagwise.exceptions import ModelFormatError
 from tagwise.models import binary_relevance
@@ -60,7 +60,7 @@ def test_forged_states_are_refused(name, folder):
     if name.startswith("Cascade"):
         make().fit(*data, checkpoint=Checkpoint(folder))  # both of its stages are there when it is over
     else:
-        cut_off(make(), 1, data, Checkpoint(folder))
+        interrupt_fit(make(), 1, data, Checkpoint(folder))
     for what, change in changes_of(folder):
         whole, broken = forged(folder, change)
         write_model(folder, broken)
@@ -72,7 +72,7 @@ def test_forged_states_are_refused(name, folder):
 
 def test_supports_that_no_label_can_have_are_refused(folder):
     make, data = maker("REML-support")
-    cut_off(make(), 1, data, Checkpoint(folder))
+    interrupt_fit(make(), 1, data, Checkpoint(folder))
     full = sp.csr_matrix(np.ones((X.shape[1], Y.shape[1])))
     write_model(folder, forged(folder, lambda tensors, states: tensors.update({"rounds.sparse": full}))[1])
     with pytest.raises(ModelFormatError, match="more entries in a column than the label can have"):
@@ -81,7 +81,7 @@ def test_supports_that_no_label_can_have_are_refused(folder):
 
 def test_trees_that_lead_nowhere_are_refused(folder):
     make, data = maker("FastXML")
-    cut_off(make(), 1, data, Checkpoint(folder))
+    interrupt_fit(make(), 1, data, Checkpoint(folder))
 
     def circle(tensors, states):
         children = tensors["rounds.forests.0.children"].copy()

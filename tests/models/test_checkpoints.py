@@ -1,11 +1,11 @@
-"""Fits that are cut off and go on from a checkpoint to the very same bits."""
+"""Fits that are interrupted and resume from a checkpoint to the very same bits."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from comparison import assert_same_bits
-from interrupted_fits import CASES, FULL, MASK, MASKED, X, Y, cut_off, maker
+from interrupted_fits import CASES, FULL, MASK, MASKED, X, Y, interrupt_fit, maker
 
 from tagwise import LEML, REML, Cascade, load
 from tagwise.baselines import KNN
@@ -26,7 +26,7 @@ def folder(tmp_path):
     return tmp_path / "checkpoint"
 
 
-def go_on(model, data, checkpoint):
+def resume(model, data, checkpoint):
     """The fitted model and the iterations that it still took."""
     seen = []
     model.fit(*data, checkpoint=checkpoint, callback=lambda iteration, info: seen.append(iteration))
@@ -37,13 +37,13 @@ def go_on(model, data, checkpoint):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cut_off_after_any_iteration(name, folder):
+def test_interrupted_after_any_iteration(name, folder):
     make, data = maker(name)
     whole = make().fit(*data)
     for after in range(1, whole.n_iter_ + 1):
         checkpoint = Checkpoint(folder)
-        cut_off(make(), after, data, checkpoint)
-        resumed, seen = go_on(make(), data, checkpoint)
+        interrupt_fit(make(), after, data, checkpoint)
+        resumed, seen = resume(make(), data, checkpoint)
         assert_same_bits(whole, resumed)
         # What the last iteration of these adds to the states before is not a state of its own.
         last = after == whole.n_iter_ and name.startswith(("REML-parts", "Cascade", "LEML-closed"))
@@ -52,7 +52,7 @@ def test_cut_off_after_any_iteration(name, folder):
         checkpoint.discard()
 
 
-def test_cut_off_while_held_out_rows_decide(folder):
+def test_interrupted_while_validation_rows_decide(folder):
     def make():
         return Cascade(rank=3, support=5, shortlist=6, max_iter=1, validation_fraction=0.2)
 
@@ -80,43 +80,43 @@ def test_cut_off_while_held_out_rows_decide(folder):
     assert_same_bits(whole, resumed)
 
 
-def test_cut_off_again_and_again(folder):
+def test_interrupted_again_and_again(folder):
     make, data = maker("LEML-squared")
     for after in (1, 2, 4):
-        cut_off(make(), after, data, Checkpoint(folder))
+        interrupt_fit(make(), after, data, Checkpoint(folder))
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
 @pytest.mark.parametrize("name", ["LEML-squared-mask", "REML-support", "REML-parts", "WSABIE", "SLEEC", "FastXML"])
 def test_threads_may_change_in_between(name, folder):
     make, data = maker(name)
-    cut_off(make(n_jobs=2), 1, data, Checkpoint(folder))
+    interrupt_fit(make(n_jobs=2), 1, data, Checkpoint(folder))
     assert_same_bits(make().fit(*data), make(n_jobs=3).fit(*data, checkpoint=Checkpoint(folder)))
 
 
 def test_the_last_iterations_are_repeated_where_checkpoints_are_rare(folder):
     make, data = maker("REML-admm")
-    cut_off(make(), 3, data, Checkpoint(folder, every=2))
-    resumed, seen = go_on(make(), data, Checkpoint(folder, every=2))
+    interrupt_fit(make(), 3, data, Checkpoint(folder, every=2))
+    resumed, seen = resume(make(), data, Checkpoint(folder, every=2))
     assert seen == [3, 4]
     assert_same_bits(make().fit(*data), resumed)
 
 
-def test_a_fit_that_a_callback_stopped_goes_on_as_well(folder):
+def test_a_fit_that_a_callback_stopped_resumes_as_well(folder):
     make, data = maker("LEML-squared")
     short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
     assert short.n_iter_ == 2
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
-def test_a_cascade_that_a_callback_stopped_goes_on_as_well(folder):
+def test_a_cascade_that_a_callback_stopped_resumes_as_well(folder):
     make, data = maker("Cascade")
     short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
     assert not short.has_ranker_.any()
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
-def test_a_warm_start_goes_on_from_its_checkpoint(folder, tmp_path):
+def test_a_warm_start_resumes_from_its_checkpoint(folder, tmp_path):
     make, data = maker("LEML-squared")
     make(max_iter=1, warm_start=True).fit(*data).save(tmp_path / "model")
     whole, started = load(tmp_path / "model"), load(tmp_path / "model")
@@ -140,7 +140,7 @@ def _interrupt():
 
 def test_history_and_seconds_go_on(folder):
     make, data = maker("LEML-logistic")
-    cut_off(make(), 2, data, Checkpoint(folder))
+    interrupt_fit(make(), 2, data, Checkpoint(folder))
     before = read_model(folder).values["history"]
     resumed = make().fit(*data, checkpoint=Checkpoint(folder))
     assert resumed.history_[:2] == before
@@ -149,9 +149,9 @@ def test_history_and_seconds_go_on(folder):
     assert [info["iteration"] for info in resumed.history_] == [1, 2, 3, 4]
 
 
-def test_verbose_says_that_a_fit_goes_on(folder, capsys):
+def test_verbose_reports_that_a_fit_resumes(folder, capsys):
     make, data = maker("LEML-squared")
-    cut_off(make(verbose=1), 2, data, Checkpoint(folder))
+    interrupt_fit(make(verbose=1), 2, data, Checkpoint(folder))
     assert "checkpoint" not in capsys.readouterr().err
     make(verbose=1).fit(*data, checkpoint=Checkpoint(folder))
     told = capsys.readouterr().err
@@ -161,7 +161,7 @@ def test_verbose_says_that_a_fit_goes_on(folder, capsys):
 
 def test_a_resumed_fit_still_warns(folder):
     make, data = maker("REML-support")
-    cut_off(make(), 4, data, Checkpoint(folder))
+    interrupt_fit(make(), 4, data, Checkpoint(folder))
     with pytest.warns(ConvergenceWarning, match="max_iter=4"):
         make().fit(*data, checkpoint=Checkpoint(folder))
 
@@ -185,7 +185,7 @@ def test_a_resumed_fit_still_warns(folder):
 )
 def test_another_fit_is_refused_and_leaves_the_checkpoint(folder, changes, data, sentence):
     make, own = maker("LEML-squared-mask")
-    cut_off(make(), 2, own, Checkpoint(folder))
+    interrupt_fit(make(), 2, own, Checkpoint(folder))
     with pytest.raises(InvalidInputError, match=sentence):
         make(**changes).fit(*data, checkpoint=Checkpoint(folder))
     assert_same_bits(make().fit(*own), make(verbose=0, n_jobs=2).fit(*own, checkpoint=Checkpoint(folder)))
@@ -193,7 +193,7 @@ def test_another_fit_is_refused_and_leaves_the_checkpoint(folder, changes, data,
 
 def test_another_model_is_refused(folder):
     make, data = maker("LEML-squared")
-    cut_off(make(), 2, data, Checkpoint(folder))
+    interrupt_fit(make(), 2, data, Checkpoint(folder))
     with pytest.raises(InvalidInputError, match="the model is KNN and was LEML"):
         KNN().fit(*data, checkpoint=Checkpoint(folder))
 

@@ -1,4 +1,4 @@
-"""Fits that are killed (SIGKILL) at random moments and go on from their checkpoints to the very same bits.
+"""Fits that are killed (SIGKILL) at random moments and resume from their checkpoints to the very same bits.
 
 One subprocess does it all: it forks the children that fit, which is fast (nothing is imported again) and safe (it has
 no threads).

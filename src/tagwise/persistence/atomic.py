@@ -34,10 +34,9 @@ def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], objec
     Raises
     ------
     OSError
-        The content could not be written, flushed or renamed. Whatever ``write`` raises passes through as
-        well. The file is as it was, unless only the last step failed (flushing the folder: the new content
-        then has the name, but may not survive a power failure). The temporary sibling is removed in either
-        case; only a killed process leaves it behind.
+        The content could not be written, flushed or renamed; what ``write`` raises passes through too. The file is as
+        it was, unless only the last step failed (flushing the folder: the new content then has the name, but may not
+        survive a power failure). The temporary sibling is removed; only a killed process leaves it behind.
 
     Notes
     -----

@@ -8,7 +8,7 @@
 ...     done: int = count(1, "max_iter")
 
 A name in a shape, a bound or a type stands for what :meth:`State.from_parts` is told under that name; a size that it is
-not told is set by the first array that has it. Checkpoints may come from anyone: nothing is believed unchecked.
+not told is set by the first array that has it. Checkpoints may come from anyone: nothing is trusted unchecked.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StateParts:
 class State:
     """Base of the state of a fit: a dataclass whose fields are declared by the functions of this module.
 
-    Hold what the next iteration depends on, and nothing that data and parameters give again.
+    Hold what the next iteration depends on, and nothing that data and parameters determine.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -72,18 +72,9 @@ class State:
 
     @classmethod
     def from_parts(cls: type[StateT], parts: StateParts, known: Mapping[str, Any]) -> StateT:
-        """The state that these parts describe.
+        """The state that these parts describe; raises KeyError, TypeError, ValueError, … if they cannot be one.
 
-        Parameters
-        ----------
-        parts : StateParts
-        known : mapping
-            Sizes, bounds and types that the declarations name, and the fields that are not saved.
-
-        Raises
-        ------
-        KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError
-            The parts cannot be those of a state of this fit.
+        ``known`` has the sizes, bounds and types that the declarations name, and the fields that are not saved.
         """
         kinds = _declared(cls)
         in_values = {name for name, kind in kinds.items() if kind.in_values}
@@ -210,7 +201,7 @@ class _Tensor(_Kind):
         if form == "CSR" and self.rising and not found.has_canonical_format:
             raise ValueError(f"{name} has indices that do not rise")
         names.update((size, length) for size, length in zip(self.shape, found.shape) if isinstance(size, str))
-        # A fit goes on in place, and the checkpoint may hold the array until it is written again.
+        # A fit changes its arrays in place, and the checkpoint may hold the array until it is written again.
         copy: Tensor = found.copy()
         return copy
 

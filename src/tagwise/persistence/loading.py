@@ -56,13 +56,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def model_from_parts(record: ModelRecord) -> Any:
-    """The fitted model that a record describes, by ``from_parts`` of the registered class that it names.
-
-    Raises
-    ------
-    ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
-        The record names an unknown class, or its content does not fit the class.
-    """
+    """The fitted model that a record describes, by ``from_parts`` (and with its errors) of the registered class."""
     known = {info.class_name: info for info in MODELS}
     if record.class_name not in known:
         raise ModelFormatError(
@@ -80,13 +74,7 @@ def require_same(what: str, found: set[str], expected: set[str]) -> None:
 
 
 def storable_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Constructor parameters as JSON values and arrays.
-
-    Raises
-    ------
-    InvalidInputError
-        A parameter is a function, or of another type that a model folder cannot hold.
-    """
+    """Constructor parameters as JSON values and arrays; InvalidInputError for what a model folder cannot hold."""
     stored: dict[str, Any] = {}
     for name, value in parameters.items():
         if isinstance(value, np.generic):

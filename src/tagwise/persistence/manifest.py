@@ -104,13 +104,7 @@ class ModelRecord:
         return replace(self, tensors={**self.tensors, **tensors}, values={**self.values, name: described})
 
     def split_model(self, name: str) -> tuple[ModelRecord, ModelRecord]:
-        """The inverse of :meth:`with_model`: the model, and the record without it.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            There is no such model.
-        """
+        """The inverse of :meth:`with_model`: the model, and the record without it."""
         values = dict(self.values)
         described = values.pop(name)
         if not isinstance(described, dict) or set(described) != {"class", "parameters", "values"}:
@@ -153,13 +147,7 @@ class Manifest:
     label_names: list[str] | None
 
     def to_bytes(self) -> bytes:
-        """The manifest as a file's content.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidInputError
-            A label name is not text, or the manifest would be too large to be read again.
-        """
+        """The manifest as a file's content."""
         head = {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
@@ -186,13 +174,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Manifest:
-        """Check and parse a manifest that may come from anyone.
-
-        Raises
-        ------
-        ModelFormatError
-            It is not a manifest of this format version, or not as it was written.
-        """
+        """Check and parse a manifest that may come from anyone."""
         fields = _parse_json(raw)
         if not isinstance(fields, dict) or fields.get("format") != FORMAT_NAME:
             raise ModelFormatError(
@@ -348,11 +330,6 @@ def encode_value(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -
 
     ``where`` is its place, such as ``parameters['reg']``, for error messages. Arrays and CSR matrices in it are
     appended to ``arrays``, and the result refers to them by position.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidInputError
-        The format has no place for a value of this kind, size or depth.
     """
     if depth > MAX_DEPTH:
         raise InvalidInputError(f"{where} is nested more than {MAX_DEPTH} deep; a model folder cannot hold it.")
@@ -403,11 +380,6 @@ def decode_value(value: JSON, where: str, arrays: list[Tensor], used: set[int], 
 
     ``used`` receives the positions of ``arrays`` referred to; a second reference to one is refused, as two names must
     not share memory.
-
-    Raises
-    ------
-    ModelFormatError
-        :func:`encode_value` makes no such value.
     """
     if depth > MAX_DEPTH:
         raise ModelFormatError(f"{where} is nested more than {MAX_DEPTH} deep.")

@@ -8,6 +8,9 @@ The file has the safetensors layout: 8 bytes with the header's length (unsigned,
 copy all arrays into one more buffer or open the final path themselves, and a save has to go through
 :func:`tagwise.persistence.atomic.atomic_write`. Reading hostile bytes is left to the library, whose checks of the
 header (offsets within the file, no overlaps, no gaps) bound the memory.
+
+Here and in :mod:`tagwise.persistence.manifest`, what cannot be written raises InvalidInputError or InvalidTypeError,
+and what was read and cannot be right raises ModelFormatError.
 """
 
 from __future__ import annotations
@@ -118,13 +121,7 @@ class Spec:
 
 
 def to_parts(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
-    """The description of a tensor and its parts as C-ordered, little-endian arrays, copied only if need be.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidInputError
-        The tensor has a type that the format does not hold, or is a CSR matrix that contradicts itself.
-    """
+    """The description of a tensor and its parts as C-ordered, little-endian arrays, copied only if need be."""
     if not isinstance(tensor, np.ndarray) and sp.issparse(tensor):
         if tensor.format != "csr" or tensor.ndim != 2:
             raise InvalidTypeError(f"{where} is sparse but not a CSR matrix; call .tocsr() on it first.")
@@ -151,13 +148,7 @@ def to_parts(tensor: Tensor, where: str) -> tuple[Spec, dict[str, np.ndarray]]:
 
 
 def from_parts(spec: Spec, arrays: Mapping[str, np.ndarray], where: str) -> Tensor:
-    """The tensor made of its parts, whose types, shapes and digests have been checked against ``spec``.
-
-    Raises
-    ------
-    ModelFormatError
-        The values are not those of a tensor: CSR arrays that contradict each other, truth values other than 0 and 1.
-    """
+    """The tensor made of its parts, whose types, shapes and digests have been checked against ``spec``."""
     for name, part in spec.parts.items():
         if part.dtype == "bool" and arrays[name].size and arrays[name].view(np.uint8).max() > 1:
             raise ModelFormatError(f"{where} is of type bool but has bytes other than 0 and 1.")
@@ -224,13 +215,7 @@ def _dtype_fault(dtype: str, index_dtype: str) -> str | None:
 
 
 def parse_spec(entry: JSON, where: str) -> Spec:
-    """A tensor's description in a manifest that may come from anyone; allocates nothing.
-
-    Raises
-    ------
-    ModelFormatError
-        A field is missing, unknown, of the wrong type, or promises what no array can be.
-    """
+    """A tensor's description in a manifest that may come from anyone; allocates nothing."""
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind == "dense":
         require_keys(entry, ("kind", "dtype", "shape", "sha256"), where)
@@ -334,13 +319,10 @@ class Payload:
         self._arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
         table, offset = {}, 0
         for name, array in self._arrays.items():
-            offsets = [offset, offset + array.nbytes]
-            table[name] = {
-                "dtype": DTYPE_CODES[array.dtype.name],
-                "shape": list(array.shape),
-                "data_offsets": offsets,
-            }
-            offset += array.nbytes
+            end = offset + array.nbytes
+            dtype, shape = DTYPE_CODES[array.dtype.name], list(array.shape)
+            table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+            offset = end
         header = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
         header += b" " * (-len(header) % _LENGTH_BYTES)
         if len(header) > MAX_HEADER_BYTES:

@@ -307,7 +307,7 @@ def test_early_stopping_needs_rows_that_training_can_do_without():
 
 
 @pytest.mark.parametrize("loss", ["squared", *MARGIN_LOSSES])
-def test_warm_start_goes_on_where_the_last_fit_ended(loss):
+def test_warm_start_continues_where_the_last_fit_ended(loss):
     X, Y = random_problem()
     model = LEML(3, loss=loss, max_iter=3, tol=0, warm_start=True).fit(X, Y)
     after_three = model.objective_[-1]
