@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import njit
 
-from tagwise.kernels import csr_matmul, products
+from tagwise.kernels import csr_matmul, gather_sum, llvm_gather, products
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +70,8 @@ def test_stripes_change_no_bit(matrix, width, monkeypatch) -> None:
     monkeypatch.setattr(products, "_CACHED_BYTES", 0)
     monkeypatch.setattr(products, "_OFTEN", 1)
     calls = []
-    times_columns = products._matmul_columns
-    monkeypatch.setattr(products, "_matmul_columns", lambda *a: (calls.append(a[3]), times_columns(*a)))
+    matmul_columns = products._matmul_columns
+    monkeypatch.setattr(products, "_matmul_columns", lambda *a: (calls.append(a[3]), matmul_columns(*a)))
     np.testing.assert_array_equal(csr_matmul(matrix, dense, n_threads=2), whole)
     assert calls == list(range(0, width, 64))
 
@@ -79,3 +84,53 @@ def test_neighbouring_rows_are_not_touched(matrix) -> None:
     assert (out[:, :3] == 7).all()
     assert (out[:, 12:] == 7).all()
     np.testing.assert_allclose(out[:, 3:12], by_definition(matrix, dense), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 33, 64, 71, 131])
+@pytest.mark.parametrize("add", [0, 1])
+def test_the_plain_loop_and_the_vectors_agree(matrix, width, dtype, add) -> None:
+    """Both add in the order of the entries; only the rounding of single products may differ."""
+    assert gather_sum.sum_rows is llvm_gather.sum_rows
+    rng = np.random.default_rng(width)
+    dense, start = rng.standard_normal((90, width)).astype(dtype), rng.standard_normal((3, width)).astype(dtype)
+    vectors, plain = start.copy(), start.copy()
+    first, stop, end = width // 3, width, int(matrix.indptr[7])
+    for sum_rows, out in ((llvm_gather.sum_rows, vectors), (gather_sum.sum_rows_plain, plain)):
+        sum_rows(matrix.indices, matrix.data, dense, 3, end, matrix.nnz, first, stop, add, out, width)
+    np.testing.assert_allclose(vectors, plain, rtol=0, atol=1e-5 if dtype == np.float32 else 1e-13)
+    np.testing.assert_array_equal(vectors[[0, 2]], start[[0, 2]])
+    np.testing.assert_array_equal(vectors[1, :first], start[1, :first])
+
+
+def wrong_sums(indices, data, dense, begin, end, limit, first, stop, add, target, shift) -> None:
+    target[:] = 0
+
+
+def not_there():
+    raise ImportError("cannot import name 'intrinsic' from 'numba.extending'")
+
+
+def test_what_cannot_be_built_or_sums_wrongly_is_not_used() -> None:
+    @njit
+    def no_such_function(*arguments):
+        return np.no_such_function(*arguments)
+
+    for broken in (not_there, lambda: no_such_function, lambda: wrong_sums):
+        assert gather_sum.choose(broken) is gather_sum.sum_rows_plain
+
+
+def test_products_work_without_the_intrinsic(tmp_path) -> None:
+    """In a process of its own, where numba has no intrinsics, and with a cache of its own."""
+    script = """
+import numba.extending
+del numba.extending.intrinsic
+import numpy as np, scipy.sparse as sp
+from tagwise.kernels import csr_matmul, gather_sum
+assert gather_sum.sum_rows is gather_sum.sum_rows_plain
+matrix = sp.random(30, 20, 0.3, "csr", dtype=np.float32, random_state=0)
+dense = np.ones((20, 9), dtype=np.float32)
+np.testing.assert_allclose(csr_matmul(matrix, dense), matrix @ dense, rtol=1e-6)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=300)

@@ -15,7 +15,12 @@ from tagwise.kernels.compiled import compiled
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = [
+    "Choice",
+    "GramParts",
     "IndexedCSR",
+    "KnownRows",
+    "LowRankScores",
+    "Positives",
     "Supports",
     "gram_of_last",
     "solve_known_supports",
@@ -44,6 +49,53 @@ class Supports(NamedTuple):
 
     indptr: np.ndarray
     features: np.ndarray
+
+
+class Positives(NamedTuple):
+    """The rows of each label, ``rows[indptr[j]:indptr[j+1]]``, and the weight (L,) of each label's positives."""
+
+    indptr: np.ndarray
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+class KnownRows(NamedTuple):
+    """The known rows of each label, with the residual y − score and the weight ω of each."""
+
+    indptr: np.ndarray
+    rows: np.ndarray
+    residuals: np.ndarray
+    weights: np.ndarray
+
+
+class GramParts(NamedTuple):
+    """What is kept of XᵀX: ``block`` of the last features (:func:`gram_of_last`), ``diagonal`` and Xᵀ1 of all.
+
+    ``walks`` are the :func:`walk_lengths`; ``column_step`` is what a step along a column costs in steps along a row.
+    """
+
+    block: np.ndarray
+    diagonal: np.ndarray
+    column_sums: np.ndarray
+    walks: np.ndarray
+    column_step: float
+
+
+class LowRankScores(NamedTuple):
+    """Scores XUVᵀ + 1bᵀ whose residual is fitted: XᵀXU, U (``feature_factors``), V (``label_factors``) and b."""
+
+    gram_factors: np.ndarray
+    feature_factors: np.ndarray
+    label_factors: np.ndarray
+    intercept: np.ndarray
+
+
+class Choice(NamedTuple):
+    """The penalty, how many features a label may use, and supports to use in place of a choice, or none."""
+
+    reg: float
+    support: int
+    given: Supports
 
 
 def walk_lengths(rows: IndexedCSR) -> np.ndarray:
@@ -80,47 +132,16 @@ def _gram_of_last(rows, first, block, start, stop):
 
 
 @compiled()
-def solve_supports(
-    rows,
-    walks,
-    block,
-    diagonal,
-    positives_indptr,
-    positives,
-    gram_factors,
-    feature_factors,
-    label_factors,
-    intercept,
-    column_sums,
-    weights,
-    reg,
-    support,
-    given,
-    column_step,
-    counts,
-    gains,
-    start,
-    stop,
-):
-    """Choose and solve for labels ``start`` to ``stop``; sets ``counts`` and ``gains``, returns features and values.
+def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
+    """Choose and solve for labels ``start`` to ``stop``; returns features and values, one label after the other.
 
-    ``walks`` are the :func:`walk_lengths`; ``block`` is XᵀX of the last features (:func:`gram_of_last`); ``diagonal``
-    of XᵀX, ``column_sums`` Xᵀ1 and ``gram_factors`` XᵀXU are those of all features; ``positives`` are the rows of each
-    label; ``given`` are supports to use in place of a choice, or none. ``column_step`` is what a step along a column
-    costs in steps along a row. A gain is bᵀh of a label. The workspace takes 2·support² float64 and O(n + d).
+    ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. The workspace takes
+    2·support² float64 and O(n + d).
     """
-    n_features = len(diagonal)
+    label_factors, intercept, block = low_rank.label_factors, low_rank.intercept, gram.block
+    n_features = len(gram.diagonal)
     first_in_block = n_features - len(block)
-    capacity = 0
-    for label in range(start, stop):
-        stored = 0
-        for place in range(positives_indptr[label], positives_indptr[label + 1]):
-            stored += rows.indptr[positives[place] + 1] - rows.indptr[positives[place]]
-        capacity += min(support, n_features, stored)
-    features = np.empty(capacity, dtype=np.int64)
-    values = np.empty(capacity, dtype=rows.data.dtype)
-    largest = min(support, n_features, capacity)
-    workspace = np.empty(largest * largest, dtype=np.float64)
+    features, values, workspace = _room(rows, positives, choice.support, start, stop)
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
     touched = np.empty(n_features, dtype=np.int64)
@@ -128,44 +149,36 @@ def solve_supports(
     chain = np.empty(1, dtype=_CHAIN)
     filled = 0
     for label in range(start, stop):
-        rows_of_label = positives[positives_indptr[label] : positives_indptr[label + 1]]
-        n_candidates = collect_features(rows, rows_of_label, slot, touched, right)
+        rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
+        n_candidates = _collect_features(rows, rows_of_label, slot, touched, right)
         candidates = touched[:n_candidates]
         candidates.sort()
-        extra = weights[label] - 1.0
+        extra = positives.weights[label] - 1.0
         for feature in candidates:
             slot[feature] = -1
             right[feature] -= (
-                _dot(gram_factors[feature], label_factors[label]) + intercept[label] * column_sums[feature]
+                _dot(low_rank.gram_factors[feature], label_factors[label])
+                + intercept[label] * gram.column_sums[feature]
             )
         if extra != 0:
             for feature in candidates:
-                along[feature] = _dot(feature_factors[feature], label_factors[label])
+                along[feature] = _dot(low_rank.feature_factors[feature], label_factors[label])
                 squares[feature] = 0
             _weigh_positives(rows, rows_of_label, intercept[label], extra, along, right, squares)
         gain = np.empty(n_candidates, dtype=np.float64)
         for i in range(n_candidates):
             feature = candidates[i]
-            gain[i] = right[feature] ** 2 / (diagonal[feature] + squares[feature] + reg)
-        if len(given.indptr) > 0:
-            chosen = given.features[given.indptr[label] : given.indptr[label + 1]]
-        else:
-            chosen = largest_gains(candidates, gain, support)
-        count = len(chosen)
-        counts[label] = count
-        gains[label] = 0
-        if count > 0:
-            system = workspace[: count * count].reshape(count, count)
-            system[:] = 0
-            for i in range(count):
-                slot[chosen[i]] = i
+            gain[i] = right[feature] ** 2 / (gram.diagonal[feature] + squares[feature] + choice.reg)
+        chosen = _chosen(label, candidates, gain, choice)
+        system = _empty_system(chosen, slot, workspace)
+        if len(chosen) > 0:
             n_rare = _first_at_least(chosen, first_in_block)
             walk, columns = 0, 0
-            for i in range(count):
+            for i in range(len(chosen)):
                 columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
                 if i < n_rare:
-                    walk += walks[chosen[i]]
-            if walk > column_step * columns:
+                    walk += gram.walks[chosen[i]]
+            if walk > gram.column_step * columns:
                 chain = _rare_entries(rows, chosen[:n_rare], head, chain)
                 _add_by_columns(rows, chosen, n_rare, head, chain, system)
             else:
@@ -173,17 +186,7 @@ def solve_supports(
             _copy_block(block, first_in_block, chosen, n_rare, system)
             if extra != 0:
                 _add_positives(rows, rows_of_label, extra, slot, system)
-            solution = np.empty(count, dtype=np.float64)
-            for i in range(count):
-                slot[chosen[i]] = -1
-                system[i, i] += reg
-                solution[i] = right[chosen[i]]
-            solve_lower(np.linalg.cholesky(system), solution)
-            for i in range(count):
-                gains[label] += right[chosen[i]] * solution[i]
-                features[filled + i] = chosen[i]
-                values[filled + i] = solution[i]
-            filled += count
+        filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
         for feature in candidates:
             right[feature] = 0
             squares[feature] = 0
@@ -191,7 +194,105 @@ def solve_supports(
 
 
 @compiled()
-def collect_features(rows, rows_of_label, slot, touched, right):
+def solve_known_supports(rows, known, positives, choice, found, start, stop):
+    """As :func:`solve_supports`, with b and A summed over a label's known rows only.
+
+    ``positives`` are those of the known rows that are on. Time, per label: the stored entries of its known rows, twice,
+    and the square of how many of them a row has in the support. The workspace takes 2·support² float64 and O(d).
+    """
+    n_features = len(rows.feature_indptr) - 1
+    features, values, workspace = _room(rows, positives, choice.support, start, stop)
+    slot = np.full(n_features, -1, dtype=np.int32)
+    right, squares = np.zeros(n_features), np.zeros(n_features)
+    touched = np.empty(n_features, dtype=np.int64)
+    filled = 0
+    for label in range(start, stop):
+        rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
+        n_candidates = _collect_features(rows, rows_of_label, slot, touched, right)
+        candidates = touched[:n_candidates]
+        candidates.sort()
+        for feature in candidates:
+            right[feature] = 0
+            squares[feature] = 0
+        first, last = known.indptr[label], known.indptr[label + 1]
+        own, weight = known.rows[first:last], known.weights[first:last]
+        _slope_and_squares(rows, own, known.residuals[first:last], weight, slot, right, squares)
+        gain = np.empty(n_candidates, dtype=np.float64)
+        for i in range(n_candidates):
+            feature = candidates[i]
+            gain[i] = right[feature] ** 2 / (squares[feature] + choice.reg)
+            slot[feature] = -1
+        chosen = _chosen(label, candidates, gain, choice)
+        system = _empty_system(chosen, slot, workspace)
+        if len(chosen) > 0:
+            _add_outer_products(rows, own, weight, slot, system)
+        filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
+        for feature in candidates:
+            right[feature] = 0
+    return features[:filled].copy(), values[:filled].copy()
+
+
+@compiled()
+def _room(rows, positives, support, start, stop):
+    """Arrays for the features and values of these labels, and for the largest of their systems."""
+    n_features = len(rows.feature_indptr) - 1
+    capacity = 0
+    for label in range(start, stop):
+        stored = 0
+        for place in range(positives.indptr[label], positives.indptr[label + 1]):
+            stored += rows.indptr[positives.rows[place] + 1] - rows.indptr[positives.rows[place]]
+        capacity += min(support, n_features, stored)
+    largest = min(support, n_features, capacity)
+    return (
+        np.empty(capacity, dtype=np.int64),
+        np.empty(capacity, dtype=rows.data.dtype),
+        np.empty(largest * largest, dtype=np.float64),
+    )
+
+
+@compiled()
+def _chosen(label, candidates, gain, choice):
+    given = choice.given
+    if len(given.indptr) > 0:
+        return given.features[given.indptr[label] : given.indptr[label + 1]]
+    return _largest_gains(candidates, gain, choice.support)
+
+
+@compiled()
+def _empty_system(chosen, slot, workspace):
+    """A system of zeros for the chosen features, whose places in it ``slot`` gets."""
+    count = len(chosen)
+    for i in range(count):
+        slot[chosen[i]] = i
+    system = workspace[: count * count].reshape(count, count)
+    system[:] = 0
+    return system
+
+
+@compiled()
+def _solve(label, system, chosen, right, reg, slot, found, filled):
+    """Solve a label's system and store its solution from ``filled`` on; returns the new end and clears ``slot``."""
+    features, values, counts, gains = found
+    count = len(chosen)
+    counts[label] = count
+    gains[label] = 0
+    if count == 0:
+        return filled
+    solution = np.empty(count, dtype=np.float64)
+    for i in range(count):
+        slot[chosen[i]] = -1
+        system[i, i] += reg
+        solution[i] = right[chosen[i]]
+    _solve_lower(np.linalg.cholesky(system), solution)
+    for i in range(count):
+        gains[label] += right[chosen[i]] * solution[i]
+        features[filled + i] = chosen[i]
+        values[filled + i] = solution[i]
+    return filled + count
+
+
+@compiled()
+def _collect_features(rows, rows_of_label, slot, touched, right):
     """The features of the label's rows into ``touched``, Xᵀy into ``right``; ``slot`` marks what was seen."""
     count = 0
     for row in rows_of_label:
@@ -227,7 +328,7 @@ def _weigh_positives(rows, rows_of_label, intercept, extra, along, right, square
 
 
 @compiled()
-def largest_gains(candidates, gain, support):
+def _largest_gains(candidates, gain, support):
     """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones."""
     n_candidates = len(candidates)
     if n_candidates <= support:
@@ -276,7 +377,7 @@ def _add_by_rows(rows, rare, slot, system):
 
 @compiled()
 def _rare_entries(rows, rare, head, chain):
-    """The rare features' entries as one chain a row, beginning at ``head[row]``; −1 ends it."""
+    """The rare features' entries as one chain per row, starting at ``head[row]``; −1 ends it."""
     needed = 0
     for feature in rare:
         needed += rows.feature_indptr[feature + 1] - rows.feature_indptr[feature]
@@ -336,7 +437,7 @@ def _add_positives(rows, rows_of_label, extra, slot, system):
 
 
 @compiled(fastmath={"contract", "reassoc"})
-def solve_lower(lower, solution):
+def _solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
     count = len(solution)
     for i in range(count):
@@ -348,90 +449,6 @@ def solve_lower(lower, solution):
         solution[i] /= lower[i, i]
         for j in range(i):
             solution[j] -= lower[i, j] * solution[i]
-
-
-@compiled()
-def solve_known_supports(
-    rows,
-    known_indptr,
-    known_rows,
-    residuals,
-    weights,
-    positives_indptr,
-    positives,
-    reg,
-    support,
-    given,
-    counts,
-    gains,
-    start,
-    stop,
-):
-    """As :func:`tagwise.kernels.supports.solve_supports`, with b and A summed over a label's known rows only.
-
-    ``known_rows`` of each label come with ``residuals`` y − score and ``weights`` ω; ``positives`` are those of them
-    that are on. Time, per label: the stored entries of its known rows, twice, and the square of how many of them a row
-    has in the support. The workspace takes 2·support² float64 and O(d).
-    """
-    n_features = len(rows.feature_indptr) - 1
-    capacity = 0
-    for label in range(start, stop):
-        stored = 0
-        for place in range(positives_indptr[label], positives_indptr[label + 1]):
-            stored += rows.indptr[positives[place] + 1] - rows.indptr[positives[place]]
-        capacity += min(support, n_features, stored)
-    features = np.empty(capacity, dtype=np.int64)
-    values = np.empty(capacity, dtype=rows.data.dtype)
-    largest = min(support, n_features, capacity)
-    workspace = np.empty(largest * largest, dtype=np.float64)
-    slot = np.full(n_features, -1, dtype=np.int32)
-    right, squares = np.zeros(n_features), np.zeros(n_features)
-    touched = np.empty(n_features, dtype=np.int64)
-    filled = 0
-    for label in range(start, stop):
-        n_candidates = collect_features(
-            rows, positives[positives_indptr[label] : positives_indptr[label + 1]], slot, touched, right
-        )
-        candidates = touched[:n_candidates]
-        candidates.sort()
-        for feature in candidates:
-            right[feature] = 0
-            squares[feature] = 0
-        first, last = known_indptr[label], known_indptr[label + 1]
-        known, weight = known_rows[first:last], weights[first:last]
-        _slope_and_squares(rows, known, residuals[first:last], weight, slot, right, squares)
-        gain = np.empty(n_candidates, dtype=np.float64)
-        for i in range(n_candidates):
-            feature = candidates[i]
-            gain[i] = right[feature] ** 2 / (squares[feature] + reg)
-            slot[feature] = -1
-        if len(given.indptr) > 0:
-            chosen = given.features[given.indptr[label] : given.indptr[label + 1]]
-        else:
-            chosen = largest_gains(candidates, gain, support)
-        count = len(chosen)
-        counts[label] = count
-        gains[label] = 0
-        if count > 0:
-            system = workspace[: count * count].reshape(count, count)
-            system[:] = 0
-            for i in range(count):
-                slot[chosen[i]] = i
-            _add_outer_products(rows, known, weight, slot, system)
-            solution = np.empty(count, dtype=np.float64)
-            for i in range(count):
-                slot[chosen[i]] = -1
-                system[i, i] += reg
-                solution[i] = right[chosen[i]]
-            solve_lower(np.linalg.cholesky(system), solution)
-            for i in range(count):
-                gains[label] += right[chosen[i]] * solution[i]
-                features[filled + i] = chosen[i]
-                values[filled + i] = solution[i]
-            filled += count
-        for feature in candidates:
-            right[feature] = 0
-    return features[:filled].copy(), values[:filled].copy()
 
 
 @compiled()

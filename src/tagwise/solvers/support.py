@@ -12,7 +12,12 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.products import csr_matmul
 from tagwise.kernels.sampled_pairs import sampled_product
 from tagwise.kernels.supports import (
+    Choice,
+    GramParts,
     IndexedCSR,
+    KnownRows,
+    LowRankScores,
+    Positives,
     Supports,
     gram_of_last,
     solve_known_supports,
@@ -268,30 +273,26 @@ class SupportRidge:
         """
         U, V = _check_low_rank(low_rank, *self.shape)
         shift = _per_column(intercept, "intercept", self.shape[1], default=0.0)
-        given, order = self._supports(pattern), self.X.order
+        choice, order = Choice(self.reg, self.support, self._supports(pattern)), self.X.order
         counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
-        X, positives, threads = self.X, self._positives, self.n_threads
+        X, threads = self.X, self.n_threads
+        on = Positives(self._positives.indptr, self._positives.indices, self.positive_weight)
         U = np.ascontiguousarray(U[order])
         if self._known is None:
-            gram_factors = X.gram_times(U, n_threads=threads)
+            low_rank_scores = LowRankScores(X.gram_times(U, n_threads=threads), U, V, shift)
+            kept = GramParts(X.block, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-                return solve_supports(
-                    X.rows, X.walks, X.block, X.diagonal, positives.indptr, positives.indices, gram_factors, U, V,
-                    shift, X.column_sums, self.positive_weight, self.reg, self.support, given, _COLUMN_STEP, counts,
-                    gains, start, stop,
-                )  # fmt: skip
+                return solve_supports(X.rows, kept, low_rank_scores, on, choice, (counts, gains), start, stop)
         else:
             weights, targets = self._known
             embedded = csr_matmul(X.matrix(), U, n_threads=threads)
             residuals = targets - sampled_product(weights, V, embedded, n_threads=threads)
             residuals -= np.repeat(shift, np.diff(weights.indptr)).astype(residuals.dtype)
+            known = KnownRows(weights.indptr, weights.indices, residuals, weights.data)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-                return solve_known_supports(
-                    X.rows, weights.indptr, weights.indices, residuals, weights.data, positives.indptr,
-                    positives.indices, self.reg, self.support, given, counts, gains, start, stop,
-                )  # fmt: skip
+                return solve_known_supports(X.rows, known, on, choice, (counts, gains), start, stop)
 
         try:
             with single_threaded_blas():
