@@ -12,8 +12,8 @@ import numpy as np
 from reproduction.configuration import Figure, Study, needed_by
 from reproduction.metrics import SHOWN
 from reproduction.results import PaperValues, StudyResults
-from tagwise.exceptions import TagwiseError
 from tagwise.persistence.atomic import atomic_stream
+from tagwise.reports.plots import require_matplotlib
 
 __all__ = ["Line", "along_axis", "draw", "fitted_slope", "in_order", "lines_of", "panels_of"]
 
@@ -87,8 +87,13 @@ def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues
     panels = panels_of(figure, results)
     if not panels:
         return
+    require_matplotlib()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     special: dict[str, Callable[..., None]] = {"method": _bars, "curve": _curve}
-    pyplot = _pyplot()
     width = _panels_per_row(figure, len(panels))
     height = math.ceil(len(panels) / width)
     with pyplot.rc_context({"svg.hashsalt": "tagwise", "svg.fonttype": "none", "font.size": 9}):
@@ -109,17 +114,6 @@ def _panels_per_row(figure: Figure, panels: int) -> int:
     if len(figure.metrics) in (2, 3):
         return len(figure.metrics)
     return 2 if panels == 4 else min(3, panels)
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise TagwiseError("Plots need matplotlib; install it with: pip install 'tagwise[plots]'.") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def _save(drawing: Any, stem: Path) -> None:

@@ -123,7 +123,7 @@ def study_page(
     for table in study.tables:
         text, comparison = markdown_table(study, table, results, paper)
         comparisons.append(comparison)
-        parts += [f"## {_headline(table)}", text.rstrip("\n")]
+        parts += [f"## {_headline(table)}", text]
         if comparison.with_paper:
             parts.append(comparison.sentence())
         if table.discussion:
@@ -160,21 +160,21 @@ def _slopes(study: Study, figure: Figure, results: StudyResults, paper: PaperVal
     axis = study.axis_title(figure.x)
     limits = [None] if figure.slope_limit is None else [None, figure.slope_limit]
     heads = ["all" if limit is None else f"{axis} ≤ {limit:g}" for limit in limits]
-    lines = [f"| data | method | {' | '.join(heads)} |", "| --- | --- |" + " ---: |" * len(limits)]
+    rows = []
     for dataset, metric in panels_of(figure, results):
         for method, line in lines_of(figure, results, dataset, metric).items():
             printed = paper.text(figure.number, dataset, method, {}, f"slope over {figure.x}")
             beside = "" if printed is None else f" ({printed})"
             slopes = [fitted_slope(line, limit) for limit in limits]
-            texts = [("–" if slope is None else f"{slope:.2f}") + beside for slope in slopes]
-            lines.append(f"| {dataset} | {method} | {' | '.join(texts)} |")
-    return [f"Slopes of log {figure.metrics[0]} over log {axis}, the paper's bound in brackets:", "\n".join(lines)]
+            rows.append([dataset, method, *(("–" if slope is None else f"{slope:.2f}") + beside for slope in slopes)])
+    table = _markdown(["data", "method", *heads], rows, 2)
+    return [f"Slopes of log {figure.metrics[0]} over log {axis}, the paper's bound in brackets:", table]
 
 
 def _choices(study: Study, results: StudyResults, folder: Results) -> list[str]:
     """The rule in words and a table of what it chose."""
     rules: dict[str, None] = {}
-    rows: dict[str, str] = {}
+    rows: dict[str, list[str]] = {}
     several_seeds = len({cell.seed for cell in results.cells}) > 1
     for cell, _ in results.done:
         choice, rule = choice_of(cell), study.selection_of(cell.method)
@@ -189,17 +189,14 @@ def _choices(study: Study, results: StudyResults, folder: Results) -> list[str]:
         places = {**choice.settings, **({"seed": choice.seed} if several_seeds else {})}
         settings = ", ".join(f"{axis} = {value}" for axis, value in places.items())
         value = f"{max(entry['value'] for entry in stored['tried']):.4f}"
-        rows[choice.key] = (
-            f"| {choice.dataset} | {choice.method.name} | {settings} | {chosen} | {value} | {len(stored['tried'])} |"
-        )
+        rows[choice.key] = [choice.dataset, choice.method.name, settings, chosen, value, str(len(stored["tried"]))]
     if not rows:
         return []
-    head = ["| data set | method | chosen at | chosen | validation metric | tried |"]
-    head.append("| --- | --- | --- | --- | ---: | ---: |")
+    head = ["data set", "method", "chosen at", "chosen", "validation metric", "tried"]
     notes = list(rules)
-    if any(END_OF_GRID in row for row in rows.values()):
+    if any(END_OF_GRID in row[3] for row in rows.values()):
         notes.append(f"{END_OF_GRID} marks a choice at an end of its grid: the best value may lie beyond.")
-    return ["## Hyper-parameters", " ".join(notes), "\n".join([*head, *rows.values()])]
+    return ["## Hyper-parameters", " ".join(notes), _markdown(head, list(rows.values()), 4)]
 
 
 def _end_mark(name: str, chosen: Any, grid: Any) -> str:
@@ -280,14 +277,14 @@ def markdown_table(study: Study, table: Table, results: StudyResults, paper: Pap
     comparison = Comparison(table.number)
     columns = _columns(table, results.cells)
     head = [*(study.axis_title(axis) for axis in table.rows), *columns]
-    lines = [_line(head), _line(["---"] * len(table.rows) + ["---:"] * len(columns))]
+    rows: list[list[str]] = []
     texts: list[str] = []
     for place, metric, ours, printed in compared(table, results, paper):
         texts.append(_cell(ours, printed, metric, place, comparison if table.counts else None))
         if len(texts) == len(columns):
-            lines.append(_line([*(str(place[axis]) for axis in table.rows), *texts]))
+            rows.append([*(str(place[axis]) for axis in table.rows), *texts])
             texts = []
-    return "\n".join(lines) + "\n", comparison
+    return _markdown(head, rows, len(table.rows)), comparison
 
 
 def _cell(
@@ -315,8 +312,10 @@ def _cell(
     return f"{text}{beside} {WORSE}"
 
 
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _markdown(head: list[str], rows: list[list[str]], n_text: int) -> str:
+    """A table; all columns after the first ``n_text`` are numbers."""
+    rule = ["---"] * n_text + ["---:"] * (len(head) - n_text)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *rows])
 
 
 def summary_page(studies: list[tuple[Study, StudyResults, list[Comparison]]]) -> str:
