@@ -21,16 +21,15 @@ def products(report: dict) -> list[str]:
     return [
         "## Many rows",
         "",
-        "BLAS: the plain product in tiles, nothing kept. `all`: every score is made, tile by tile, and looked through",
-        "(`top_k_of_factors`). `longest first`: labels by falling length of their factors, until none can reach a",
-        "row's five best (`norm_pruned_topk`); models use it where lengths fall. Shares are of the speed of BLAS:",
-        "more than 100% is faster than making all scores. `same`: labels that both give at the same place; they",
+        "BLAS: the plain product in tiles, nothing kept. `all`: every score is computed, tile by tile, and scanned",
+        "(`top_k_of_factors`). `norm-pruned`: labels by decreasing norm of their factors, until none can reach a",
+        "row's five best (`norm_pruned_topk`); models use it where norms differ. Shares are relative to the speed of BLAS:",
+        "more than 100% is faster than computing all scores. `same`: labels that both give at the same rank; they",
         "differ where scores are equal to the last digit or two.",
         "",
-        f"The lowest share of `all` is {100 * worst:.0f}%, where",
-        f"{100 * WANTED_SHARE:.0f}% are wanted.",
+        f"The lowest share of `all` is {100 * worst:.0f}%; the aim is {100 * WANTED_SHARE:.0f}%.",
         "",
-        "| factors | labels | k | rows | threads | BLAS, µs a row | all | share | longest first | share | same |",
+        "| factors | labels | k | rows | threads | BLAS, µs/row | all | share | norm-pruned | share | same |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(
             f"| {row['factors']} | {row['labels']:,} | {row['rank']} | {row['rows']:,} | {row['threads']} | "
@@ -63,10 +62,10 @@ def index(report: dict) -> list[str]:
     lines = [
         "## Approximate index",
         "",
-        "`ApproximateIndex` beside the model's own, exact `predict_topk`, on one thread: recall@5 against exact over",
+        "`ApproximateIndex` and the model's own, exact `predict_topk`, on one thread: recall@5 against exact over",
         "1,000 rows, which are also the batch.",
         "",
-        "| labels | k | lists looked through | recall@5 | to make, s | batch, µs a row | one row p10 | median | p90 |",
+        "| labels | k | lists searched | recall@5 | build, s | batch, µs/row | one row p10 | median | p90 |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in report["index"]:
