@@ -144,11 +144,11 @@ def warm_up(X, Y, rank: int, threads: int, *, observed=None, loss: str = "square
     both kinds, though so few rows would be stored.
     """
     from tagwise import LEML
-    from tagwise.models.leml import features
+    from tagwise.models.leml import steps
 
     rows = slice(0, 5000)
-    stored = features._STORED_BYTES
-    for features._STORED_BYTES in (-1, stored):
+    stored = steps._STORED_BYTES
+    for steps._STORED_BYTES in (-1, stored):
         model = LEML(rank, loss=loss, max_iter=1, n_jobs=threads)
         model.fit(X[rows], Y[rows], None if observed is None else observed[rows])
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
+from tagwise.models.cascade.rankers import label_prototypes, usual_prototype_weight
 
 
 @pytest.fixture

@@ -12,10 +12,16 @@ from tagwise.base import MultiLabelModel
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins, shortlist_margins_by_feature
-from tagwise.models.cascade.choice import CascadeChoice, check_prototype_weight
-from tagwise.models.cascade.combination import Combination, behind_shortlist
-from tagwise.models.cascade.prototypes import label_prototypes, usual_prototype_weight
-from tagwise.models.cascade.rankers import FittedProposer, Rankers, learn_rankers, positives_of, wrong_proposals
+from tagwise.models.cascade.combination import CascadeChoice, Combination, behind_shortlist, check_prototype_weight
+from tagwise.models.cascade.rankers import (
+    FittedProposer,
+    Rankers,
+    label_prototypes,
+    learn_rankers,
+    positives_of,
+    usual_prototype_weight,
+    wrong_proposals,
+)
 from tagwise.models.cascade.tuning import choose_on_validation_rows
 from tagwise.models.positive_weight import PositiveWeight
 from tagwise.models.reml import REML

@@ -1,4 +1,4 @@
-"""One score out of three opinions: the proposer's, who has seen all pairs, a ranker's of hard ones, a prototype's.
+"""One score out of three opinions: the proposer's, who has seen all pairs, a ranker's on hard ones, a prototype's.
 
 The formula stands here once, as compiled functions of single numbers: a shortlist has some fifty labels, and for a
 single row a dozen passes of numpy over fifty numbers take longer than finding them among tens of thousands.
@@ -7,17 +7,19 @@ single row a dozen passes of numpy over fifty numbers take longer than finding t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import keep, nothing_found
+from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
 from tagwise.parallel import run_chunks, work_chunks
+from tagwise.validation import check_integer, check_real
 
-__all__ = ["Combination", "behind_shortlist", "log_odds"]
+__all__ = ["CascadeChoice", "Combination", "behind_shortlist", "check_prototype_weight", "log_odds"]
 
 # labels, proposed, margins, cosines, has_ranker: see Combination.best.
 _Opinions: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -137,6 +139,58 @@ class Combination:
 
         run_chunks(rows, work_chunks(np.arange(len(labels) + 1) * labels.shape[1]), n_threads)
         return best_labels, best_scores
+
+
+@dataclass(frozen=True)
+class CascadeChoice:
+    """What validation rows may decide in a cascade."""
+
+    positive_weight: PositiveWeight
+    reg_sparse: float
+    hard_negatives: int
+    C: float
+    combination: Combination
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain values, as models keep them."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return (
+            own
+            | {name: getattr(self.combination, name) for name in _COMBINED}
+            | {"calibration": list(self.combination.calibration)}
+        )
+
+    @classmethod
+    def from_values(cls, values: Any) -> CascadeChoice:
+        """The inverse of :meth:`as_values`; raises ValueError for values that cannot have come from it."""
+        names = (*_OWN, *_COMBINED)
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise ValueError(f"chosen_ must hold {', '.join(names)}")
+        calibration = values["calibration"]
+        if not isinstance(calibration, list) or len(calibration) != 2:
+            raise ValueError("calibration must hold two numbers")
+        check_real(calibration[0], "calibration", minimum=0, open_minimum=True)
+        check_real(calibration[1], "calibration")
+        check_positive_weight(values["positive_weight"])
+        check_integer(values["hard_negatives"], "hard_negatives", minimum=1)
+        for name in ("reg_sparse", "C", "slope"):
+            check_real(values[name], name, minimum=0, open_minimum=True)
+        for name in ("exponent", "prototype_weight"):
+            check_real(values[name], name, minimum=0)
+        combined = {name: values[name] for name in _COMBINED} | {"calibration": tuple(calibration)}
+        return cls(**{name: values[name] for name in _OWN}, combination=Combination(**combined))
+
+
+_OWN = tuple(field.name for field in fields(CascadeChoice) if field.name != "combination")
+_COMBINED = tuple(field.name for field in fields(Combination))
+
+
+def check_prototype_weight(prototype_weight: Any) -> None:
+    """Raise InvalidInputError unless it is a number of at least 0 or "auto"."""
+    if isinstance(prototype_weight, str) and prototype_weight != "auto":
+        raise InvalidInputError(f'prototype_weight must be a number or "auto"; found {prototype_weight!r}.')
+    if prototype_weight != "auto":
+        check_real(prototype_weight, "prototype_weight", minimum=0)
 
 
 def log_odds(products: np.ndarray) -> np.ndarray:

@@ -20,10 +20,15 @@ from tagwise.kernels import unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.metrics import ndcg_at_k
-from tagwise.models.cascade.choice import CascadeChoice
-from tagwise.models.cascade.combination import Combination, log_odds
-from tagwise.models.cascade.prototypes import label_prototypes
-from tagwise.models.cascade.rankers import Rankers, hardest, learn_rankers, positives_of, wrong_proposals
+from tagwise.models.cascade.combination import CascadeChoice, Combination, log_odds
+from tagwise.models.cascade.rankers import (
+    Rankers,
+    hardest,
+    label_prototypes,
+    learn_rankers,
+    positives_of,
+    wrong_proposals,
+)
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.progress import FitProgress

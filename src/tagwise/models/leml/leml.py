@@ -13,9 +13,8 @@ from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
 from tagwise.models.leml.early_stopping import ValidationRows, split_validation_rows
-from tagwise.models.leml.features import feature_products
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
-from tagwise.models.leml.steps import Factors, Rounds, steps_for
+from tagwise.models.leml.steps import Factors, Rounds, feature_products, steps_for
 from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
