@@ -13,6 +13,7 @@ from tagwise import LEML, load
 from tagwise.data import hide_labels, load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning
 from tagwise.metrics import average_auc, precision_at_k
+from tagwise.models.leml import steps
 from tagwise.progress import FitProgress
 from tagwise.validation import check_labels, check_observed
 
