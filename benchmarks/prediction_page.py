@@ -23,7 +23,7 @@ def products(report: dict) -> list[str]:
         "",
         "BLAS: the plain product in tiles, nothing kept. `all`: every score is computed, tile by tile, and scanned",
         "(`top_k_of_factors`). `norm-pruned`: labels by decreasing norm of their factors, until none can reach a",
-        "row's five best (`norm_pruned_topk`); models use it where norms differ. Shares are relative to the speed of BLAS:",
+        "row's five best (`norm_pruned_topk`); models use it where norms differ. Shares are relative to BLAS:",
         "more than 100% is faster than computing all scores. `same`: labels that both give at the same rank; they",
         "differ where scores are equal to the last digit or two.",
         "",
