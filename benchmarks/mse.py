@@ -27,6 +27,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+from bilateral_projection import average_error_bound, bilateral_random_projection
 from reference_kernels import accelerated_group_lasso, group_lasso_gap, proximal_group_lasso
 
 try:
@@ -44,7 +45,6 @@ from tagwise.models.mse.selection import DEFAULT_GRID
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_lasso
-from tagwise.solvers.random_projection import average_error_bound, bilateral_random_projection
 
 RESULTS = Path(__file__).parent / "results"
 METRICS = {

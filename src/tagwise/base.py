@@ -322,9 +322,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._require_fitted()
         return self._label_intercepts(np.asarray(labels, dtype=np.int64))
 
-    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+    def scored_rows(self, X: Any) -> Features:
         """The rows that :meth:`label_weights` apply to: X, checked, and scaled to unit length if the model does so."""
-        return self._fitted_features(X)
+        return self._prepared(self._fitted_features(X))
 
     # ------------------------------------------------------------------ save
 

@@ -107,10 +107,10 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
     -----
     Time O(nnz(X)·k), plus the d weights of each distinct label once. Memory O(nnz(X)·k) and a block of weights.
     """
+    model.label_weights([])  # raises, if there are no weights, before any work
     rows = canonical_csr(model.scored_rows(X))
     pairs = _checked_labels(labels, rows.shape[0], model.n_labels_)
     wanted = np.unique(pairs[pairs >= 0])
-    model.label_weights(wanted[:1])  # raises, if there are none, before anything is built
     n_rows, per_row = pairs.shape
     flat = pairs.ravel()
     owner = np.repeat(np.arange(n_rows), per_row)
@@ -192,7 +192,7 @@ def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.n
 
 def _checked_label(model: LinearScores, label: Any) -> np.ndarray:
     """An array of the one label id."""
-    model.label_weights([])  # raises for a model that is not fitted, or has no weights
+    model.label_weights([])  # raises if the model is not fitted or has no weights
     number = check_integer(label, "label", minimum=0)
     if number >= model.n_labels_:
         raise InvalidInputError(f"label must be below {model.n_labels_:,}, the number of labels; found {number}.")

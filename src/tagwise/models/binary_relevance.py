@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -291,10 +291,6 @@ class BinaryRelevance(MultiLabelModel):
         return int(np.clip(spare // a_label, 1, _MOST_LABELS))
 
     # ------------------------------------------------------------------ predict
-
-    def scored_rows(self, X: Any) -> Features:
-        """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
-        return self._prepared(self._fitted_features(X))
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.coef_[:, labels].T

@@ -60,10 +60,6 @@ class FactorModel(MultiLabelModel):
             )
         return self.label_factors_[labels] @ self.feature_factors_.T
 
-    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
-        """The rows that :meth:`label_weights` apply to: checked, and of unit length with ``normalize``."""
-        return self._prepared(self._fitted_features(X))
-
     def embed(self, X: Any) -> np.ndarray:
         """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
         features = self._fitted_features(X)

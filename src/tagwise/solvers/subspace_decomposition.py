@@ -14,15 +14,16 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.kernels import DenseFeatures, csr_matmul, dense_matmul, gram
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels import DenseFeatures, FeatureMatrix, csr_matmul, dense_matmul, gram
 from tagwise.kernels.products import _SUMMED_ROWS as GRAM_ROWS
 from tagwise.kernels.scaled_rows import add_scaled_rows
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.low_rank_plus_sparse import _BLOCK_RESIDUALS as BLOCK_RESIDUALS
 from tagwise.solvers.low_rank_plus_sparse import largest_residuals
-from tagwise.solvers.random_projection import project_bilaterally
+from tagwise.validation import shape_text
 
-__all__ = ["SubspaceParts", "decomposition_memory", "dictionary_memory", "usable_ranks"]
+__all__ = ["SubspaceParts", "decomposition_memory", "dictionary_memory", "project_bilaterally", "usable_ranks"]
 
 # Bytes of an index of a sparse matrix; 4 would do for small ones.
 _INDEX = 8
@@ -182,6 +183,34 @@ def _best_projection(N: np.ndarray, rank: int, n_threads: int) -> tuple[np.ndarr
             basis = right[:, ::-1]
     basis = np.ascontiguousarray(basis.astype(N.dtype))
     return dense_matmul(N, basis, n_threads=n_threads), basis
+
+
+def project_bilaterally(X: FeatureMatrix, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A bilateral projection of X (m×p) from a given A₁ (p×k): left (m×k), and right (p×k) with orthonormal columns.
+
+    Equation 14 of the paper with the adaptive choice A₂ := XA₁, A₁ := XᵀA₂ is L = Y₁(A₂ᵀY₁)⁻¹Y₂ᵀ, Y₂ = XᵀA₂, Y₁ = XY₂.
+    As A₂ᵀY₁ = Y₂ᵀY₂, L is X projected onto the columns of Y₂ = XᵀXA₁. It is computed by an orthonormal basis of Y₂ in
+    place of the inverse, whose condition number is the fourth power of that of X. A step with XᵀX never loses energy
+    from a subspace, so a good start (the last round's) can only get better. Three products with X, and O(pk²).
+    """
+    if start.shape[0] != X.shape[1] or start.shape[1] > min(X.shape):
+        raise InvalidInputError(
+            f"start of shape {shape_text(start.shape)} does not fit a matrix of shape {shape_text(X.shape)}."
+        )
+    with single_threaded_blas():
+        # Scaling a column of Y1 scales the same column of Y2 and changes no subspace, but keeps X³ from overflowing.
+        left = _unit_columns(X.matmul(start))
+        right = np.linalg.qr(_unit_columns(X.rmatmul(left)).astype(np.float64))[0]
+    right = np.ascontiguousarray(right.astype(start.dtype))
+    return X.matmul(right), right
+
+
+def _unit_columns(columns: np.ndarray) -> np.ndarray:
+    """Columns of length 1; those of zeros stay zero."""
+    largest = np.abs(columns).max(axis=0, initial=0)
+    scaled = columns / np.where(largest > 0, largest, 1)
+    length = np.sqrt(np.einsum("ij,ij->j", scaled, scaled))
+    return scaled / np.where(length > 0, length, 1)
 
 
 def decomposition_memory(

@@ -392,10 +392,6 @@ class Cascade(MultiLabelModel):
 
     # ------------------------------------------------------------------ explain, restore
 
-    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
-        """The rows that :meth:`label_weights` apply to: of unit length if ``normalize`` is set."""
-        return self.proposer_.scored_rows(X)
-
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         proposed = self.proposer_.label_weights(labels)
         ranked = self.has_ranker_[labels]

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from bilateral_projection import average_error_bound, bilateral_random_projection
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.extmath import randomized_svd
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import feature_matrix
-from tagwise.solvers.random_projection import average_error_bound, bilateral_random_projection, project_bilaterally
+from tagwise.solvers.subspace_decomposition import project_bilaterally
 
 
 def matrix_of_spectrum(values, m, n, seed=0):
@@ -117,21 +118,7 @@ def test_seeds_types_and_threads():
     np.testing.assert_allclose(narrow.dense(), one.dense(), atol=1e-3)
 
 
-def test_bad_input():
-    X = np.eye(4)
-    with pytest.raises(InvalidInputError, match="rank must be at least 1"):
-        bilateral_random_projection(X, 0)
-    with pytest.raises(InvalidInputError, match="oversampling must be at least 0"):
-        bilateral_random_projection(X, 1, oversampling=-1)
-    with pytest.raises(InvalidTypeError, match="random_state"):
-        bilateral_random_projection(X, 1, random_state="now")
-    with pytest.raises(InvalidInputError, match="start of shape 3×2 does not fit"):
-        project_bilaterally(feature_matrix(X), np.ones((3, 2)))
-    with pytest.raises(InvalidInputError, match="start of shape 4×5 does not fit"):
-        project_bilaterally(feature_matrix(X), np.ones((4, 5)))
-    with pytest.raises(InvalidInputError, match="oversampling must be at least 2"):
-        average_error_bound(np.ones(4), 1, 1)
-    with pytest.raises(InvalidInputError, match="rank=4 needs 4 positive singular values and one more"):
-        average_error_bound(np.ones(4), 4, 2)
-    with pytest.raises(InvalidInputError, match="found 1 positive"):
-        average_error_bound(np.array([1.0, 0.0, 0.0]), 2, 2)
+def test_a_start_must_fit():
+    for shape, words in (((3, 2), "3×2"), ((4, 5), "4×5")):
+        with pytest.raises(InvalidInputError, match=f"start of shape {words} does not fit"):
+            project_bilaterally(feature_matrix(np.eye(4)), np.ones(shape))
