@@ -302,7 +302,7 @@ def test_early_stopping_needs_rows_that_training_can_do_without():
         LEML(2, early_stopping=True).fit(X, np.eye(30))
     mask = np.zeros((60, 8))
     mask[0] = 1
-    with pytest.raises(InvalidInputError, match="none of the held-out rows has a known label"):
+    with pytest.raises(InvalidInputError, match="none of the validation rows has a known label"):
         LEML(2, early_stopping=True).fit(*random_problem(), observed=mask)
 
 
