@@ -40,7 +40,7 @@ def test_texts_and_all_columns_survive_the_way_there_and_back(convert, tmp_path,
     convert(tmp_path / f"there.{ending}", tmp_path / "back.jsonl")
     back = objects(tmp_path / "back.jsonl")
     if "jsonl" not in ending:
-        assert "values of 'year' that are no text were written as JSON" in said
+        assert "values of 'year' that are not text were written as JSON" in said
         rows = [{**row, "year": str(row["year"])} for row in rows]
     assert back == rows
 
@@ -148,6 +148,21 @@ def test_a_faulty_row_leaves_no_half_file(convert, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
     said = convert(source, tmp_path / "out.jsonl", "--skip-faulty")
     assert "left out: 1 faulty row; the first: " in said
+
+
+def test_tags_that_are_changed_are_reported(convert, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,tags\nx,a;a\ny,a;;b\n")
+    said = convert(tmp_path / "rows.csv", tmp_path / "rows.jsonl")
+    assert [row["tags"] for row in objects(tmp_path / "rows.jsonl")] == [["a"], ["a", "b"]]
+    assert "warning: 1 row with a repeated tag; it counts once." in said
+    assert "warning: 1 row with an empty tag, as in 'a;;b'; it is ignored." in said
+
+
+def test_no_column_is_lost_to_another_of_its_name(convert, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,tags,note,note\nx,a,1,2\n")
+    with pytest.raises(ValueError, match="the column 'note' occurs twice; give each its own name"):
+        convert(tmp_path / "rows.csv", tmp_path / "rows.jsonl")
+    assert not (tmp_path / "rows.jsonl").exists()
 
 
 def test_the_result_for_programs(rows_file, tmp_path, capsys):

@@ -102,13 +102,11 @@ def convert_texts(job: Conversion, options: RowOptions) -> int:
                 else:
                     output.write((json.dumps(fields, ensure_ascii=False) + "\n").encode())
                 count += 1
-        if reader.skipped:
-            warn(f"left out: {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
-        for change in reader.changes():
-            warn(change)
+        for note in reader.notes():
+            warn(note)
     if changed:
         names = ", ".join(map(repr, sorted(changed)))
-        warn(f"a table holds text only: values of {names} that are no text were written as JSON, and nothing for null.")
+        warn(f"a table holds text only: values of {names} that are not text were written as JSON, null as nothing.")
     return count
 
 
@@ -205,7 +203,7 @@ def _write(
     elif job.after == "svmlight":
         data.write_svmlight(job.target, X, Y)
         echo_err(
-            f"svmlight does not say how many columns there are: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
+            f"svmlight does not store how many columns there are: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
             "Columns without entries at the end are lost, unless the reader is told."
         )
     else:

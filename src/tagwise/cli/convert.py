@@ -65,7 +65,7 @@ def command(
 
     Between files of texts every column is kept, and memory is that of a row. Texts become a matrix as they do in train
     (TF-IDF); names of words and tags go to OUT.features.txt and OUT.labels.txt where the format has no place for them,
-    and are read from such files. What cannot be kept is said, or refused. A matrix has no texts to convert to.
+    and are read from such files. What cannot be kept is reported or refused. A matrix cannot become texts.
     """
     from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
     from tagwise.cli.rows import format_of

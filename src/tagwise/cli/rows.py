@@ -87,7 +87,7 @@ def read_matrix(
     options : RowOptions
         ``format``, ``labels`` and ``skip_faulty`` are used; columns have no meaning here and are refused.
     shape : (features, labels), optional
-        What a model expects: an svmlight file does not say it itself.
+        What a model expects; an svmlight file does not hold it.
     exact : bool
         Read the numbers of text formats as 64-bit floats.
     """

@@ -33,7 +33,7 @@ def read_arff(
     """Read a multi-label ARFF file, sparse (``{i v, i v}``) or dense, plain, ``.gz`` or ``.bz2``.
 
     Numeric attributes keep their value. A nominal attribute whose values are all numbers, such as ``{0,1}``,
-    stands for these numbers; any other becomes the place of the value in its declaration, from 0. A left-out
+    stands for these numbers; any other becomes the position of the value in its declaration, from 0. A left-out
     entry of a sparse row is 0, and zeros are not stored. String, date and relational attributes, missing
     values (``?``) and instance weights are faults. ``%`` starts a comment line, keywords are
     case-insensitive, and names and values may be quoted with backslash escapes.

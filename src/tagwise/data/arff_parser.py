@@ -153,10 +153,10 @@ def _read_attribute(line: str, position: int, number: int) -> Attribute:
     if kind.lower() in _UNUSABLE_TYPES:
         raise _WordError(
             position,
-            f"attribute {name[:40]!r} has type {kind.lower()}, which is no feature; remove it or number it",
+            f"attribute {name[:40]!r} has type {kind.lower()}, which cannot be a feature; remove or encode it",
         )
     if kind.lower() not in _NUMERIC_TYPES:
-        raise _WordError(position, f"{kind[:40]!r} is no attribute type; expected numeric or {{value, value}}")
+        raise _WordError(position, f"{kind[:40]!r} is not an attribute type; expected numeric or {{value, value}}")
     _expect_end(line, end)
     return Attribute(name, number, None)
 
@@ -210,7 +210,7 @@ def _expect_end(line: str, position: int) -> None:
 
 
 class ArffRowReader:
-    """Turns data lines into CSR arrays, one row at a time."""
+    """Parses data lines into CSR arrays, one row at a time."""
 
     def __init__(self, source: ByteSource, header: ArffHeader, label_places: list[int]) -> None:
         self.source = source
@@ -258,7 +258,7 @@ class ArffRowReader:
             y_indices.extend(labels)
             y_ends.append(len(y_indices))
         if len(y_ends) == 1 and not n_skipped:
-            raise ParseError(self.source.path, self.source.line, 0, "the file holds no rows behind @data")
+            raise ParseError(self.source.path, self.source.line, 0, "the file holds no rows after @data")
         ones = array("f", [1.0]) * len(y_indices)
         attributes = self.header.attributes
         return LabelledRows(
@@ -305,8 +305,8 @@ class ArffRowReader:
         if not text:
             raise _WordError(position, f"the value of attribute {name!r} is missing (is the line truncated?)")
         if table is not None:
-            known = ", ".join(table)
-            raise _WordError(position, f"{text[:40]!r} is no value of attribute {name!r}, which has {{{known[:60]}}}")
+            known = ", ".join(table)[:60]
+            raise _WordError(position, f"{text[:40]!r} is not a value of attribute {name!r}, which has {{{known}}}")
         try:
             number = parse_number(text, _FLOAT32)
         except ValueError as error:

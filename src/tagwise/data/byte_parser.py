@@ -2,7 +2,7 @@
 
 One call parses a block of whole lines into arrays that the caller made large enough, and stops at the first
 line it cannot finish: a fault, or a row with numbers that need Python's ``float``. A line is committed whole
-or not at all, so the caller can go on behind a line that it decides to skip.
+or not at all, so the caller can continue after a line that it decides to skip.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tagwise.kernels.compiled import compiled
 
 __all__ = ["LineFormat", "RowArrays", "parse_rows", "sort_row"]
 
-# What became of a line.
+# Outcomes of a line.
 OK: Final = 0
-SLOW_NUMBERS: Final = 1  # no fault: a row with numbers that Python must convert
+SLOW_NUMBERS: Final = 1  # not a fault: a row with numbers that Python must convert
 BLANK_LINE: Final = 2
 BAD_LABEL: Final = 3
 NEGATIVE_LABEL: Final = 4

@@ -97,7 +97,7 @@ def load_dataset(name: str) -> Dataset:
     Parameters
     ----------
     name : str
-        The data set's name; :func:`available_datasets` lists those at hand.
+        The data set's name; :func:`available_datasets` lists the available ones.
 
     Returns
     -------
@@ -108,11 +108,11 @@ def load_dataset(name: str) -> Dataset:
     Raises
     ------
     DatasetNotFoundError
-        If there is no such data set; the message lists where it was looked for and what there is.
+        If there is no such data set; the message lists the folders searched and what they hold.
     ParseError
         If a file of the data set is damaged or does not fit the others.
     InvalidInputError, InvalidTypeError
-        If ``name`` is no plain name.
+        If ``name`` is not a plain name.
     """
     if not isinstance(name, str):
         raise InvalidTypeError(f"name must be a string; found {name!r}.")

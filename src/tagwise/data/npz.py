@@ -38,7 +38,7 @@ def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> 
     Parameters
     ----------
     x_path : str or path
-        Features, n×d: finite numbers, turned into float32; explicit zeros are kept.
+        Features, n×d: finite numbers, converted to float32; explicit zeros are kept.
     y_path : str or path
         Labels, n×L: ones and zeros.
 
@@ -103,7 +103,7 @@ def _read_matrix(archive: zipfile.ZipFile, file_size: int) -> sp.csr_matrix:
         data = data.astype(data.dtype.newbyteorder("=") if data.dtype.kind in "iub" else np.float64)
     first, second = (_indices(archive, name, file_size) for name in _MEMBERS[kind])
     if kind != "csr" and rows > max(1 << 20, 64 * len(data)):
-        # Turning it into CSR takes memory for every row, which the file does not vouch for.
+        # Converting it to CSR takes memory for every row, whatever the size of the file.
         raise _Malformed(f"the shape announces {rows:,} rows for {len(data):,} entries")
     if kind == "coo":
         _check_range(first, rows, "row", len(data))

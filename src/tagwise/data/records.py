@@ -123,7 +123,7 @@ class Records(ABC):
 
 
 def open_records(path: str, kind: str, delimiter: str | None = None) -> Records:
-    """Open a file of the format ``kind``, which is no matrix; with a delimiter it is a table of that dialect."""
+    """Open a file of the format ``kind``, which must not be a matrix; ``delimiter`` is for tables."""
     if kind in DELIMITERS:
         # Spreadsheets in many countries write semicolons into a .csv file, so that only its comma may be replaced.
         return _DelimitedRecords(path, delimiter or DELIMITERS[kind], guess=delimiter is None and kind == "csv")

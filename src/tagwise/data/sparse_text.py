@@ -34,7 +34,7 @@ _HEADER_WORDS = ("rows", "features", "labels")
 def read_xmc(path: str | os.PathLike[str], *, errors: str = "strict", dtype: DTypeLike = np.float32) -> LabelledRows:
     """Read an extreme-classification text file, plain, ``.gz`` or ``.bz2``.
 
-    The first line is ``n d L`` (rows, features, labels). Each of the n lines behind it is ``l1,l2 f:v f:v``
+    The first line is ``n d L`` (rows, features, labels). Each of the n lines after it is ``l1,l2 f:v f:v``
     with ids from 0. A line that starts with a space, or whose first word holds a colon, has no labels; a row
     may have no features, and an empty line is a row with neither. Ids need not be sorted. Explicit zeros are
     kept. A value is rounded to double and then to ``dtype``.
@@ -141,7 +141,7 @@ def read_svmlight(
     """Read a multi-label svmlight file, plain, ``.gz`` or ``.bz2``.
 
     Lines are as in :func:`read_xmc`, with two differences. From ``#`` to the end of the line is a comment, and a line
-    that starts with ``#`` is no row. An empty line is a fault, since it may be an accident: a row without labels and
+    that starts with ``#`` is not a row. An empty line is a fault, since it may be an accident: a row without labels and
     features is a line with a single space, which is what :func:`write_svmlight` writes.
 
     Parameters
@@ -217,7 +217,7 @@ class _CsrArrays:
     """CSR arrays that grow in place.
 
     ``ndarray.resize`` is a realloc, which moves large arrays without copying them where the system can. A
-    growth aims at the final size foretold by the part of the file read so far, but is at most
+    growth aims at the final size predicted from the part of the file read so far, but is at most
     ``_LARGEST_GROWTH``, since a file may be denser at its start.
     """
 
@@ -255,8 +255,8 @@ class _CsrArrays:
 def _grow(array: NDArray[Any], used: int, more: int, fraction: float) -> None:
     needed = used + more
     if needed > len(array):
-        foretold = used / fraction * _SPARE if fraction > 0 else np.inf
-        array.resize(max(needed, int(min(foretold, used * _LARGEST_GROWTH))), refcheck=False)
+        predicted = used / fraction * _SPARE if fraction > 0 else np.inf
+        array.resize(max(needed, int(min(predicted, used * _LARGEST_GROWTH))), refcheck=False)
 
 
 class _Reader:
@@ -430,7 +430,7 @@ def _whole_lines(source: ByteSource) -> Iterator[bytes]:
 
 
 def _write_lines(stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix, *, first_feature: int = 0) -> None:
-    """Write each row as ``l1,l2 f:v f:v``; a row without labels starts with the space."""
+    """Write each row as ``l1,l2 f:v f:v``; a row without labels starts with a space."""
     for start in range(0, X.shape[0], _ROWS_PER_WRITE):
         stop = min(start + _ROWS_PER_WRITE, X.shape[0])
         x_ends, y_ends = X.indptr[start : stop + 1].tolist(), Y.indptr[start : stop + 1].tolist()
@@ -459,7 +459,7 @@ def _explain(
         if token.startswith(","):
             return f"a label id is missing at {shown}; labels are whole numbers with commas between them"
         if token == "":
-            return "a label id is missing behind the comma (is the line truncated?)"
+            return "a label id is missing after the comma (is the line truncated?)"
         return f"{shown} is not a label id; labels are whole numbers with commas between them"
     if code == byte_parser.NEGATIVE_LABEL:
         return f"the label id at {shown} is negative; ids start at 0"

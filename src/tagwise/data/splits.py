@@ -20,7 +20,7 @@ def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = N
     """Split rows at random such that every label that has a row keeps one in training.
 
     A plain random split sends all rows of some rare labels to the test side, where no model can predict them.
-    Here the only row of a label always trains. The test side has round(``test_fraction`` · n) rows if the
+    Here the only row of a label is always a training row. The test side has round(``test_fraction`` · n) rows if the
     labels allow; otherwise it stops at a set that no further row can join without taking a label's last
     training row. (The largest such set is a minimum set cover, which is NP-hard to find.)
 

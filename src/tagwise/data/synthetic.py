@@ -15,7 +15,7 @@ from tagwise.validation import check_integer, check_real
 __all__ = ["SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"]
 
 _BLOCK_SCORES = 1 << 22
-# Rows are made a block at a time, so that temporary arrays stay small beside the result.
+# Rows are made in blocks, so that temporary arrays stay small beside the result.
 _BLOCK_ENTRIES = 1 << 21
 
 
@@ -189,8 +189,8 @@ def make_power_law(
 
     The popularity of features and of labels falls by a power law, as in text. Without topics, labels are
     independent of features: there is nothing to learn, but every size, sparsity and skew that decides a program's
-    speed is there. With topics, a row's topic shows in its features and in its labels, so that labels can be told
-    from features by a model whose rank is about the number of topics.
+    speed is there. With topics, a row's topic shows in its features and in its labels, so that a model
+    whose rank is about the number of topics can predict them.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def make_power_law(
     features_per_row, labels_per_row : float
         Means per row, from 1 to d and L; a row has 1 + Poisson(mean − 1) entries.
     feature_exponent, label_exponent : float, default 1.0
-        How steeply popularity falls with the place in the popularity order; 0 is no fall at all.
+        How steeply popularity falls with the rank; 0 makes all columns equally popular.
     n_topics : int, default 0
         Topics of rows; their popularity falls as 1 over their place. Columns of about equal popularity are dealt to
         the topics in turn.
@@ -323,7 +323,7 @@ def _power_law_rows(
         offsets = indptr[start : stop + 1] - indptr[start]
         ranks = _distinct_ranks(rng, offsets, n_columns, exponent, topics)
         if topics is not None:
-            ranks = _turned_to(topics.number, np.repeat(topics.of_row[start:stop], np.diff(offsets)), ranks, n_columns)
+            ranks = _rotated(topics.number, np.repeat(topics.of_row[start:stop], np.diff(offsets)), ranks, n_columns)
         indices[part] = column_of_rank[ranks]
         values[part] = _unit_values(rng, offsets) if unit_rows else 1
     matrix = sp.csr_matrix((values, indices, indptr.astype(index_type)), shape=(len(lengths), n_columns))
@@ -351,7 +351,7 @@ def _distinct_ranks(
     length = lengths[row]
     drawn = _rank_at((place + rng.random(len(place))) / length, n_columns, exponent)
     if topics is not None:
-        # Entries of the topic take the first place of their hand of equally popular columns.
+        # Entries of the topic take the first of each group of equally popular columns.
         own = rng.random(len(drawn)) < topics.share
         drawn -= np.where(own, drawn % topics.number, 0)
     # Strictly rising ranks: r_k ← k + max over i ≤ k of (r_i − i). Adding a multiple of the row number that
@@ -364,12 +364,12 @@ def _distinct_ranks(
     return distinct
 
 
-def _turned_to(number: int, topic: np.ndarray, ranks: np.ndarray, n_columns: int) -> np.ndarray:
-    """Places within each hand moved on by the topic, round and round, so that its first becomes the topic's own."""
+def _rotated(number: int, topic: np.ndarray, ranks: np.ndarray, n_columns: int) -> np.ndarray:
+    """Ranks rotated within each group of ``number`` by the topic, so that the first becomes the topic's own."""
     place = ranks % number
-    hand = ranks - place
-    turned: np.ndarray = hand + (place + topic) % np.minimum(number, n_columns - hand)
-    return turned
+    group = ranks - place
+    shifted: np.ndarray = group + (place + topic) % np.minimum(number, n_columns - group)
+    return shifted
 
 
 def _rank_at(share: np.ndarray, n_columns: int, exponent: float) -> np.ndarray:

@@ -69,9 +69,9 @@ class TableReader:
     with_tags : bool
         Whether tags (and known tags) are read.
     empty_texts : bool
-        Whether a row without text is a row; otherwise it is a fault.
+        Whether a row may have no text; otherwise it is a fault.
     line_by_line : bool
-        Whether whoever writes the file waits for the answer to a row before the next: guess from the first one alone.
+        Whether the writer of the file waits for an answer before the next row: guess from the first row alone.
 
     Attributes
     ----------
@@ -141,6 +141,13 @@ class TableReader:
     def guess(self) -> str | None:
         """The sentence that tells a person what was guessed; None where nothing was."""
         return f"{self.path}: guessed {', '.join(self.columns.guesses)}." if self.columns.guesses else None
+
+    def notes(self) -> list[str]:
+        """Sentences on what was left out or changed so far."""
+        left_out = []
+        if self.skipped:
+            left_out.append(f"left out: {counted(self.skipped, 'faulty row')}; the first: {self.first_fault}.")
+        return left_out + self.changes()
 
     def changes(self) -> list[str]:
         """Sentences on what was read so far differently from how it is in the file."""
@@ -214,7 +221,7 @@ class TableReader:
         try:
             "".join([text, identifier or "", *(tag for cell in read for tag in cell.tags)]).encode()
         except UnicodeEncodeError:
-            raise ValueError("a string holds half of a surrogate pair, which is no character") from None
+            raise ValueError("a string holds half of a surrogate pair, which is not a character") from None
         self.repeated_tags += any(cell.has_repeats for cell in read)
         self.empty_tags += any(cell.has_empty for cell in read)
         return Row(line, identifier, text, tags.tags, None if known is None else known.tags, record)
@@ -352,10 +359,7 @@ def read_table(
 
 
 def _notes(reader: TableReader, table: Table) -> list[str]:
-    notes = []
-    if reader.skipped:
-        notes.append(f"left out: {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
-    notes += reader.changes()
+    notes = reader.notes()
     if table.duplicates:
         notes.append(
             f"{table.duplicates:,} of {counted(len(table.texts), 'row')} repeat an earlier row, text and tags alike; "
@@ -402,7 +406,7 @@ def read_jsonl(
     -------
     LabelledRows
         ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
-        fields of the objects are left aside.
+        fields of the objects are ignored.
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     _check_column_names({"text": text, "tags": tags, "id": id})
@@ -449,7 +453,7 @@ def read_csv(
     -------
     LabelledRows
         ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
-        columns are left aside.
+        columns are ignored.
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     _check_column_names({"text": text, "tags": tags, "id": id})
