@@ -22,7 +22,7 @@ VARIANTS = {
         "rbf": {"kernel": "rbf", "gamma": 1.0, "memory_limit": 2**21},
     },
     "REML": {
-        "": {},
+        "": {"memory_limit": 2**24},
         "support": REML,
         "admm": {"sparse_part": "admm", "sparsity": 0.5, "positive_weight": 2.0, "memory_limit": 2**23},
         "parts": {**REML, "partitions": 2},
