@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -119,9 +120,7 @@ def _threshold(text: str | None) -> float | str | None:
 
 def _refuse_lost_file(source: str) -> None:
     """A mistyped file name must not be answered as if it were a text."""
-    from tagwise.data.streams import suffix_without_compression
-
-    if suffix_without_compression(source) and not any(letter.isspace() for letter in source):
+    if Path(source).suffix and not any(letter.isspace() for letter in source):
         raise click.BadParameter(
             f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
             "echo TEXT | tagwise predict MODEL -",

@@ -32,7 +32,7 @@ from tagwise.registry import info_of
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.suggestion import Request, Suggestion
-from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
+from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, tag_matrix
 from tagwise.validation import check_choice
 
 __all__ = ["Tagger"]
@@ -208,7 +208,7 @@ class Tagger(BaseEstimator):
     ) -> Tagger:
         model.label_names_ = list(tags)
         self.tags_, self.features_, self.model_, self.choice_ = tags, features, model, choice
-        self._position = column_of(tags)
+        self._position = {name: column for column, name in enumerate(tags)}
         self.training_, self.calibration_ = training, calibration
         return self
 
