@@ -109,7 +109,7 @@ def one_row(model, X) -> float:
 
 
 def model_bytes(model) -> int:
-    total = 0
+    total = model_bytes(model.proposer_) if hasattr(model, "proposer_") else 0
     for name in model._saved_arrays:
         array = getattr(model, name)
         total += array.nbytes if isinstance(array, np.ndarray) else array.data.nbytes + array.indices.nbytes

@@ -187,14 +187,15 @@ def one_row() -> list[dict]:
         model.set_params(n_jobs=-1)
         print(found[-1], flush=True)
 
-    parts = {"intercept": cascade.intercept_, "sparse": cascade.sparse_weights_}
+    proposer = cascade.proposer_
+    parts = {"intercept": proposer.intercept_, "sparse": proposer.sparse_weights_}
     entry(
         "Cascade",
         cascade,
         lambda row: top_k_within_bounds(
-            row[1], cascade.label_factors_, cascade._lengths, cascade.shortlist, rows=row[0], **parts
+            row[1], proposer.label_factors_, proposer._lengths, cascade.shortlist, rows=row[0], **parts
         ),
-        [cascade.proposer_._rows_and_embedding(row) for row in rows],
+        [proposer._rows_and_embedding(row) for row in rows],
     )
     for rank in RANKS:
         model = fitted(rank)
