@@ -144,8 +144,8 @@ def test_empty_and_repeated_tags_are_reported(tmp_path):
     assert "3 tags" in result.stdout
 
 
-def test_held_out_rows_that_teach_nothing_do_not_lose_the_tagger(tmp_path):
-    # The only rows that can be held out are those without tags: each tag has but one.
+def test_validation_rows_that_teach_nothing_do_not_lose_the_tagger(tmp_path):
+    # The only rows that can be validated on are those without tags: each tag has but one.
     rows = [{"text": "the dog", "tags": ["pets"]}, {"text": "the wine", "tags": ["drinks"]}]
     rows += [{"text": f"the rest {place}", "tags": []} for place in range(8)]
     result = train(write_jsonl(tmp_path / "rows.jsonl", rows), tmp_path / "m", "--validation", "0.3")

@@ -114,11 +114,11 @@ def test_a_file_that_is_no_report_is_never_replaced(tmp_path, tagger, rows_file)
         assert run("evaluate", tagger, rows_file, "--report", tmp_path / "out.html").returncode == 0
 
 
-def test_train_reports_on_held_out_rows_and_on_a_test_file(tmp_path, rows_file):
+def test_train_reports_on_validation_rows_and_on_a_test_file(tmp_path, rows_file):
     out = tmp_path / "out.html"
     options = ("--model", "binary-relevance", "--validation", "0.25", "--report", out)
-    held_out = run("train", rows_file, "--out", tmp_path / "a", *options)
-    assert held_out.returncode == 0, held_out.stderr
+    validated = run("train", rows_file, "--out", tmp_path / "a", *options)
+    assert validated.returncode == 0, validated.stderr
     html = out.read_text(encoding="utf-8")
     assert f"a, measured on validation rows of {rows_file}" in html
     assert "measured on 20 rows" in html

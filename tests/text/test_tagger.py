@@ -64,6 +64,12 @@ def test_suggestions_are_the_best_labels(rows, fitted):
     ]
 
 
+def test_suggestions_for_features_are_those_for_their_texts(rows, fitted):
+    texts, _ = rows
+    options = {"top": 3, "threshold": 0.0, "explain": 2}
+    assert fitted.suggest_features(fitted.features(texts), **options) == fitted.suggest(texts, **options)
+
+
 def test_figures_of_the_training_rows(rows):
     texts, tags = rows
     fitted = Tagger(LINEAR, characters=True).fit([*texts, "zebra", "xylophone"], [*tags, [], ["pets", "pets"]])
@@ -453,6 +459,7 @@ def test_not_fitted(rows, tmp_path):
         lambda: unfitted.suggest(["a"]),
         lambda: unfitted.suggest_each(["a"]),
         lambda: unfitted.features(["a"]),
+        lambda: unfitted.suggest_features(None),
         lambda: unfitted.label_matrix([["a"]]),
         lambda: unfitted.predict_tags(["a"]),
         lambda: unfitted.calibrate(*rows),
