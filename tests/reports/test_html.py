@@ -15,6 +15,7 @@ from tagwise.reports.findings import pieces_of
 from tagwise.reports.html import report_html
 from tagwise.reports.sections import number, percent, text
 
+pytestmark = pytest.mark.filterwarnings("ignore:rank=100 is more than")
 HOSTILE = "</script><script>alert(1)</script>"
 QUOTES = "\"' onmouseover=alert(2) x='"
 VOID = {"meta", "link", "br", "input", "img", "hr"}

@@ -88,15 +88,15 @@ class ProbabilityMaps:
         """Probabilities of pairs, in the shape of both arrays; 0 for the label −1."""
         ids, values = np.asarray(labels), np.asarray(scores, dtype=np.float64)
         result = np.interp(values, self.pooled_scores, self.pooled_probabilities)
-        places = np.searchsorted(self.own_labels, ids)
-        found = np.flatnonzero(np.append(self.own_labels, -2)[places].ravel() == ids.ravel())
-        flat, flat_values, flat_places = result.reshape(-1), values.reshape(-1), places.reshape(-1)[found]
-        order = np.argsort(flat_places, kind="stable")
-        groups, starts = np.unique(flat_places[order], return_index=True)
-        for place, members in zip(groups, np.split(found[order], starts[1:])):
-            knots = slice(self.own_starts[place], self.own_starts[place + 1])
+        positions = np.searchsorted(self.own_labels, ids)
+        found = np.flatnonzero(np.append(self.own_labels, -2)[positions].ravel() == ids.ravel())
+        flat, flat_values, flat_positions = result.reshape(-1), values.reshape(-1), positions.reshape(-1)[found]
+        order = np.argsort(flat_positions, kind="stable")
+        groups, starts = np.unique(flat_positions[order], return_index=True)
+        for position, members in zip(groups, np.split(found[order], starts[1:])):
+            knots = slice(self.own_starts[position], self.own_starts[position + 1])
             own = np.interp(flat_values[members], self.own_scores[knots], self.own_probabilities[knots])
-            weight = self.own_weights[place]
+            weight = self.own_weights[position]
             flat[members] = weight * own + (1 - weight) * flat[members]
         return np.where(ids >= 0, result, 0.0)
 

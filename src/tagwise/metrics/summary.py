@@ -44,11 +44,11 @@ def ranking_report(
     -----
     Memory O(n·max k + nnz + L).
     """
-    places, _ = check_ks(ks, "ks")
-    hits = hits_of(Y_true, prediction, places)
-    columns = {"P": hits.precision(places), "nDCG": hits.ndcg(places)}
+    wanted, _ = check_ks(ks, "ks")
+    hits = hits_of(Y_true, prediction, wanted)
+    columns = {"P": hits.precision(wanted), "nDCG": hits.ndcg(wanted)}
     if inverse_propensity is not None:
         weighted = WeightedHits.of(hits, inverse_propensity)
-        columns |= {"PSP": weighted.psp(places), "PSnDCG": weighted.psndcg(places)}
-    columns |= {"R": hits.recall(places), "coverage": hits.coverage(places)}
-    return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(places, values)}
+        columns |= {"PSP": weighted.psp(wanted), "PSnDCG": weighted.psndcg(wanted)}
+    columns |= {"R": hits.recall(wanted), "coverage": hits.coverage(wanted)}
+    return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(wanted, values)}

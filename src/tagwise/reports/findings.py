@@ -199,17 +199,17 @@ def gather_findings(
     rows, lists = check_texts(texts), check_tags(tags)
     if evaluation is None:
         evaluation = tagger.evaluate(rows, lists, known, ks=ks)
-    held = ValidationRows.of(tagger.features_, tagger._position, rows, lists, known)
+    validation = ValidationRows.of(tagger.features_, tagger._position, rows, lists, known)
     model, training = tagger.model_, tagger.training_
     tag_rows = np.asarray(training["tag_rows"])
     groups = frequency_groups(tag_rows)
-    ranked, _ = known_ranking(model, held.X, min(_MOST_SUGGESTIONS, len(tagger.tags_)), held.observed)
-    decided = _padded(decided_labels(model, tagger.calibration_, held.X))
-    if held.observed is not None:
+    ranked, _ = known_ranking(model, validation.X, min(_MOST_SUGGESTIONS, len(tagger.tags_)), validation.observed)
+    decided = _padded(decided_labels(model, tagger.calibration_, validation.X))
+    if validation.observed is not None:
         # An unknown pair is neither right nor wrong.
-        decided = np.where(contains_pairs(held.observed, decided), decided, -1)
-    listed, right = label_counts(decided, held.Y)
-    true = np.bincount(held.Y.indices, minlength=len(tagger.tags_))
+        decided = np.where(contains_pairs(validation.observed, decided), decided, -1)
+    listed, right = label_counts(decided, validation.Y)
+    true = np.bincount(validation.Y.indices, minlength=len(tagger.tags_))
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
     words, unexplained = _top_words(tagger, order)
     reliability = None
@@ -227,7 +227,7 @@ def gather_findings(
         megabytes=model_megabytes(tagger),
         predict_ms=predict_milliseconds(tagger, rows),
         tag_group=groups,
-        group_recall=group_recall(ranked, held.Y, groups),
+        group_recall=group_recall(ranked, validation.Y, groups),
         bins=frequency_bins(tag_rows, true, listed, right),
         reliability=reliability,
         tags=[
@@ -244,7 +244,7 @@ def gather_findings(
             for place, label in enumerate(order.tolist())
         ],
         n_tags=len(tagger.tags_),
-        examples=choose_examples(tagger, rows, lists, held, n_examples, seed, explained=not unexplained),
+        examples=choose_examples(tagger, rows, lists, validation, n_examples, seed, explained=not unexplained),
         unexplained=unexplained,
         calibrated=tagger.calibration_ is not None,
         calibrated_on_them=calibrated_on_them,
@@ -299,21 +299,21 @@ def choose_examples(
     tagger: Tagger,
     texts: list[str],
     tags: list[list[str]],
-    held: ValidationRows,
+    validation: ValidationRows,
     count: int,
     seed: int,
     *,
     explained: bool,
 ) -> list[Example]:
     """Random rows among those that have tags and known words, in the order of the file."""
-    usable = np.flatnonzero((np.diff(held.X.indptr) > 0) & (np.diff(held.truth.indptr) > 0))
+    usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:count]).tolist()
     if not chosen:
         return []
     answers = tagger.suggest([texts[row] for row in chosen], top=_SUGGESTIONS, explain=_ALL_WORDS if explained else 0)
     known_words = set(tagger.features_.feature_names)
     return [
-        _example(texts[row], set(tags[row]), suggestions, known_words, held.unseen)
+        _example(texts[row], set(tags[row]), suggestions, known_words, validation.unseen)
         for row, suggestions in zip(chosen, answers)
     ]
 

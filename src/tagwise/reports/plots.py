@@ -119,7 +119,7 @@ def _inline(svg: str, name: str, description: str) -> str:
     svg = re.sub(r'(xlink:href="#|url\(#)', rf"\1{name}-", svg)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, variable)
-    # Its size is that of the place where it is put; the view box keeps the proportions.
+    # Its size is that of the position where it is put; the view box keeps the proportions.
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
@@ -130,11 +130,11 @@ def draw_group_recall(recall: np.ndarray) -> str:
     """Share of the true tags of head, middle and tail among the first k, over k."""
 
     def draw(axes: Any) -> None:
-        places = np.arange(1, recall.shape[1] + 1)
+        positions = np.arange(1, recall.shape[1] + 1)
         for group, name in enumerate(GROUPS):
             if not np.isnan(recall[group]).any():
-                axes.plot(places, 100 * recall[group], marker=_MARKERS[group], color=SERIES[group], label=name)
-        axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=places)
+                axes.plot(positions, 100 * recall[group], marker=_MARKERS[group], color=SERIES[group], label=name)
+        axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=positions)
         _legend(axes)
 
     return _drawing(
@@ -146,11 +146,11 @@ def draw_bins(bins: FrequencyBins) -> str:
     """Precision, recall and F1 of decisions over the training frequency of tags."""
 
     def draw(axes: Any) -> None:
-        places = np.arange(len(bins.low))
+        positions = np.arange(len(bins.low))
         lines = (("precision", bins.precision), ("recall", bins.recall), ("F1", bins.f1))
         for number, (name, values) in enumerate(lines):
-            axes.plot(places, 100 * values, marker=_MARKERS[number], color=SERIES[number], label=name)
-        axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(places) - 0.7))
+            axes.plot(positions, 100 * values, marker=_MARKERS[number], color=SERIES[number], label=name)
+        axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(positions) - 0.7))
         _frequency_ticks(axes, bins)
         _legend(axes)
 
@@ -167,16 +167,19 @@ def draw_histogram(bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndar
             counts = inside[tag_group == group].sum(axis=0)
             axes.bar(np.arange(len(counts)), counts, bottom=bottom, width=0.82, color=SERIES[group], label=name)
             bottom += counts
-        for place, total in enumerate(bottom.astype(int).tolist()):
-            axes.annotate(
-                f"{total:,}", (place, total), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=_FAINT
-            )
+        for position, total in enumerate(bottom.astype(int).tolist()):
+            _annotate(axes, f"{total:,}", position, total)
         axes.set(xlabel="training rows of a tag", ylabel="tags", ylim=(0, 1.1 * max(1, bottom.max())))
         axes.grid(axis="x", visible=False)
         _frequency_ticks(axes, bins)
         _legend(axes)
 
     return _drawing("histogram", "How many tags have how many training rows", _SIZE, draw)
+
+
+def _annotate(axes: Any, written: str, x: float, y: float) -> None:
+    """A small number above the top of a bar."""
+    axes.annotate(written, (x, y), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=_FAINT)
 
 
 def _frequency_ticks(axes: Any, bins: FrequencyBins) -> None:
@@ -229,20 +232,12 @@ def draw_comparison(names: Sequence[str], metrics: Sequence[str], values: np.nda
     def draw(axes: Any) -> None:
         width = 0.8 / len(names)
         for number, name in enumerate(names):
-            places = np.arange(len(metrics)) + (number - (len(names) - 1) / 2) * width
+            positions = np.arange(len(metrics)) + (number - (len(names) - 1) / 2) * width
             colour = {"color": SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
-            axes.bar(places, 100 * values[number], width=0.92 * width, label=name, **colour)
+            axes.bar(positions, 100 * values[number], width=0.92 * width, label=name, **colour)
             if len(names) <= 4:
-                for place, value in zip(places, values[number]):
-                    axes.annotate(
-                        f"{100 * value:.0f}",
-                        (place, 100 * value),
-                        (0, 2),
-                        textcoords="offset points",
-                        ha="center",
-                        fontsize=8,
-                        color=_FAINT,
-                    )
+                for position, value in zip(positions, values[number]):
+                    _annotate(axes, f"{100 * value:.0f}", position, 100 * value)
         axes.set_xticks(np.arange(len(metrics)), metrics)
         axes.set(ylabel="%", ylim=(0, min(100.0, 112 * float(np.nanmax(values, initial=0.01)))))
         axes.grid(axis="x", visible=False)

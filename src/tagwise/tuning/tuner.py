@@ -353,12 +353,12 @@ def _split(rows: _Rows, validation: Any, fraction: float, seed: int) -> tuple[_R
         if [part.shape[1] for part in judges[:2]] != [part.shape[1] for part in rows[:2]]:
             raise InvalidInputError("validation must have the features and labels of X and Y.")
         return rows, judges
-    train, held = split_rows(rows[1], fraction, seed)
-    if not len(held):
+    train, validation = split_rows(rows[1], fraction, seed)
+    if not len(validation):
         raise InvalidInputError(
             "no row can be set aside for validation, since each is the only one of some label; pass validation rows."
         )
-    return _part(rows, train), _part(rows, held)
+    return _part(rows, train), _part(rows, validation)
 
 
 def _part(rows: _Rows, chosen: np.ndarray) -> _Rows:
