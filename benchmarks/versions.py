@@ -109,9 +109,11 @@ def table(report: dict) -> str:
         "| case | 0.1.0, ms | this, ms | ratio |",
         "|---|---|---|---|",
     ]
-    for row in report["cases"]:
-        lines.append(f"| {row['case']} | {1e3 * row['earlier']:.1f} | {1e3 * row['this']:.1f} | {row['ratio']:.2f} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        f"| {row['case']} | {1e3 * row['earlier']:.1f} | {1e3 * row['this']:.1f} | {row['ratio']:.2f} |"
+        for row in report["cases"]
+    ]
+    return "\n".join(lines + rows) + "\n"
 
 
 if __name__ == "__main__":
