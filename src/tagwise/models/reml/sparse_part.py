@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -55,14 +55,6 @@ class SparseStep:
     weights: sp.csr_matrix | np.ndarray
     value: float
     unsolved: int
-
-
-class SparsePart(Protocol):
-    """One way of finding S beside fixed W, H and b, such that the objective does not rise."""
-
-    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
-        """S given the low rank, and the S of the round before (None in the first)."""
-        ...
 
 
 class SupportPart:
@@ -162,6 +154,10 @@ class ADMMPart:
             lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
             lambda start: ridge.solve_weighted(residual, weights, start=start, options=_WITHIN_A_ROUND),
         )
+
+
+SparsePart: TypeAlias = SupportPart | ADMMPart
+"""One way of finding S beside fixed W, H and b and the S of the round before, such that the objective does not rise."""
 
 
 def admm_fits(shape: tuple[int, int], n_labels: int, memory_limit: float, itemsize: int) -> bool:
