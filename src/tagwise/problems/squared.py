@@ -13,6 +13,10 @@ so that negatives are never stored where all labels are known: they are the ½�
 Scores that are fixed while W, H and b are sought, S = XWHᵀ + 1bᵀ + F, change T alone: ½(S+F)² is ½S² + SF up to a
 constant, so that −t becomes −t + c·F on C and, where all labels are known, +F everywhere. There F is a product of two
 matrices and stays one.
+
+What runs over rows is a sum of small statistics of chunks of rows (AᵀA and YᵀA for the labels, XᵀM for W), mapped by
+``gram`` and ``FeatureMatrix.rmatmul_blocks``; what runs over labels is one small system each, mapped over blocks of
+labels. A cluster would map over chunks held elsewhere and add up the same statistics.
 """
 
 from __future__ import annotations
