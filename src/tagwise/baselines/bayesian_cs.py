@@ -233,21 +233,9 @@ class SparseLabelModel:
     .. math:: E\alpha_j = (a + \tfrac12) / (b + \tfrac12(\mu_j^2 + s_j)), \quad
               E z = (p/\sigma^2 + \Phi\mu/\chi^2) / (1/\sigma^2 + 1/\chi^2).
 
-    Attributes
-    ----------
-    codes : float64 array (L, m)
-        Φᵀ. Labels with a code of zeros take no part: their μ is 0.
-    feature_noise, code_noise : float
-        σ², χ².
-    prior_shape, prior_rate : float
-        a, b.
-    n_sweeps : int
-        How often all factors are updated.
-    n_threads : int
-
-    Notes
-    -----
-    Time O(m) per label and sweep; memory O(m + L) per thread and the result.
+    ``codes`` are Φᵀ (L×m, float64); labels with a code of zeros take no part: their μ is 0. The noises are σ² and χ²,
+    the prior's shape and rate a and b; all factors are updated ``n_sweeps`` times. Time O(m) per label and sweep;
+    memory O(m + L) per thread and the result.
     """
 
     codes: np.ndarray
@@ -268,14 +256,7 @@ class SparseLabelModel:
     def measurements(self, predicted: np.ndarray, known: sp.csr_matrix, values: np.ndarray) -> tuple[np.ndarray, float]:
         """E z (n×m), and the sum over all rows of the negative lower bound, up to constants.
 
-        Parameters
-        ----------
-        predicted : array (n, m)
-            p.
-        known : CSR (n, L)
-            The known pairs.
-        values : array (nnz,)
-            Their labels, in storage order.
+        From p (n×m), the known pairs (CSR, n×L) and their labels (nnz) in storage order.
         """
         out = np.empty_like(predicted)
         bound = self._run(predicted, known, values, np.empty((0, 0)), out)

@@ -226,24 +226,10 @@ def orthogonal_matching_pursuit(
     """For each row z of ``measurements`` (n×m), y (L) with at most ``n_nonzero`` entries and Σ_j y_j code_j ≈ z.
 
     Each step picks the code with the largest correlation with the residual, then refits all picked codes by least
-    squares. As y is a sum of labels, only positive correlations count; a row without any left stops. Correlations of a
-    block of rows are one BLAS product; the small systems are solved row by row.
+    squares. As y is a sum of labels, only positive correlations count; a row without any left stops. ``codes`` (L×m) of
+    zeros are never picked. All arrays are float64; the result is n×L. Correlations of a block of rows are one BLAS
+    product; the small systems are solved row by row.
 
-    Parameters
-    ----------
-    measurements : float64 array (n, m)
-    codes : float64 array (L, m)
-        Rows of zeros are never picked.
-    n_nonzero : int
-    n_threads : int
-        Blocks of rows are spread over this many threads.
-
-    Returns
-    -------
-    float64 array (n, L).
-
-    Notes
-    -----
     Time O(n·s·(mL + s²)) for s = ``n_nonzero``; memory the result, and O(mL) and a block of correlations per thread.
     """
     out = np.zeros((len(measurements), len(codes)))

@@ -36,18 +36,9 @@ class MappedTargets:
 class LinearMap:
     r"""Minimises ½‖T − XW − 1cᵀ‖² + ½λ‖W‖² for any targets T (n×k), with one preparation of X.
 
-    Parameters
-    ----------
-    X : CSR or array (n, d)
-        Rows as the model sees them, already scaled to unit length where asked for.
-    reg : float
-        λ > 0.
-    n_threads : int
-    tol : float
-        Relative residual of conjugate gradients, where they are used.
+    ``X`` (n×d) are the rows as the model sees them, scaled where asked for; ``reg`` is λ > 0; ``tol`` is the relative
+    residual of conjugate gradients, where they are used.
 
-    Notes
-    -----
     Everything in float64. With m = min(n, d) ≤ 4,000 exactly, by :class:`tagwise.solvers.ridge.RidgeFactor`: O(nnz(X)·m
     + m³/3) once and O(m²·k). Otherwise by conjugate gradients in the variables D⁻¹W, D = diag(X_cᵀX_c + λI)^{-1/2},
     with X_c the centered rows (never formed): O(nnz(X)·k) per step, memory a few arrays of n×B and d×B, B ≤ 128.

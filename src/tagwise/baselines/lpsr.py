@@ -151,7 +151,8 @@ class LPSR(SparseScoreModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rng = random_generator(self.random_state)
         scorer = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
-        self._keep_base(scorer)
+        for name in self._base_arrays():
+            setattr(self, name, getattr(scorer, name))
         if progress.step(float(scorer.objective_[-1]), stage="base"):
             self._keep_one_partition(X, Y)
             return
@@ -177,10 +178,6 @@ class LPSR(SparseScoreModel):
         if self.base == "wsabie":
             return WSABIE(rank=self.rank, random_state=seed, **shared)
         return BinaryRelevance(loss=self.base, reg=self.reg, **shared)
-
-    def _keep_base(self, scorer: BinaryRelevance | WSABIE) -> None:
-        for name in self._base_arrays():
-            setattr(self, name, getattr(scorer, name))
 
     def _base_arrays(self) -> tuple[str, ...]:
         own = ("feature_factors_", "label_factors_") if self.base == "wsabie" else ("coef_",)
@@ -280,10 +277,9 @@ class LPSR(SparseScoreModel):
             expected |= {"feature_factors_": (d, width), "label_factors_": (n_labels, width)}
         else:
             expected["coef_"] = (d, n_labels)
-        for name, shape in expected.items():
-            array = getattr(self, name)
-            if array.shape != shape:
-                raise ValueError(f"{name} of shape {array.shape} where {shape} is expected")
+        found = {name: getattr(self, name).shape for name in expected}
+        if found != expected:
+            raise ValueError(f"arrays of shapes {found} where {expected} are expected")
         require_finite_floats(intercept_=self.intercept_, **matrices)
         if not len(self.centers_) or self.partition_labels_.shape != (len(self.centers_), n_labels):
             raise ValueError(f"partition_labels_ of shape {self.partition_labels_.shape}")
@@ -298,21 +294,9 @@ def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarr
               \textstyle\sum_{i\in R_{t,y}} \alpha_i\bigr)\Bigr), \qquad \Phi(r) = \frac{1}{1 + e^{k - 1/2 - r}}
 
     with R_{t,y} the labels that row t lacks and the base scorer ranks above y: about the share of true labels that are
-    chosen and have fewer than k chosen wrong labels above them.
-
-    Parameters
-    ----------
-    chosen : array (L,)
-        α, 0 to 1.
-    ranked : int array (m, T)
-        The labels of each row as the base scorer ranks them, best first; −1 where there are no more.
-    relevant : bool array (m, T)
-        Whether the row has them.
-    k : int
-
-    Notes
-    -----
-    Time O(m·T), memory O(L) and some arrays of 512×T.
+    chosen and have fewer than k chosen wrong labels above them. ``chosen`` is α (L), 0 to 1; ``ranked`` (m×T) are the
+    labels of each row as the base scorer ranks them, −1 where there are no more; ``relevant`` (m×T) says whether the
+    row has them. Time O(m·T), memory O(L) and a few arrays of 512×T.
     """
     value, gradient = 0.0, np.zeros(len(chosen))
     for start, stop in even_chunks(len(ranked), _BLOCK_ROWS):

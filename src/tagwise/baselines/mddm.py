@@ -54,20 +54,9 @@ def dependence_projection(
 
     They solve X_cᵀY_cY_cᵀX_c p = λ B p with B = μX_cᵀX_c + (1 − μ)I and PᵀBP = I. With M = X_cᵀY_c, all of them lie
     in the span of Z = B⁻¹M, so the L×L matrix MᵀZ = VΛVᵀ is decomposed instead, and P = ZVΛ^{-1/2}. For μ > 0, μZ are
-    the coefficients of a ridge regression of Y on X with penalty (1 − μ)/μ.
+    the coefficients of a ridge regression of Y on X with penalty (1 − μ)/μ. ``correlation`` is μ, in [0, 1);
+    ``how_many`` chooses p from the positive eigenvalues in descending order, all of them by default.
 
-    Parameters
-    ----------
-    X : CSR or array (n, d)
-    Y : CSR (n, L)
-    correlation : float in [0, 1)
-        μ.
-    how_many : callable
-        p, from the positive eigenvalues in descending order; all of them by default.
-    n_threads : int
-
-    Notes
-    -----
     In float64. Time: a ridge regression with L targets and O(L³ + d·L·p); memory :func:`projection_memory`.
     """
     n_features, n_labels = X.shape[1], Y.shape[1]

@@ -77,15 +77,9 @@ def vote_weights(cosines: np.ndarray, power: float) -> np.ndarray:
 class SearchableRows:
     """Rows of features, searched by cosine where rows have unit length, else by Euclidean distance.
 
-    Parameters
-    ----------
-    stored : CSR (d, n) or array (n, d)
-        Sparse rows as inverted index (:meth:`stored_form`), dense rows as they are.
-    by_cosine : bool
-        Rows and queries have unit length (or are 0); inner products are compared.
+    ``stored`` are sparse rows as inverted index, CSR (d, n), or dense rows (n, d), as :meth:`stored_form` makes them.
+    With ``by_cosine``, rows and queries have unit length (or are 0), and inner products are compared.
 
-    Notes
-    -----
     Rows are compared in float64, for which dense ones are copied in each search: differences of squares would lose the
     digits that tell near rows apart. Equal rows are equally near, and a query's neighbors do not depend on its block.
     """

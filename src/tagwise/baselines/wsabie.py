@@ -156,7 +156,9 @@ class WSABIE(FactorModel):
         if rows.nnz and float(np.abs(rows.data).max()) ** 2 > np.finfo(X.dtype).max:
             raise InvalidInputError(OVERFLOW)
         rng = random_generator(self.random_state)
-        W, H = (self._start(rng, size, X.dtype) for size in (X.shape[1] + 1, Y.shape[1]))
+        scale = _START_LENGTH / np.sqrt(self.rank)
+        sizes = (X.shape[1] + 1, Y.shape[1])
+        W, H = ((rng.standard_normal((size, self.rank)) * scale).astype(X.dtype) for size in sizes)
         if Y.nnz == 0:
             H[:] = 0
         W, H = self._descend(rows, Y, _Descent(W, H, np.zeros(len(W)), np.zeros(len(H)), rng), progress)
@@ -165,11 +167,6 @@ class WSABIE(FactorModel):
         self.feature_factors_, self.label_factors_ = W[:-1].copy(), H
         intercept = H @ W[-1]
         self.intercept_ = (intercept - self._border(rows, Y, intercept)).astype(X.dtype)
-
-    def _start(self, rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
-        draws = rng.standard_normal((size, self.rank))
-        draws *= _START_LENGTH / np.sqrt(self.rank)
-        return draws.astype(dtype)
 
     def _descend(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, start: _Descent, progress: FitProgress
