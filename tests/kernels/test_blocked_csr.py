@@ -25,30 +25,41 @@ def random_csr(rng, n_rows, n_columns, density, dtype=np.float32, index=np.int32
 
 
 @given(
-    st.integers(1, 60), st.integers(1, 20), st.integers(1, 40), st.floats(0, 1), st.integers(1, 60),
-    st.sampled_from([np.float32, np.float64]), st.sampled_from([np.int32, np.int64]), st.booleans(),
-    st.sampled_from([0, 300, EVERYTHING]), st.integers(1, 3), st.integers(0, 2**32 - 1),
-)  # fmt: skip
+    n_rows=st.integers(1, 60),
+    n_features=st.integers(1, 20),
+    width=st.integers(1, 40),
+    density=st.floats(0, 1),
+    group_rows=st.integers(1, 60),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    index=st.sampled_from([np.int32, np.int64]),
+    scaled=st.booleans(),
+    keep_bytes=st.sampled_from([0, 300, EVERYTHING]),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_both_products_are_those_of_the_scaled_matrix(
-    n, d, k, density, group_rows, dtype, index, scaled, keep_bytes, threads, seed
+    n_rows, n_features, width, density, group_rows, dtype, index, scaled, keep_bytes, threads, seed
 ):
     rng = np.random.RandomState(seed)
-    matrix = random_csr(rng, n, d, density, dtype, index)
-    scale = rng.uniform(0.5, 2, n).astype(dtype) if scaled else None
+    matrix = random_csr(rng, n_rows, n_features, density, dtype, index)
+    scale = rng.uniform(0.5, 2, n_rows).astype(dtype) if scaled else None
     dense = matrix.toarray().astype(np.float64) * (1 if scale is None else scale[:, None].astype(np.float64))
-    left, right = rng.standard_normal((n, k)).astype(dtype), rng.standard_normal((d, k)).astype(dtype)
+    left, right = (
+        rng.standard_normal((n_rows, width)).astype(dtype),
+        rng.standard_normal((n_features, width)).astype(dtype),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocked_csr, "_MOST_GROUP_ROWS", group_rows)  # so that few rows make several groups
         patch.setattr(blocked_csr, "_CACHED_BYTES", 1)
         patch.setattr(blocked_csr, "_STRIPE", 8)
-        X = BlockedCSR(matrix, width=k, row_scale=scale, keep_bytes=keep_bytes, n_threads=threads)
+        X = BlockedCSR(matrix, width=width, row_scale=scale, keep_bytes=keep_bytes, n_threads=threads)
         transposed = X.rmatmul(left)
-    assert X.shape == (n, d)
+    assert X.shape == (n_rows, n_features)
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
     for found, expected in ((transposed, dense.T @ left), (X.matmul(right), dense @ right)):
         assert found.dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-    start, stop = sorted(rng.randint(0, n + 1, 2))
+    start, stop = sorted(rng.randint(0, n_rows + 1, 2))
     np.testing.assert_array_equal(X.matmul_rows(right, start, stop), X.matmul(right)[start:stop])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.kernels.scaled_rows import add_scaled_rows
+from tagwise.kernels.products import add_scaled_rows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

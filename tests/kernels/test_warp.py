@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels.random_stream import next_below, random_stream
-from tagwise.kernels.warp import warp_pass
+from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 
 N, D, L, K = 12, 6, 9, 4
 
@@ -21,10 +21,8 @@ def problem(dtype=np.float64):
 def run(X, Y, W, H, W_squares, H_squares, *, rate=0.1, radius=np.inf, trials=50, order=None, seed=3, number=0):
     order = np.arange(X.shape[0]) if order is None else order
     harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, L + 1))])
-    return warp_pass(
-        (X.indptr, X.indices, X.data), (Y.indptr, Y.indices), order, 0, len(order), W, H, W_squares, H_squares,
-        harmonic, rate, radius, trials, seed, number,
-    )  # fmt: skip
+    factors, steps = WarpFactors(W, H, W_squares, H_squares), WarpSteps(harmonic, rate, radius, trials)
+    return warp_pass((X.indptr, X.indices, X.data), (Y.indptr, Y.indices), order, factors, steps, seed, number)
 
 
 def twin(X, Y, W, H, W_squares, H_squares, *, rate=0.1, radius=np.inf, trials=50):

@@ -12,7 +12,7 @@ from tagwise.base import OVERFLOW
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, top_k_of_factors
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.warp import warp_pass
+from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 from tagwise.models.factor_model import FactorModel
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, generator
@@ -182,25 +182,13 @@ class WSABIE(FactorModel):
         for iteration in range(descent.done, self.max_iter):
             order = descent.rng.permutation(n_rows)
             rate = self.learning_rate * (1 - iteration / self.max_iter)
+            factors = WarpFactors(descent.W, descent.H, descent.W_squares, descent.H_squares)
+            steps = WarpSteps(rank_loss, rate, float(self.max_norm), self.max_trials)
 
             def learn(start: int, stop: int) -> tuple[float, int]:
-                return warp_pass(
-                    (X.indptr, X.indices, X.data),
-                    (Y.indptr, Y.indices),
-                    order,  # noqa: B023 - used before the loop goes on
-                    start,
-                    stop,
-                    descent.W,
-                    descent.H,
-                    descent.W_squares,
-                    descent.H_squares,
-                    rank_loss,
-                    rate,  # noqa: B023
-                    float(self.max_norm),
-                    self.max_trials,
-                    seed,
-                    iteration * n_rows + start,  # noqa: B023
-                )
+                features, labels = (X.indptr, X.indices, X.data), (Y.indptr, Y.indices)
+                number = iteration * n_rows + start  # noqa: B023 - all of these are used before the loop goes on
+                return warp_pass(features, labels, order[start:stop], factors, steps, seed, number)  # noqa: B023
 
             losses, visits = zip(*run_chunks(learn, chunks, shards))
             descent.done += 1

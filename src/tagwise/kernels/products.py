@@ -24,6 +24,7 @@ __all__ = [
     "DenseFeatures",
     "FeatureMatrix",
     "RowsOf",
+    "add_scaled_rows",
     "as_dense",
     "csr_matmul",
     "dense_matmul",
@@ -47,8 +48,9 @@ _STRIPE, _STRIPE_BYTES = 64, 1 << 22
 _OFTEN = 32
 # Rows of a stripe copied by a thread at a time.
 _STRIPE_ROWS = 2048
-# Dense rows multiplied in order by a thread at a time.
+# Dense rows multiplied in order, and chosen rows added, by a thread at a time.
 _ROWS = 64
+_SCALED_ROWS = 256
 # Rows of a block of BLAS: for sums, which take k×l numbers each, and for products, which keep several threads busy.
 _SUMMED_ROWS = 2048
 _MULTIPLIED_ROWS = 512
@@ -314,6 +316,45 @@ def row_range(matrix: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
     # Set one by one: the constructor copies arrays that are a small part of another.
     part.data, part.indices, part.indptr = matrix.data[entries], matrix.indices[entries], indptr - indptr[0]
     return part
+
+
+def add_scaled_rows(
+    target: np.ndarray, matrix: sp.csr_matrix | np.ndarray, rows: np.ndarray, scale: np.ndarray, *, n_threads: int = 1
+) -> None:
+    """``target[i] += scale[i] · matrix[rows[i]]`` in place, for all i; duplicates of a CSR matrix add up.
+
+    A dense matrix gives the same numbers as its CSR form. Time O(stored entries of the rows), no memory.
+    """
+    scale = scale.astype(target.dtype, copy=False)
+
+    if isinstance(matrix, np.ndarray):
+
+        def chunk(start: int, stop: int) -> None:
+            _add_scaled_dense_rows(target, matrix, rows, scale, start, stop)
+
+    else:
+        indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
+
+        def chunk(start: int, stop: int) -> None:
+            _add_scaled_rows(target, indptr, indices, data, rows, scale, start, stop)
+
+    run_chunks(chunk, even_chunks(len(rows), _SCALED_ROWS), n_threads)
+
+
+@compiled()
+def _add_scaled_rows(target, indptr, indices, data, rows, scale, start, stop):
+    for i in range(start, stop):
+        factor = scale[i]
+        for position in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            target[i, indices[position]] += factor * data[position]
+
+
+@compiled()
+def _add_scaled_dense_rows(target, matrix, rows, scale, start, stop):
+    for i in range(start, stop):
+        factor = scale[i]
+        for column in range(matrix.shape[1]):
+            target[i, column] += factor * matrix[rows[i], column]
 
 
 def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_matrix | np.ndarray:

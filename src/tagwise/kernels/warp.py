@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.random_stream import next_below, random_stream
 
-__all__ = ["warp_pass"]
+__all__ = ["WarpFactors", "WarpSteps", "warp_pass"]
 
 # Keeps the first step of a variable that has seen no gradient yet finite.
 _SMALLEST_SQUARE = 1e-12
 
 
-@compiled(fastmath={"contract", "reassoc"})
-def warp_pass(
-    rows, labels, order, start, stop, W, H, W_squares, H_squares, rank_loss, rate, radius, trials, seed, number
-):
-    """Visit the rows ``order[start:stop]`` and change W (d+1×k, the last row a constant feature) and H (L×k) in place.
+class WarpFactors(NamedTuple):
+    """W (d+1×k, the last row a constant feature) and H (L×k), and sums of squared gradients, which scale the steps."""
 
-    ``rows`` and ``labels`` are (indptr, indices, data) and (indptr, indices) of X and Y; ``W_squares`` and
-    ``H_squares`` sum up squared gradients a feature and a label, the scale of their steps. ``rank_loss[r]`` is the loss
-    of r labels above a positive. Returns the sum of the estimated losses and the number of positives visited.
+    W: np.ndarray
+    H: np.ndarray
+    W_squares: np.ndarray
+    H_squares: np.ndarray
+
+
+class WarpSteps(NamedTuple):
+    """``rank_loss[r]`` is the loss of r labels above a positive; rows of W and H stay in a ball of ``radius``."""
+
+    rank_loss: np.ndarray
+    rate: float
+    radius: float
+    trials: int
+
+
+@compiled(fastmath={"contract", "reassoc"})
+def warp_pass(rows, labels, visited_rows, factors, steps, seed, number):
+    """Visit rows in the given order and change the factors in place.
+
+    ``rows`` and ``labels`` are (indptr, indices, data) and (indptr, indices) of X and Y; ``seed`` and ``number`` those
+    of the random stream. Returns the sum of the estimated losses and the number of positives visited.
     """
+    W, H, W_squares, H_squares = factors
+    rank_loss, rate, radius, trials = steps
     indptr, indices, data = rows
     label_indptr, label_indices = labels
     n_labels, rank = H.shape
@@ -32,8 +51,7 @@ def warp_pass(
     owner = np.full(n_labels, -1, dtype=np.int64)
     stream = random_stream(seed, number)
     loss, visited = 0.0, 0
-    for at in range(start, stop):
-        row = order[at]
+    for row in visited_rows:
         first, last = label_indptr[row], label_indptr[row + 1]
         n_negatives = n_labels - (last - first)
         if first == last or n_negatives == 0:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import DenseFeatures, FeatureMatrix, csr_matmul, dense_matmul, gram
 from tagwise.kernels.products import _SUMMED_ROWS as GRAM_ROWS
-from tagwise.kernels.scaled_rows import add_scaled_rows
+from tagwise.kernels.products import add_scaled_rows
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.low_rank_plus_sparse import _BLOCK_RESIDUALS as BLOCK_RESIDUALS
 from tagwise.solvers.low_rank_plus_sparse import largest_residuals
