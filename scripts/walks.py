@@ -10,6 +10,7 @@ import argparse
 import io
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -23,7 +24,10 @@ PAGE = ROOT / "docs" / "architecture.md"
 START, END = "<!-- walks: written by scripts/walks.py -->", "<!-- end of the walks -->"
 
 LIMITS = {"LEML fit": 12, "Cascade fit": 20, "train": 30, "predict": 15, "load": 8}
-"""The most files that a walk may touch, those of the lowest layer not counted."""
+"""The most files that a walk may add, those of the lowest layer not counted."""
+
+INCLUDES = {"train": ["Cascade fit"], "predict": ["load", "Cascade fit"]}
+"""Walks that are part of another one: their files are named once."""
 
 LOWEST = {
     f"{name}.py" for name in ("losses", "registry", "validation", "parallel", "randomness", "progress", "exceptions")
@@ -42,8 +46,6 @@ def traced(call: Callable[[], Any]) -> dict[str, list[str]]:
             functions = found.setdefault(str(Path(code.co_filename).relative_to(SOURCE)), [])
             if code.co_name not in functions:
                 functions.append(code.co_name)
-
-    import threading
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -93,22 +95,24 @@ def walks() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def split_lowest(files: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """The files of a walk without those of the lowest layer, and these."""
-    lowest = [file for file in files if file in LOWEST]
-    return {file: functions for file, functions in files.items() if file not in LOWEST}, lowest
+def own_files(found: dict[str, dict[str, list[str]]], name: str) -> dict[str, list[str]]:
+    """The files of a walk, without those of the lowest layer and of the walks that it includes."""
+    known = LOWEST.union(*(found[other] for other in INCLUDES.get(name, [])))
+    return {file: functions for file, functions in found[name].items() if file not in known}
 
 
 def as_markdown(found: dict[str, dict[str, list[str]]]) -> str:
     """The walks as the page shows them."""
     parts = []
     for name, touched in found.items():
-        files, lowest = split_lowest(touched)
+        files = own_files(found, name)
         rows = [
             f"{place}. `{file}`: {', '.join(functions[:6])}{', …' if len(functions) > 6 else ''}"
             for place, (file, functions) in enumerate(files.items(), 1)
         ]
-        rows.append(f"\nand of the lowest layer {', '.join(f'`{file}`' for file in lowest)}.")
+        lowest = ", ".join(f"`{file}`" for file in touched if file in LOWEST)
+        others = " and ".join(f"those of {other}" for other in INCLUDES.get(name, []))
+        rows.append(f"\nand {f'{others}, and ' if others else ''}of the lowest layer {lowest}: {len(touched)} in all.")
         parts.append(f"### {name}: {len(files)} files\n\n" + "\n".join(rows))
     return "\n\n".join(parts)
 
