@@ -32,9 +32,8 @@ def test_solutions_agree_with_the_slow_twin():
     n_rows = len(X)
     beta, gaps = np.empty_like(c), np.empty(n_rows)
     passes, screened = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
-    kernel.solve_group_lasso(
-        c, np.ones(n_rows), gram, STARTS, curvature(gram), REG, 1e-12, 10_000, beta, gaps, passes, screened
-    )
+    grouped = kernel.GroupedGram(gram, STARTS, curvature(gram))
+    kernel.solve_group_lasso(c, np.ones(n_rows), grouped, REG, 1e-12, 10_000, (beta, gaps, passes, screened))
     slow = proximal_group_lasso(X, atoms, STARTS, REG, tol=1e-12, max_iter=100_000)
     np.testing.assert_allclose(beta, slow, atol=1e-5)
     np.testing.assert_allclose(

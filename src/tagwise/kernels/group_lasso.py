@@ -11,11 +11,13 @@ the duality gap.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["solve_group_lasso"]
+__all__ = ["GroupedGram", "solve_group_lasso"]
 
 # Violating groups that join a working set at a time, unless the solution is larger than that itself.
 _LEAST_JOINING = 8
@@ -41,22 +43,31 @@ _ROUNDING = 1e-14
 _FAST = {"reassoc", "contract", "nsz"}
 
 
+class GroupedGram(NamedTuple):
+    """G (R×R), the borders ``starts`` (groups + 1) of its groups, none of them empty, and their ``curvature`` (groups).
+
+    The curvature of a group is the largest eigenvalue of its diagonal block.
+    """
+
+    gram: np.ndarray
+    starts: np.ndarray
+    curvature: np.ndarray
+
+
 @compiled(fastmath=_FAST)
-def solve_group_lasso(
-    correlations, squared_norms, gram, starts, curvature, reg, tol, max_passes, coefficients, gaps, passes, screened
-):
+def solve_group_lasso(correlations, squared_norms, grouped, reg, tol, max_passes, found):
     """Solve for every row of ``correlations`` (n×R); rows know nothing of one another.
 
-    ``starts`` (groups + 1) are the borders of the groups, none of them empty; ``curvature`` (groups) is the largest
-    eigenvalue of each diagonal block of ``gram`` (R×R). Row i stops at a duality gap of at most ``tol`` · ½‖x_i‖² or
-    after ``max_passes`` over its working sets. Writes ``coefficients`` (n×R), ``gaps``, ``passes`` and how many groups
-    were ``screened`` (n each).
+    Row i stops at a duality gap of at most ``tol`` · ½‖x_i‖² or after ``max_passes`` over its working sets. ``found`` =
+    (coefficients (n×R), gaps, passes, screened groups (n each)) takes the results.
 
     Steps: find the gap; drop the groups that no solution can use (gap-safe sphere: |s|·‖C_g ρ‖ + √(2·gap)·‖C_g‖ < λ);
     take those in use and the worst violators of ‖C_g ρ‖ ≤ λ as the working set; descend on it, with its part of the
     Gram matrix copied together, and with Newton steps where that takes long; repeat. Time O(R) for each
     coefficient in use at each change of the working set, and O(w) for each that changes in a pass over w atoms.
     """
+    gram, starts, curvature = grouped
+    coefficients, gaps, passes, screened = found
     n_rows, n_atoms = correlations.shape
     n_groups = len(starts) - 1
     gradient = np.empty(n_atoms)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, gram
-from tagwise.kernels.group_lasso import solve_group_lasso
+from tagwise.kernels.group_lasso import GroupedGram, solve_group_lasso
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.validation import check_features, check_integer, check_real
 
@@ -216,8 +216,6 @@ def _solve(
     if not np.isfinite(squared).all():
         raise InvalidInputError("X overflows: the squared length of a row is infinite; scale the rows down.")
     correlations = csr_matmul(rows, dictionary.by_feature)
-    solve_group_lasso(
-        correlations, squared, dictionary.gram, dictionary.starts, dictionary.curvature, reg, tol, max_iter,
-        coefficients, gap, passes, screened,
-    )  # fmt: skip
+    grouped = GroupedGram(dictionary.gram, dictionary.starts, dictionary.curvature)
+    solve_group_lasso(correlations, squared, grouped, reg, tol, max_iter, (coefficients, gap, passes, screened))
     return bool((gap <= tol * 0.5 * squared).all())
