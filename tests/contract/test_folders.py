@@ -206,14 +206,14 @@ def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(fitted, tmp_p
 
 
 def test_scores_never_need_rows_times_labels_memory(make):
-    """20,000 labels for 650 rows: a dense n×L would be 52 MB as float32; less than half of it is the limit.
+    """20,000 labels for 1,500 rows: a dense n×L would be 120 MB as float32 and 30 MB as booleans; 24 MB are the limit.
 
     A method that is meant for few labels (``MAY_REFUSE``) may refuse instead, if it names the memory they would take.
     """
     rng = np.random.default_rng(0)
-    X = sp.random(650, 50, 0.1, format="csr", dtype=np.float32, random_state=0)
+    X = sp.random(1500, 50, 0.1, format="csr", dtype=np.float32, random_state=0)
     Y = sp.csr_matrix(
-        (np.ones(6000, np.float32), (np.arange(6000) % 650, rng.integers(0, 20_000, 6000))), (650, 20_000)
+        (np.ones(6000, np.float32), (np.arange(6000) % 1500, rng.integers(0, 20_000, 6000))), (1500, 20_000)
     )
     Y.data[:] = 1
     model = make(max_iter=2)
