@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tagwise import baselines as baselines
     from tagwise import data as data
     from tagwise import exceptions as exceptions
+    from tagwise import inspection as inspection
     from tagwise import metrics as metrics
     from tagwise.data.frequencies import label_frequencies as label_frequencies
     from tagwise.models.approximate_index import ApproximateIndex as ApproximateIndex
@@ -36,7 +37,7 @@ _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.start
     "load": "tagwise.persistence.loading",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }
-_SUBPACKAGES = {"baselines", "data", "exceptions", "metrics"}
+_SUBPACKAGES = {"baselines", "data", "exceptions", "inspection", "metrics"}
 __all__ = sorted({*_HOME_OF, *_SUBPACKAGES, "__version__"})
 
 
