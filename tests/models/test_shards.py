@@ -1,0 +1,75 @@
+"""The seams where a cluster would come in: steps are sums or concatenations of what shards of rows give."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise import LEML, REML
+from tagwise.data import hide_labels, make_low_rank_plus_sparse
+from tagwise.kernels import FeatureMatrix, unit_rows
+from tagwise.models.cascade.rankers import label_prototypes, positives_of, wrong_proposals
+
+
+class Shards(FeatureMatrix):
+    """A data matrix whose rows are held in parts, none of which sees another."""
+
+    def __init__(self, X, n_parts):
+        self.parts = [sp.csr_matrix(X[rows]) for rows in np.array_split(np.arange(X.shape[0]), n_parts)]
+        self.bounds = np.cumsum([0, *(part.shape[0] for part in self.parts)])
+        self.products = 0
+
+    @property
+    def shape(self):
+        return int(self.bounds[-1]), self.parts[0].shape[1]
+
+    def matmul(self, right):
+        self.products += 1
+        return np.concatenate([part @ right for part in self.parts])
+
+    def matmul_rows(self, right, start, stop):
+        return self.matmul(right)[start:stop]
+
+    def rmatmul(self, left):
+        self.products += 1
+        return sum(part.T @ left[a:b] for part, a, b in zip(self.parts, self.bounds, self.bounds[1:]))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    made = make_low_rank_plus_sparse(300, 50, 25, rank=4, features_per_row=8, noise=0.5, random_state=0)
+    return made.X, made.Y
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_leml_s_steps_see_features_through_products_alone(problem, monkeypatch, loss, masked):
+    X, Y = problem
+    observed = hide_labels(Y, 0.5, random_state=1) if masked else None
+    model = LEML(rank=4, loss=loss, max_iter=3, tol=1.0)
+    expected = model.fit(X, Y, observed).decision_function(X)
+    made = []
+
+    def sharded(X, Y, rank, **options):
+        made.append(Shards(unit_rows(X), 3))
+        return made[-1]
+
+    monkeypatch.setattr("tagwise.models.leml.leml.feature_products", sharded)
+    found = model.fit(X, Y, observed).decision_function(X)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert made[0].products > 10
+
+
+def test_cascade_s_steps_take_shards_of_rows_and_blocks_of_labels(problem):
+    X, Y = problem
+    proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y)
+    positives, rows = positives_of(Y, None), sp.csr_matrix(unit_rows(X))
+    whole = wrong_proposals(proposer, X, positives, None, 6)
+    # Shards of 100 rows have the same number of positives per row, rounded up, as all rows.
+    shards = [slice(start, start + 100) for start in range(0, 300, 100)]
+    parts = [wrong_proposals(proposer, X[shard], positives[shard], None, 6) for shard in shards]
+    np.testing.assert_array_equal(sp.vstack(parts).toarray(), whole.toarray())
+
+    prototypes = label_prototypes(rows, positives)
+    for block in (slice(0, 10), slice(10, 25)):
+        alone = label_prototypes(rows, positives[:, block])
+        np.testing.assert_array_equal(alone.toarray(), prototypes[block].toarray())
