@@ -19,14 +19,16 @@ every label, as a matrix or in row blocks.
 """
 
 from tagwise.metrics.auc import average_auc
-from tagwise.metrics.propensity import (
-    PROPENSITY_CONSTANTS,
-    inverse_propensity,
-    propensity_constants,
+from tagwise.metrics.propensity import PROPENSITY_CONSTANTS, inverse_propensity, propensity_constants
+from tagwise.metrics.ranking import (
+    coverage_at_k,
+    ndcg_at_k,
+    precision_at_k,
     psndcg_at_k,
     psp_at_k,
+    ranking_report,
+    recall_at_k,
 )
-from tagwise.metrics.ranking import coverage_at_k, ndcg_at_k, precision_at_k, recall_at_k
 from tagwise.metrics.setwise import (
     example_accuracy,
     example_f1,
@@ -36,7 +38,6 @@ from tagwise.metrics.setwise import (
     macro_f1,
     micro_f1,
 )
-from tagwise.metrics.summary import ranking_report
 from tagwise.metrics.topk import top_k
 
 __all__ = [

@@ -1,53 +1,45 @@
-"""Ranking metrics over the top k: precision, recall, nDCG and label coverage."""
+"""Ranking metrics over the top k: precision, recall, nDCG, their propensity-scored kin, and label coverage.
+
+Each metric reads :class:`Hits`, the result of one top-k pass; :func:`ranking_report` computes all of them from one.
+"""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.metrics.topk import ranked_labels
+from tagwise.metrics.topk import NO_LABEL, ranked_labels, top_k_of_csr
 from tagwise.validation import check_integer, check_labels
 
 __all__ = [
-    "Hits",
-    "check_ks",
     "check_true_labels",
     "coverage_at_k",
-    "discounts",
-    "hits_of",
     "ndcg_at_k",
-    "one_or_all",
     "precision_at_k",
+    "psndcg_at_k",
+    "psp_at_k",
+    "ranking_report",
     "recall_at_k",
 ]
+
+Several: TypeAlias = Sequence[int] | np.ndarray
+"""More than one k at once."""
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The result of one top-k pass: everything that a ranking metric needs, in O(nk + nnz).
+    """The result of one top-k pass: everything that a ranking metric needs, in O(nk + nnz)."""
 
-    Attributes
-    ----------
-    truth : csr_matrix, n×L
-        The true labels.
-    labels : array of int64, n×k
-        Predicted labels, best first, -1 = none.
-    correct : array of bool, n×k
-        Whether each of them is a true label.
-    true_counts : array of int64, n
-        True labels per row.
-    """
-
-    truth: sp.csr_matrix
-    labels: np.ndarray
-    correct: np.ndarray
-    true_counts: np.ndarray
+    truth: sp.csr_matrix  # the true labels, n×L
+    labels: np.ndarray  # int64, n×k: predicted labels, best first, -1 = none
+    correct: np.ndarray  # bool, n×k: whether each of them is a true label
+    true_counts: np.ndarray  # int64, n: true labels per row
 
     def at(self, values: np.ndarray, ks: np.ndarray) -> np.ndarray:
         """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
@@ -84,6 +76,24 @@ class Hits:
         for rank in reversed(range(width)):
             first_rank[self.labels[self.correct[:, rank], rank]] = rank
         return self.at(np.cumsum(np.bincount(first_rank, minlength=width + 1)[:width]) / present, ks)
+
+    def weighted(self, inverse_propensity: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Weight of each predicted label, 0 if it is wrong; the same of a row's true labels by falling weight (n×k)."""
+        truth, weights = self.truth, _checked_weights(inverse_propensity, self.truth.shape[1])
+        valued = sp.csr_matrix((weights[truth.indices], truth.indices, truth.indptr), shape=truth.shape)
+        ideal = top_k_of_csr(valued, self.labels.shape[1])
+        return np.where(self.correct, weights[self.labels], 0.0), np.where(ideal != NO_LABEL, weights[ideal], 0.0)
+
+    def psp(self, ks: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """PSP@k for each k, from the gains of :meth:`weighted`."""
+        gained, best = (gains.sum(axis=0).cumsum() for gains in weighted)
+        return self.at(_share(gained, best), ks)
+
+    def psndcg(self, ks: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """PSnDCG@k for each k, from the gains of :meth:`weighted`."""
+        discount, per_row = discounts(self.labels.shape[1]), self.ideal_discounts()
+        gained, best = (np.sum(np.cumsum(gains * discount, axis=1) / per_row, axis=0) for gains in weighted)
+        return self.at(_share(gained, best), ks)
 
 
 def discounts(k: int) -> np.ndarray:
@@ -140,6 +150,30 @@ def _members(truth: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
     return np.asarray(keys[position] == wanted)
 
 
+def _share(gained: np.ndarray, best: np.ndarray) -> np.ndarray:
+    # The best is 0 only if no row has a true label; then nothing can be gained either.
+    return np.minimum(gained / np.where(best > 0, best, 1.0), 1.0)
+
+
+def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
+    name = "inverse_propensity"
+    if callable(inverse_propensity) or sp.issparse(inverse_propensity):
+        raise InvalidTypeError(f"{name} must be an array of one number per label: pass {name}(Y_train).")
+    try:
+        weights = np.asarray(inverse_propensity, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidTypeError(f"{name} must be an array of one number per label: pass {name}(Y_train).") from None
+    if weights.shape != (n_labels,):
+        raise InvalidInputError(
+            f"{name} has shape {weights.shape} but Y_true has {n_labels:,} labels; one number per label is needed."
+        )
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        label = int(np.argmax(wrong))
+        raise InvalidInputError(f"{name} must be finite and above 0; found {weights[label]} for label {label}.")
+    return weights
+
+
 def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
     """A float if one k was asked for, else the array."""
     return float(values[0]) if single else values
@@ -148,8 +182,8 @@ def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
 @overload
 def precision_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
-def precision_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+def precision_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
+def precision_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
     r"""Share of true labels among the first k, averaged over rows.
 
     .. math:: P@k = \frac1n \sum_i \frac1k \left|\mathrm{top}_k(i) \cap y_i\right|
@@ -180,8 +214,8 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.nda
 @overload
 def recall_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
-def recall_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def recall_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+def recall_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
+def recall_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
     r"""Share of a row's true labels that are among its first k, averaged over rows.
 
     .. math:: R@k = \frac1n \sum_i \frac{\left|\mathrm{top}_k(i) \cap y_i\right|}{|y_i|}
@@ -196,8 +230,8 @@ def recall_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarra
 @overload
 def ndcg_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
-def ndcg_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+def ndcg_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
+def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
     r"""Discounted gain of the true labels among the first k over the best possible, averaged over rows.
 
     .. math::
@@ -214,8 +248,8 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray 
 @overload
 def coverage_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
 @overload
-def coverage_at_k(Y_true: Any, prediction: Any, k: Sequence[int] | np.ndarray) -> np.ndarray: ...
-def coverage_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndarray = 5) -> float | np.ndarray:
+def coverage_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
+def coverage_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
     r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the first k.
 
     .. math:: C@k = \frac{|\bigcup_i \mathrm{top}_k(i) \cap y_i|}{|\bigcup_i y_i|}
@@ -226,3 +260,104 @@ def coverage_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] | np.ndar
     """
     ks, single = check_ks(k)
     return one_or_all(hits_of(Y_true, prediction, ks).coverage(ks), single)
+
+
+@overload
+def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
+@overload
+def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Several) -> np.ndarray: ...
+def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Several = 5) -> float | np.ndarray:
+    r"""Propensity-scored precision, as a share of the best achievable on the same rows.
+
+    .. math::
+        PSP@k = \frac{\sum_i \sum_{l \in \mathrm{top}_k(i) \cap y_i} q_l}
+                     {\sum_i \max_{S \subseteq y_i, |S| \le k} \sum_{l \in S} q_l}
+
+    Both sums run over all rows before the division, as is usual in published tables.
+
+    Parameters
+    ----------
+    Y_true : sparse or dense 0/1 matrix, n×L
+        True labels.
+    prediction : array, sparse matrix or pair
+        Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
+        :mod:`tagwise.metrics`.
+    inverse_propensity : array, L
+        q, from :func:`inverse_propensity` of the training labels.
+    k : int or sequence of int
+        One k, or several at once.
+
+    Returns
+    -------
+    float or array
+        A float for a whole number k; for a sequence, an array with one value per k in the given order. 0 if no row has
+        a true label.
+
+    Notes
+    -----
+    Memory O(n·max k + nnz); time O((n·max k + nnz) log nnz).
+    """
+    ks, single = check_ks(k)
+    hits = hits_of(Y_true, prediction, ks)
+    return one_or_all(hits.psp(ks, hits.weighted(inverse_propensity)), single)
+
+
+@overload
+def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
+@overload
+def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Several) -> np.ndarray: ...
+def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Several = 5) -> float | np.ndarray:
+    r"""Propensity-scored nDCG, as a share of the best achievable on the same rows.
+
+    .. math::
+        PSnDCG@k = \frac{\sum_i g_i(\mathrm{top}(i))}{\sum_i g_i(\mathrm{best}(i))}, \qquad
+        g_i(r) = \frac{\sum_{j \le k} q_{r_j} [r_j \in y_i] / \log_2(j+1)}
+                      {\sum_{j \le \min(k, |y_i|)} 1 / \log_2(j+1)}
+
+    where best(i) ranks the row's true labels by falling q. Each row's gain is divided by its own discounts, as in nDCG;
+    then both sums run over all rows before the division. So do the evaluation tools of the extreme-classification
+    repository; their text prints the row's divisor with k in place of min(k, abs(y_i)).
+
+    Parameters, result and cost as in :func:`psp_at_k`.
+    """
+    ks, single = check_ks(k)
+    hits = hits_of(Y_true, prediction, ks)
+    return one_or_all(hits.psndcg(ks, hits.weighted(inverse_propensity)), single)
+
+
+def ranking_report(
+    Y_true: Any, prediction: Any, ks: int | Several = (1, 3, 5), inverse_propensity: Any = None
+) -> dict[str, float]:
+    """P, nDCG, PSP, PSnDCG, R and coverage at each k, from one ranking of ``prediction``.
+
+    Parameters
+    ----------
+    Y_true : sparse or dense 0/1 matrix, n×L
+        True labels.
+    prediction : array, sparse matrix or pair
+        Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
+        :mod:`tagwise.metrics`.
+    ks : int or sequence of int
+        Each k.
+    inverse_propensity : array, L, optional
+        From :func:`tagwise.metrics.inverse_propensity` of the training labels; without it PSP and PSnDCG are
+        left out.
+
+    Returns
+    -------
+    dict
+        ``"P@1"``, …, then ``"nDCG@…"``, ``"PSP@…"``, ``"PSnDCG@…"``, ``"R@…"``, ``"coverage@…"``, each for
+        all ks in the given order; values in [0, 1] as the functions of the same name give them.
+
+    Notes
+    -----
+    Memory O(n·max k + nnz + L).
+    """
+    wanted, _ = check_ks(ks, "ks")
+    hits = hits_of(Y_true, prediction, wanted)
+    columns = {"P": hits.precision(wanted), "nDCG": hits.ndcg(wanted)}
+    if inverse_propensity is not None:
+        weighted = hits.weighted(inverse_propensity)
+        columns |= {"PSP": hits.psp(wanted, weighted), "PSnDCG": hits.psndcg(wanted, weighted)}
+    columns |= {"R": hits.recall(wanted), "coverage": hits.coverage(wanted)}
+    return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(wanted, values)}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,11 +21,8 @@ __all__ = [
     "micro_f1",
 ]
 
-_BLOCK_ELEMENTS = 1 << 20
 
-
-@dataclass(frozen=True)
-class _Agreement:
+class _Sizes(NamedTuple):
     """Sizes of the true set, the predicted set and their intersection, per row or per label."""
 
     true: np.ndarray
@@ -55,9 +51,9 @@ def hamming_loss(Y_true: Any, Y_pred: Any, *, threshold: float | None = None) ->
 
     Notes
     -----
-    Time and memory O(nnz) for sparse input; dense scores are cut in row blocks.
+    Time and memory O(nnz) for sparse input; dense scores need n·L bytes more.
     """
-    truth, predicted = _both(Y_true, Y_pred, threshold)
+    truth, predicted = _checked(Y_true, Y_pred, threshold)
     sizes = _by_row(truth, predicted)
     wrong = int(sizes.true.sum()) + int(sizes.predicted.sum()) - 2 * int(sizes.both.sum())
     return wrong / (truth.shape[0] * truth.shape[1])
@@ -92,7 +88,7 @@ def example_precision(
     The paper leaves 0/0 open. Here a row with exactly one empty set counts 0 in all four example-based metrics. Time
     and memory O(nnz) for sparse input.
     """
-    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.predicted, sizes, both_empty, "row")
 
 
@@ -105,7 +101,7 @@ def example_recall(
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.true, sizes, both_empty, "row")
 
 
@@ -116,7 +112,7 @@ def example_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "row")
 
 
@@ -129,7 +125,7 @@ def example_accuracy(
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.true + sizes.predicted - sizes.both, sizes, both_empty, "row")
 
 
@@ -141,7 +137,7 @@ def micro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
     ``both_empty`` is the value if there is neither a true nor a predicted label at all; 0 agrees with scikit-learn's
     ``zero_division=0``. The other parameters as in :func:`example_precision`.
     """
-    sizes = _by_row(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
     total = int(sizes.true.sum()) + int(sizes.predicted.sum())
     empty = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
     return 2 * int(sizes.both.sum()) / total if total else empty
@@ -156,11 +152,11 @@ def macro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
     with scikit-learn's ``zero_division=0`` and keeps even a perfect prediction below 1 if such labels exist; 1 agrees
     with ``zero_division=1``; None leaves them out of the average. The other parameters as in :func:`example_precision`.
     """
-    sizes = _by_label(*_both(Y_true, Y_pred, threshold))
+    sizes = _by_label(*_checked(Y_true, Y_pred, threshold))
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "label")
 
 
-def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empty: float | None, unit: str) -> float:
+def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Sizes, both_empty: float | None, unit: str) -> float:
     values = parts / np.maximum(wholes, 1)
     empty = (sizes.true == 0) & (sizes.predicted == 0)
     if both_empty is None:
@@ -173,24 +169,20 @@ def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Agreement, both_empt
     return float(values.mean())
 
 
-def _by_row(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Agreement:
+def _by_row(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Sizes:
     common = sp.csr_matrix(truth.multiply(predicted))
-    return _Agreement(*(np.diff(matrix.indptr).astype(np.int64) for matrix in (truth, predicted, common)))
+    return _Sizes(*(np.diff(matrix.indptr).astype(np.int64) for matrix in (truth, predicted, common)))
 
 
-def _by_label(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Agreement:
+def _by_label(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Sizes:
     common = sp.csr_matrix(truth.multiply(predicted))
     labels = truth.shape[1]
-    return _Agreement(*(np.bincount(m.indices, minlength=labels) for m in (truth, predicted, common)))
+    return _Sizes(*(np.bincount(m.indices, minlength=labels) for m in (truth, predicted, common)))
 
 
-def _both(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+def _checked(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     truth = check_true_labels(Y_true)
-    if threshold is None:
-        _require_binary_prediction(Y_pred)
-        predicted = check_labels(Y_pred, name="Y_pred")
-    else:
-        predicted = _cut(Y_pred, check_real(threshold, "threshold"))
+    predicted = _binary(Y_pred) if threshold is None else _cut(Y_pred, check_real(threshold, "threshold"))
     if predicted.shape != truth.shape:
         raise InvalidInputError(
             f"Y_pred has shape {shape_text(predicted.shape)} but Y_true has {shape_text(truth.shape)}; both "
@@ -199,21 +191,21 @@ def _both(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_mat
     return truth, predicted
 
 
-def _require_binary_prediction(Y_pred: Any) -> None:
+def _binary(Y_pred: Any) -> sp.csr_matrix:
+    """0/1 predictions, checked."""
     if isinstance(Y_pred, tuple):
         raise InvalidInputError(
             "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 matrix."
         )
-    sparse = sp.issparse(Y_pred)
-    values = Y_pred.tocsr().data if sparse and Y_pred.ndim == 2 else Y_pred
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
-        return
-    wrong = (values != 0) & (values != 1)
-    if wrong.any():
-        raise InvalidInputError(
-            f"Y_pred must hold only 0 and 1; found {values[wrong].flat[0]}. Cut scores into predictions "
-            "first, or pass threshold= to do it here."
-        )
+    values = Y_pred.tocsr().data if sp.issparse(Y_pred) and Y_pred.ndim == 2 else Y_pred
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        wrong = (values != 0) & (values != 1)
+        if wrong.any():
+            raise InvalidInputError(
+                f"Y_pred must hold only 0 and 1; found {values[wrong].flat[0]}. Cut scores into predictions "
+                "first, or pass threshold= to do it here."
+            )
+    return check_labels(Y_pred, name="Y_pred")
 
 
 def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
@@ -230,27 +222,12 @@ def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
             f"Y_pred must be a two-dimensional matrix of numbers; found {matrix.ndim} dimension(s) of type "
             f"{matrix.dtype}."
         )
-    return _cut_sparse(canonical_csr(matrix), threshold) if sparse else _cut_dense(matrix, threshold)
-
-
-def _cut_sparse(scores: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
-    _require_no_nan(scores.data)
-    reached = scores.data >= threshold
-    indptr = np.concatenate(([0], np.cumsum(reached)))[scores.indptr]
-    ones = np.ones(int(indptr[-1]), dtype=np.float32)
-    return sp.csr_matrix((ones, scores.indices[reached], indptr), shape=scores.shape)
-
-
-def _cut_dense(scores: np.ndarray, threshold: float) -> sp.csr_matrix:
-    step = max(1, _BLOCK_ELEMENTS // max(scores.shape[1], 1))
-    parts = []
-    for start in range(0, scores.shape[0], step):
-        block = scores[start : start + step]
-        _require_no_nan(block)
-        parts.append(sp.csr_matrix(block >= threshold, dtype=np.float32))
-    return sp.csr_matrix(sp.vstack(parts)) if parts else sp.csr_matrix(scores.shape, dtype=np.float32)
-
-
-def _require_no_nan(values: np.ndarray) -> None:
+    matrix = canonical_csr(matrix).copy() if sparse else matrix
+    values = matrix.data if sparse else matrix
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise InvalidInputError("Y_pred contains NaN, which no threshold can decide; replace or remove it first.")
+    if not sparse:
+        return sp.csr_matrix(matrix >= threshold, dtype=np.float32)
+    matrix.data = (values >= threshold).astype(np.float32)
+    matrix.eliminate_zeros()
+    return matrix

@@ -14,31 +14,22 @@ from tagwise.reports.sections import figure, percent, scrolled, section, text
 
 __all__ = ["ComparedModel", "Comparison", "comparison_section"]
 
+_TIME_CAPTION = (
+    "Up and to the left is better. Seconds are those of the comparison itself and include reading the texts."
+)
+
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """One model of a comparison.
-
-    Attributes
-    ----------
-    name : str
-    metrics : dict of str to float
-        As in ``Evaluation.metrics``.
-    fit_seconds, predict_ms, megabytes : float
-        Seconds to read the texts and fit; milliseconds per row to suggest tags, in batches; size of the model.
-    reason : str
-        Why this model, if it was chosen automatically.
-    history : list of dict
-        Iterations of the fit.
-    """
+    """One model of a comparison."""
 
     name: str
-    metrics: dict[str, float]
-    fit_seconds: float
-    predict_ms: float
-    megabytes: float
-    reason: str = ""
-    history: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, float]  # as in Evaluation.metrics
+    fit_seconds: float  # to read the texts and fit
+    predict_ms: float  # milliseconds per row to suggest tags, in batches
+    megabytes: float  # size of the model
+    reason: str = ""  # why this model, if it was chosen automatically
+    history: list[dict[str, Any]] = field(default_factory=list)  # iterations of the fit
 
     def as_values(self) -> dict[str, Any]:
         """For JSON."""
@@ -80,6 +71,7 @@ def comparison_section(comparison: Comparison) -> str:
     names = [model.name for model in models]
     values = np.array([[model.metrics[name] for name in columns] for model in models])
     highest = values.max(axis=0)
+    seconds, quality = [model.fit_seconds for model in models], [model.metrics[comparison.metric] for model in models]
     rows = "".join(
         f'<tr{" class=best" if place == comparison.best else ""}><th scope="row">{text(model.name)}</th>'
         + "".join(
@@ -95,23 +87,13 @@ def comparison_section(comparison: Comparison) -> str:
         '<div class="plots"><div class="wide">',
         figure(plots.draw_comparison(names, columns, values), "Quality", "Higher is better."),
         "</div>",
-        figure(
-            plots.draw_cost(
-                names,
-                [model.fit_seconds for model in models],
-                [model.metrics[comparison.metric] for model in models],
-                comparison.metric,
-            ),
-            "Quality and time",
-            "Up and to the left is better. Seconds are those of the comparison itself and include reading the texts.",
-        ),
+        figure(plots.draw_cost(names, seconds, quality, comparison.metric), "Quality and time", _TIME_CAPTION),
     ]
     # An objective that adds up over batches of labels says nothing about how good the model is by then.
     histories = [(model.name, [] if adds_up(model.history) else model.history) for model in models]
     if any(len(history) > 1 for _, history in histories):
         caption = "Each relative to its first value; objectives of different models cannot be compared."
-        drawn = plots.draw_objective(histories, "objectives")
-        parts.append(figure(drawn, "Objective over time", caption))
+        parts.append(figure(plots.draw_objectives(histories), "Objective over time", caption))
     lead = (
         f"{len(models)} models trained on the same {comparison.training_rows:,} rows and measured on the same "
         f"{comparison.rows:,} others. Best by {comparison.metric}: {names[comparison.best]}, which the rest of this "

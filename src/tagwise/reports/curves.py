@@ -32,17 +32,12 @@ def adds_up(history: list[dict[str, Any]]) -> bool:
 
 
 def frequency_groups(label_rows: np.ndarray) -> np.ndarray:
-    """Head (0), middle (1) or tail (2) for every label, by how often it occurs in training.
+    """Head (0), middle (1) or tail (2) for every label, given its number of training rows (L).
 
     Labels are sorted by falling frequency. Those that start within the first third of all assignments (pairs of a row
     and its label) are the head, those that start within the second third the middle, all others the tail. So the groups
     have about as many assignments each, though the tail usually has most of the labels. Equally frequent labels are
     always in the same group.
-
-    Parameters
-    ----------
-    label_rows : int array (L,)
-        Training rows of each label.
     """
     counts = np.asarray(label_rows, dtype=np.int64)
     groups = np.full(len(counts), 2, dtype=np.int8)
@@ -59,21 +54,9 @@ def frequency_groups(label_rows: np.ndarray) -> np.ndarray:
 
 
 def group_recall(ranked: np.ndarray, Y: sp.csr_matrix, groups: np.ndarray) -> np.ndarray:
-    """Recall at k of each group's true labels, for every k.
+    """Recall at k of each group's true labels, for every k (3×K); NaN for a group without any true label.
 
-    Parameters
-    ----------
-    ranked : int array (n, K)
-        The best labels of each row, −1 for none.
-    Y : CSR (n, L)
-        True labels.
-    groups : int array (L,)
-        From :func:`frequency_groups`.
-
-    Returns
-    -------
-    float64 array (3, K)
-        NaN for a group without any true label.
+    ``ranked`` holds the best K labels of each row, −1 for none.
     """
     if ranked.shape[0] != Y.shape[0]:
         raise InvalidInputError(f"ranked has {ranked.shape[0]:,} rows but Y has {Y.shape[0]:,}.")
@@ -82,10 +65,7 @@ def group_recall(ranked: np.ndarray, Y: sp.csr_matrix, groups: np.ndarray) -> np
     rows, ranks = np.nonzero(hits)
     np.add.at(found, (groups[ranked[rows, ranks]], ranks), 1)
     true = np.bincount(groups[Y.indices], minlength=len(GROUPS))
-    shares = np.full(found.shape, np.nan)
-    some = true > 0
-    shares[some] = np.cumsum(found[some], axis=1) / true[some, None]
-    return shares
+    return share(np.cumsum(found, axis=1), true[:, None])
 
 
 def label_counts(listed: np.ndarray, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -97,39 +77,20 @@ def label_counts(listed: np.ndarray, Y: sp.csr_matrix) -> tuple[np.ndarray, np.n
 
 @dataclass(frozen=True, eq=False)
 class FrequencyBins:
-    """Labels binned by training frequency into bins that double: 1, 2–3, 4–7, ….
+    """Labels binned by training frequency into bins that double: 1, 2–3, 4–7, …; arrays with an entry per bin.
 
-    Attributes
-    ----------
-    low, high : int64 arrays (B,)
-        First and last frequency of a bin; 0 and 0 for labels without a training row.
-    labels : int64 array (B,)
-        Number of labels.
-    precision, recall, f1 : float64 arrays (B,)
-        Over all pairs of the bin's labels; NaN if nothing is listed, or nothing is true.
-    true : int64 array (B,)
-        Number of true pairs in the evaluated rows.
+    Precision, recall and F1 are over all pairs of the bin's labels; NaN if nothing is listed, or nothing is true.
     """
 
-    low: np.ndarray
+    low: np.ndarray  # first frequency of a bin; 0 for labels without a training row
     high: np.ndarray
-    labels: np.ndarray
     precision: np.ndarray
     recall: np.ndarray
     f1: np.ndarray
-    true: np.ndarray
 
 
 def frequency_bins(label_rows: np.ndarray, true: np.ndarray, listed: np.ndarray, right: np.ndarray) -> FrequencyBins:
-    """Bin labels by frequency.
-
-    Parameters
-    ----------
-    label_rows : int array (L,)
-        Training rows of each label.
-    true, listed, right : int arrays (L,)
-        How often each label is true, is listed, and is both, in the evaluated rows.
-    """
+    """Bin labels by their training rows, given how often each is true, is listed, and is both (L each)."""
     counts = np.asarray(label_rows, dtype=np.int64)
     # frexp is exact where log2 of a power of two might round: 2^(e−1) ≤ count < 2^e.
     place = np.where(counts > 0, np.frexp(counts.astype(np.float64))[1], 0)
@@ -145,11 +106,9 @@ def frequency_bins(label_rows: np.ndarray, true: np.ndarray, listed: np.ndarray,
     return FrequencyBins(
         low,
         high,
-        np.bincount(position, minlength=len(used)),
-        share(right_sum, listed_sum),
-        share(right_sum, true_sum),
-        share(2 * right_sum, true_sum + listed_sum),
-        true_sum,
+        precision=share(right_sum, listed_sum),
+        recall=share(right_sum, true_sum),
+        f1=share(2 * right_sum, true_sum + listed_sum),
     )
 
 

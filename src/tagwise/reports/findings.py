@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,7 @@ from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.reports.curves import (
-    FrequencyBins,
-    frequency_bins,
-    frequency_groups,
-    group_recall,
-    label_counts,
-    share,
-)
+from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, label_counts, share
 from tagwise.text.evaluation import Evaluation, decided_labels
 from tagwise.text.features import WORD_PATTERN, check_texts
 from tagwise.text.suggestion import Suggestion
@@ -30,14 +23,7 @@ from tagwise.text.tagger import Tagger
 from tagwise.text.tags import ValidationRows, check_tags
 from tagwise.validation import check_integer
 
-__all__ = [
-    "Example",
-    "Findings",
-    "gather_findings",
-    "model_megabytes",
-    "pieces_of",
-    "predict_milliseconds",
-]
+__all__ = ["Example", "Findings", "gather_findings", "model_megabytes", "pieces_of", "predict_milliseconds"]
 
 # As many rows as a browser scrolls and searches without a pause.
 _MOST_TAGS = 3000
@@ -52,15 +38,15 @@ _ALL_WORDS = 1 << 30
 
 @dataclass(frozen=True)
 class TagFigures:
-    """One row of the table of tags. Precision, recall and F1 are of decisions, None if undefined."""
+    """One row of the table of tags. Precision, recall and F1 are of decisions, NaN if undefined."""
 
     tag: str
     group: int
     training_rows: int
     rows: int
-    precision: float | None
-    recall: float | None
-    f1: float | None
+    precision: float
+    recall: float
+    f1: float
     words: tuple[str, ...]
 
 
@@ -74,90 +60,38 @@ class Piece:
 
 @dataclass(frozen=True)
 class Example:
-    """One row.
+    """One row, with its best five suggestions."""
 
-    Attributes
-    ----------
-    pieces : list of Piece
-        The text, at most 700 characters of it.
-    shortened : bool
-        Whether there was more.
-    suggestions : list of Suggestion
-        The best five, with the shares of all words if the model has exact explanations.
-    right : list of bool
-        Whether the row has each of them.
-    missed : list of str
-        Tags of the row that are not among them, including those that training never saw.
-    unseen : frozenset of str
-        Tags of the row that training never saw.
-    """
-
-    pieces: list[Piece]
-    shortened: bool
-    suggestions: list[Suggestion]
-    right: list[bool]
-    missed: list[str]
-    unseen: frozenset[str]
+    pieces: list[Piece]  # the text, at most 700 characters of it
+    shortened: bool  # whether there was more
+    suggestions: list[Suggestion]  # with the shares of all words if the model has exact explanations
+    right: list[bool]  # whether the row has each of them
+    missed: list[str]  # tags of the row that are not among them, including those that training never saw
+    unseen: frozenset[str]  # tags of the row that training never saw
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The result of :func:`gather_findings`.
-
-    Attributes
-    ----------
-    evaluation : Evaluation
-    model, reason : str
-        The model, and why it was chosen.
-    settings : dict
-        All parameters of the model, defaults included.
-    training : dict
-        ``Tagger.training_``.
-    history : list of dict
-        Iterations of the fit: ``objective``, ``seconds``.
-    megabytes : float
-        Size of the model with its vocabulary.
-    predict_ms : float
-        Milliseconds per row to read a text and rank its tags, in batches.
-    tag_group : int array (L,)
-        See :func:`tagwise.reports.curves.frequency_groups`.
-    group_recall : float64 array (3, K)
-        Recall of head, middle and tail tags among the first 1, …, K suggestions.
-    bins : FrequencyBins
-        Of decisions, by training frequency.
-    reliability : ReliabilityBins or None
-        On these rows; None if the tagger is not calibrated.
-    tags : list of TagFigures
-        The most frequent tags in training, at most 3,000.
-    n_tags : int
-        Number of all tags.
-    examples : list of Example
-    unexplained : str
-        Why tags have no words; empty if they have.
-    calibrated : bool
-        Whether calibrated thresholds decide.
-    calibrated_on_them : bool
-        Whether thresholds and probabilities were learnt from these same rows.
-    """
+    """The result of :func:`gather_findings`."""
 
     evaluation: Evaluation
     model: str
-    reason: str
-    settings: dict[str, Any]
-    training: dict[str, Any]
-    history: list[dict[str, Any]]
-    megabytes: float
-    predict_ms: float
-    tag_group: np.ndarray
-    group_recall: np.ndarray
-    bins: FrequencyBins
-    reliability: ReliabilityBins | None
-    tags: list[TagFigures]
-    n_tags: int
+    reason: str  # why this model was chosen
+    settings: dict[str, Any]  # all parameters of the model, defaults included
+    training: dict[str, Any]  # Tagger.training_
+    history: list[dict[str, Any]]  # iterations of the fit: objective, seconds
+    megabytes: float  # size of the model with its vocabulary
+    predict_ms: float  # milliseconds per row to read a text and rank its tags, in batches
+    tag_group: np.ndarray  # int (L,), from frequency_groups
+    group_recall: np.ndarray  # (3, K): recall of head, middle and tail tags among the first 1, …, K suggestions
+    bins: FrequencyBins  # of decisions, by training frequency
+    reliability: ReliabilityBins | None  # on these rows; None if the tagger is not calibrated
+    tags: list[TagFigures]  # the most frequent tags in training, at most 3,000
+    n_tags: int  # all tags
     examples: list[Example]
-    unexplained: str
-    calibrated: bool
-    calibrated_on_them: bool = False
+    unexplained: str  # why tags have no words; empty if they have
+    calibrated: bool  # whether calibrated thresholds decide
+    calibrated_on_them: bool = False  # whether thresholds and probabilities were learnt from these same rows
 
 
 def gather_findings(
@@ -216,6 +150,8 @@ def gather_findings(
     if tagger.calibration_ is not None:
         same = calibrated_on_them
         reliability = tagger.calibration_.reliability if same else tagger.reliability(rows, lists, known)
+    usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
+    chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:n_examples]).tolist()
     precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(
         evaluation=evaluation,
@@ -236,15 +172,15 @@ def gather_findings(
                 int(groups[label]),
                 int(tag_rows[label]),
                 int(true[label]),
-                _defined(precision[label]),
-                _defined(recall[label]),
-                _defined(f1[label]),
+                float(precision[label]),
+                float(recall[label]),
+                float(f1[label]),
                 words[place],
             )
             for place, label in enumerate(order.tolist())
         ],
         n_tags=len(tagger.tags_),
-        examples=choose_examples(tagger, rows, lists, validation, n_examples, seed, explained=not unexplained),
+        examples=_examples(tagger, rows, lists, validation, chosen, 0 if unexplained else _ALL_WORDS),
         unexplained=unexplained,
         calibrated=tagger.calibration_ is not None,
         calibrated_on_them=calibrated_on_them,
@@ -255,10 +191,8 @@ def model_megabytes(tagger: Tagger) -> float:
     """Size of all arrays that the tagger's folder would hold, in MB (10⁶ bytes)."""
     size = 0
     for tensor in tagger.to_parts().tensors.values():
-        size += sum(
-            part.nbytes
-            for part in ([tensor] if isinstance(tensor, np.ndarray) else (tensor.data, tensor.indices, tensor.indptr))
-        )
+        arrays = [tensor] if isinstance(tensor, np.ndarray) else [tensor.data, tensor.indices, tensor.indptr]
+        size += sum(array.nbytes for array in arrays)
     return size / 1e6
 
 
@@ -269,10 +203,6 @@ def predict_milliseconds(tagger: Tagger, rows: list[str], most: int = 2000) -> f
     start = time.perf_counter()
     tagger.suggest(measured)
     return 1000 * (time.perf_counter() - start) / len(measured)
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _padded(decided: list[np.ndarray]) -> np.ndarray:
@@ -295,43 +225,27 @@ def _top_words(tagger: Tagger, labels: np.ndarray) -> tuple[list[tuple[str, ...]
     return words, ""
 
 
-def choose_examples(
-    tagger: Tagger,
-    texts: list[str],
-    tags: list[list[str]],
-    validation: ValidationRows,
-    count: int,
-    seed: int,
-    *,
-    explained: bool,
+def _examples(
+    tagger: Tagger, texts: list[str], tags: list[list[str]], validation: ValidationRows, rows: list[int], explain: int
 ) -> list[Example]:
-    """Random rows among those that have tags and known words, in the order of the file."""
-    usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
-    chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:count]).tolist()
-    if not chosen:
+    """Some rows, with ``explain`` words of each suggestion."""
+    if not rows:
         return []
-    answers = tagger.suggest([texts[row] for row in chosen], top=_SUGGESTIONS, explain=_ALL_WORDS if explained else 0)
+    answers = tagger.suggest([texts[row] for row in rows], top=_SUGGESTIONS, explain=explain)
     known_words = set(tagger.features_.feature_names)
-    return [
-        _example(texts[row], set(tags[row]), suggestions, known_words, validation.unseen)
-        for row, suggestions in zip(chosen, answers)
-    ]
-
-
-def _example(
-    text: str, tags: set[str], suggestions: list[Suggestion], known_words: set[str], unseen: Container[str]
-) -> Example:
-    shown = text[:_MOST_CHARACTERS]
-    suggested = {suggestion.tag for suggestion in suggestions}
-    never_seen = frozenset(tag for tag in tags if tag in unseen)
-    return Example(
-        pieces_of(shown, known_words),
-        len(shown) < len(text),
-        suggestions,
-        [suggestion.tag in tags for suggestion in suggestions],
-        sorted(tags - suggested),
-        never_seen,
-    )
+    examples = []
+    for row, suggestions in zip(rows, answers):
+        mine = set(tags[row])
+        example = Example(
+            pieces=pieces_of(texts[row][:_MOST_CHARACTERS], known_words),
+            shortened=len(texts[row]) > _MOST_CHARACTERS,
+            suggestions=suggestions,
+            right=[suggestion.tag in mine for suggestion in suggestions],
+            missed=sorted(mine.difference(suggestion.tag for suggestion in suggestions)),
+            unseen=frozenset(tag for tag in mine if tag in validation.unseen),
+        )
+        examples.append(example)
+    return examples
 
 
 def pieces_of(text: str, known_words: set[str]) -> list[Piece]:

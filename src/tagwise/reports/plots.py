@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from tagwise.persistence.atomic import atomic_stream
 from tagwise.reports.curves import GROUPS, FrequencyBins
 
 __all__ = [
-    "SERIES",
     "draw_bins",
     "draw_comparison",
     "draw_cost",
     "draw_group_recall",
     "draw_histogram",
     "draw_objective",
+    "draw_objectives",
     "draw_reliability",
     "plot_reliability",
     "require_matplotlib",
@@ -42,8 +43,7 @@ _VARIABLES = {
     "#01020a": "var(--series-5)",
     "#01020b": "var(--series-6)",
 }
-_INK, _FAINT, _RULE, *_COLOURS = _VARIABLES
-SERIES = tuple(_COLOURS)
+_INK, _FAINT, _RULE, *_SERIES = _VARIABLES
 _SIZE = (4.9, 3.2)
 _METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -57,58 +57,67 @@ def require_matplotlib() -> None:
         raise TagwiseError("Plots need matplotlib; install it with: pip install 'tagwise[plots]'.") from None
 
 
-def _drawing(name: str, description: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
-    """An ``<svg>`` element; ``name`` keeps its ids distinct from those of other plots on the page."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text, which can be searched and copied
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": _INK,
+    "text.parse_math": False,
+    "axes.labelcolor": _FAINT,
+    "axes.edgecolor": _RULE,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.7,
+    "xtick.color": _RULE,
+    "ytick.color": _RULE,
+    "xtick.labelcolor": _FAINT,
+    "ytick.labelcolor": _FAINT,
+    "legend.frameon": False,
+    "lines.linewidth": 2,
+    "lines.markersize": 5,
+}
 
-    style: Any = {
-        "svg.fonttype": "none",  # text stays text, which can be searched and copied
-        "svg.hashsalt": name,
-        "font.family": "sans-serif",
-        "font.size": 10,
-        "text.color": _INK,
-        "text.parse_math": False,
-        "axes.labelcolor": _FAINT,
-        "axes.edgecolor": _RULE,
-        "axes.facecolor": "none",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": _RULE,
-        "grid.linewidth": 0.7,
-        "xtick.color": _RULE,
-        "ytick.color": _RULE,
-        "xtick.labelcolor": _FAINT,
-        "ytick.labelcolor": _FAINT,
-        "legend.frameon": False,
-        "lines.linewidth": 2,
-        "lines.markersize": 5,
-    }
-    with mpl.rc_context(style):
-        figure = Figure(figsize=size, layout="constrained")
-        figure.patch.set_alpha(0)
-        axes = figure.subplots()
-        draw(axes)
-        stream = io.BytesIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata=_METADATA["svg"])
-    return _inline(stream.getvalue().decode(), name, description)
+P = ParamSpec("P")
+
+
+def _plot(
+    name: str, description: str, size: tuple[float, float] = _SIZE
+) -> Callable[[Callable[Concatenate[Any, P], None]], Callable[P, str]]:
+    """Turn a function that draws on axes into one that returns an ``<svg>`` element.
+
+    ``name`` keeps the ids of the element distinct from those of other plots on the page.
+    """
+
+    def decorate(draw: Callable[Concatenate[Any, P], None]) -> Callable[P, str]:
+        @wraps(draw)
+        def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
+            import matplotlib as mpl
+            from matplotlib.figure import Figure
+
+            with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+                figure = Figure(figsize=size, layout="constrained")
+                figure.patch.set_alpha(0)
+                draw(figure.subplots(), *args, **kwargs)
+                stream = io.BytesIO()
+                figure.savefig(stream, format="svg", transparent=True, metadata=_METADATA["svg"])
+            return _inline(stream.getvalue().decode(), name, description)
+
+        return drawn
+
+    return decorate
 
 
 def _legend(axes: Any) -> None:
     """A legend above the plot, with as many columns as there is room for."""
-    longest = max((len(name) for name in axes.get_legend_handles_labels()[1]), default=0)
+    longest = max(map(len, axes.get_legend_handles_labels()[1]), default=0)
     # Inches at 10 points: 0.5 for a marker with its space, 0.08 per character, 0.7 for an axis with its labels.
     columns = min(4, max(1, int((_SIZE[0] - 0.7) // (0.5 + 0.08 * longest))))
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1.0),
-        ncols=columns,
-        borderaxespad=0.2,
-        columnspacing=1.4,
-        handlelength=1.6,
-    )
+    spacing = {"borderaxespad": 0.2, "columnspacing": 1.4, "handlelength": 1.6}
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, **spacing)
 
 
 def _inline(svg: str, name: str, description: str) -> str:
@@ -120,61 +129,50 @@ def _inline(svg: str, name: str, description: str) -> str:
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, variable)
     # Its size is that of the position where it is put; the view box keeps the proportions.
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    for side in ("height", "width"):
+        svg = re.sub(rf'(<svg\b[^>]*?) {side}="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1).strip()
 
 
-def draw_group_recall(recall: np.ndarray) -> str:
+@_plot("groups", "Share of true tags found by number of suggestions, for frequent and rare tags")
+def draw_group_recall(axes: Any, recall: np.ndarray) -> None:
     """Share of the true tags of head, middle and tail among the first k, over k."""
-
-    def draw(axes: Any) -> None:
-        positions = np.arange(1, recall.shape[1] + 1)
-        for group, name in enumerate(GROUPS):
-            if not np.isnan(recall[group]).any():
-                axes.plot(positions, 100 * recall[group], marker=_MARKERS[group], color=SERIES[group], label=name)
-        axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=positions)
-        _legend(axes)
-
-    return _drawing(
-        "groups", "Share of true tags found by number of suggestions, for frequent and rare tags", _SIZE, draw
-    )
+    positions = np.arange(1, recall.shape[1] + 1)
+    for group, name in enumerate(GROUPS):
+        if not np.isnan(recall[group]).any():
+            axes.plot(positions, 100 * recall[group], marker=_MARKERS[group], color=_SERIES[group], label=name)
+    axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=positions)
+    _legend(axes)
 
 
-def draw_bins(bins: FrequencyBins) -> str:
+@_plot("bins", "Precision, recall and F1 of decisions by how often a tag occurs in training")
+def draw_bins(axes: Any, bins: FrequencyBins) -> None:
     """Precision, recall and F1 of decisions over the training frequency of tags."""
-
-    def draw(axes: Any) -> None:
-        positions = np.arange(len(bins.low))
-        lines = (("precision", bins.precision), ("recall", bins.recall), ("F1", bins.f1))
-        for number, (name, values) in enumerate(lines):
-            axes.plot(positions, 100 * values, marker=_MARKERS[number], color=SERIES[number], label=name)
-        axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(positions) - 0.7))
-        _frequency_ticks(axes, bins)
-        _legend(axes)
-
-    return _drawing("bins", "Precision, recall and F1 of decisions by how often a tag occurs in training", _SIZE, draw)
+    positions = np.arange(len(bins.low))
+    lines = (("precision", bins.precision), ("recall", bins.recall), ("F1", bins.f1))
+    for number, (name, values) in enumerate(lines):
+        axes.plot(positions, 100 * values, marker=_MARKERS[number], color=_SERIES[number], label=name)
+    axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(positions) - 0.7))
+    _frequency_ticks(axes, bins)
+    _legend(axes)
 
 
-def draw_histogram(bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndarray) -> str:
+@_plot("histogram", "How many tags have how many training rows")
+def draw_histogram(axes: Any, bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndarray) -> None:
     """How many tags have how many training rows, coloured by head, middle and tail."""
-
-    def draw(axes: Any) -> None:
-        bottom = np.zeros(len(bins.low))
-        inside = (tag_rows[:, None] >= bins.low) & (tag_rows[:, None] <= bins.high)
-        for group, name in reversed(list(enumerate(GROUPS))):
-            counts = inside[tag_group == group].sum(axis=0)
-            axes.bar(np.arange(len(counts)), counts, bottom=bottom, width=0.82, color=SERIES[group], label=name)
-            bottom += counts
-        for position, total in enumerate(bottom.astype(int).tolist()):
-            _annotate(axes, f"{total:,}", position, total)
-        axes.set(xlabel="training rows of a tag", ylabel="tags", ylim=(0, 1.1 * max(1, bottom.max())))
-        axes.grid(axis="x", visible=False)
-        _frequency_ticks(axes, bins)
-        _legend(axes)
-
-    return _drawing("histogram", "How many tags have how many training rows", _SIZE, draw)
+    bottom = np.zeros(len(bins.low))
+    inside = (tag_rows[:, None] >= bins.low) & (tag_rows[:, None] <= bins.high)
+    for group, name in reversed(list(enumerate(GROUPS))):
+        counts = inside[tag_group == group].sum(axis=0)
+        axes.bar(np.arange(len(counts)), counts, bottom=bottom, width=0.82, color=_SERIES[group], label=name)
+        bottom += counts
+    for position, total in enumerate(bottom.astype(int).tolist()):
+        _annotate(axes, f"{total:,}", position, total)
+    axes.set(xlabel="training rows of a tag", ylabel="tags", ylim=(0, 1.1 * max(1, bottom.max())))
+    axes.grid(axis="x", visible=False)
+    _frequency_ticks(axes, bins)
+    _legend(axes)
 
 
 def _annotate(axes: Any, written: str, x: float, y: float) -> None:
@@ -184,87 +182,76 @@ def _annotate(axes: Any, written: str, x: float, y: float) -> None:
 
 def _frequency_ticks(axes: Any, bins: FrequencyBins) -> None:
     names = [f"{low:,}" if low == high else f"{low:,}–" for low, high in zip(bins.low.tolist(), bins.high.tolist())]
-    crowded = len(names) > 8
-    axes.set_xticks(
-        np.arange(len(names)), names, rotation=45 if crowded else 0, ha="right" if crowded else "center", fontsize=9
-    )
+    crowded = {"rotation": 45, "ha": "right"} if len(names) > 8 else {}
+    axes.set_xticks(np.arange(len(names)), names, fontsize=9, **crowded)
 
 
-def draw_objective(histories: Sequence[tuple[str, list[dict[str, Any]]]], name: str = "objective") -> str:
+def _draw_objective(axes: Any, histories: Sequence[tuple[str, list[dict[str, Any]]]]) -> None:
     """Objective over seconds, of fits of more than one step; of several, each relative to its own first value."""
-
-    def draw(axes: Any) -> None:
-        for number, (label, history) in enumerate(histories):
-            if len(history) < 2:  # no curve, but the others keep their colours
-                continue
-            seconds = [info["seconds"] for info in history]
-            values = np.array([info["objective"] for info in history], dtype=np.float64)
-            if len(histories) > 1:
-                values = values / values[0] if values[0] else values
-            style = {"marker": _MARKERS[number % 6], "color": SERIES[number % 6]}
-            axes.plot(seconds, values, label=label, **style)
-        axes.yaxis.set_major_formatter("{x:,.6g}")
-        axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
+    for number, (label, history) in enumerate(histories):
+        if len(history) < 2:  # no curve, but the others keep their colours
+            continue
+        seconds = [info["seconds"] for info in history]
+        values = np.array([info["objective"] for info in history], dtype=np.float64)
         if len(histories) > 1:
-            _legend(axes)
+            values = values / values[0] if values[0] else values
+        style = {"marker": _MARKERS[number % 6], "color": _SERIES[number % 6]}
+        axes.plot(seconds, values, label=label, **style)
+    axes.yaxis.set_major_formatter("{x:,.6g}")
+    axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
+    if len(histories) > 1:
+        _legend(axes)
 
-    return _drawing(name, "Objective of the fit over time", _SIZE, draw)
+
+draw_objective = _plot("objective", "Objective of the fit over time")(_draw_objective)
+draw_objectives = _plot("objectives", "Objective of the fit over time")(_draw_objective)
 
 
-def draw_reliability(bins: ReliabilityBins) -> str:
+@_plot("reliability", "Observed share of right tags over the predicted probability")
+def draw_reliability(axes: Any, bins: ReliabilityBins) -> None:
     """Share of right tags over the predicted probability; larger dots have more pairs."""
-
-    def draw(axes: Any) -> None:
-        some = bins.count > 0
-        axes.plot([0, 100], [0, 100], "--", color=_FAINT, linewidth=1.2, label="perfectly calibrated")
-        axes.plot(100 * bins.predicted[some], 100 * bins.observed[some], color=SERIES[0], label="observed")
-        sizes = 12 + 90 * np.sqrt(bins.count[some] / max(1, bins.count.max()))
-        axes.scatter(100 * bins.predicted[some], 100 * bins.observed[some], s=sizes, color=SERIES[0], zorder=3)
-        axes.set(xlabel="predicted probability, %", ylabel="right, %", xlim=(-2, 102), ylim=(-2, 104))
-        _legend(axes)
-
-    return _drawing("reliability", "Observed share of right tags over the predicted probability", _SIZE, draw)
+    some = bins.count > 0
+    axes.plot([0, 100], [0, 100], "--", color=_FAINT, linewidth=1.2, label="perfectly calibrated")
+    axes.plot(100 * bins.predicted[some], 100 * bins.observed[some], color=_SERIES[0], label="observed")
+    sizes = 12 + 90 * np.sqrt(bins.count[some] / max(1, bins.count.max()))
+    axes.scatter(100 * bins.predicted[some], 100 * bins.observed[some], s=sizes, color=_SERIES[0], zorder=3)
+    axes.set(xlabel="predicted probability, %", ylabel="right, %", xlim=(-2, 102), ylim=(-2, 104))
+    _legend(axes)
 
 
-def draw_comparison(names: Sequence[str], metrics: Sequence[str], values: np.ndarray) -> str:
+@_plot("comparison", "Metrics of the compared models", (9.5, 3.8))
+def draw_comparison(axes: Any, names: Sequence[str], metrics: Sequence[str], values: np.ndarray) -> None:
     """Bars of some metrics, in [0, 1], for each model; ``values`` is (models, metrics)."""
-
-    def draw(axes: Any) -> None:
-        width = 0.8 / len(names)
-        for number, name in enumerate(names):
-            positions = np.arange(len(metrics)) + (number - (len(names) - 1) / 2) * width
-            colour = {"color": SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
-            axes.bar(positions, 100 * values[number], width=0.92 * width, label=name, **colour)
-            if len(names) <= 4:
-                for position, value in zip(positions, values[number]):
-                    _annotate(axes, f"{100 * value:.0f}", position, 100 * value)
-        axes.set_xticks(np.arange(len(metrics)), metrics)
-        axes.set(ylabel="%", ylim=(0, min(100.0, 112 * float(np.nanmax(values, initial=0.01)))))
-        axes.grid(axis="x", visible=False)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=min(4, len(names)))
-
-    return _drawing("comparison", "Metrics of the compared models", (9.5, 3.8), draw)
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        positions = np.arange(len(metrics)) + (number - (len(names) - 1) / 2) * width
+        colour = {"color": _SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
+        axes.bar(positions, 100 * values[number], width=0.92 * width, label=name, **colour)
+        if len(names) <= 4:
+            for position, value in zip(positions, values[number]):
+                _annotate(axes, f"{100 * value:.0f}", position, 100 * value)
+    axes.set_xticks(np.arange(len(metrics)), metrics)
+    axes.set(ylabel="%", ylim=(0, min(100.0, 112 * float(np.nanmax(values, initial=0.01)))))
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=min(4, len(names)))
 
 
-def draw_cost(names: Sequence[str], seconds: Sequence[float], quality: Sequence[float], metric: str) -> str:
+@_plot("cost", "Quality of the compared models over their seconds to fit")
+def draw_cost(axes: Any, names: Sequence[str], seconds: Sequence[float], quality: Sequence[float], metric: str) -> None:
     """Quality over the seconds of a fit, a point for each model."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    def draw(axes: Any) -> None:
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-        for number, (name, x, y) in enumerate(zip(names, seconds, quality)):
-            style = {"marker": _MARKERS[number % 6], "color": SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
-            # A rounded time of 0 does not fit on a logarithmic axis.
-            axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **style)
-        axes.set_xscale("log")
-        axes.margins(x=0.15, y=0.15)
-        axes.set(xlabel="seconds to fit", ylabel=f"{metric}, %")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        _legend(axes)
-
-    return _drawing("cost", f"{metric} of the compared models over their seconds to fit", _SIZE, draw)
+    for number, (name, x, y) in enumerate(zip(names, seconds, quality)):
+        style = {"marker": _MARKERS[number % 6], "color": _SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
+        # A rounded time of 0 does not fit on a logarithmic axis.
+        axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **style)
+    axes.set_xscale("log")
+    axes.margins(x=0.15, y=0.15)
+    axes.set(xlabel="seconds to fit", ylabel=f"{metric}, %")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    _legend(axes)
 
 
 def plot_reliability(bins: ReliabilityBins, path: str | PathLike[str], *, title: str = "Reliability") -> None:

@@ -5,7 +5,6 @@ Every string that comes from data goes through :func:`text`, and nothing else do
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -16,7 +15,7 @@ import numpy as np
 from tagwise.progress import counted
 from tagwise.reports import plots
 from tagwise.reports.curves import GROUPS, adds_up
-from tagwise.reports.findings import Example, Findings
+from tagwise.reports.findings import Example, Findings, TagFigures
 from tagwise.text.suggestion import Suggestion
 
 __all__ = [
@@ -46,6 +45,14 @@ _F1 = {
     "macro-F1": "averaged over tags, rare and frequent ones alike",
     "example-F1": "averaged over rows",
 }
+_NOT_CALIBRATED = (
+    "The tagger is not calibrated, so it predicts no probabilities: train with --validation, or call Tagger.calibrate."
+)
+_COLUMNS = {
+    "tag": "text",
+    **dict.fromkeys(("group", "training rows", "rows here", "precision", "recall", "F1"), "number"),
+    "most telling words": "",
+}
 _CHIPS = 5
 
 
@@ -58,9 +65,9 @@ def text(value: Any) -> str:
     return "".join(c if c in "\t\n" or (c >= " " and not "\x7f" <= c <= "\x9f") else "\ufffd" for c in written)
 
 
-def percent(value: float | None, digits: int = 1) -> str:
-    """A share in percent, without the sign; a dash for None or NaN."""
-    return "–" if value is None or value != value else f"{100 * value:.{digits}f}"
+def percent(value: float, digits: int = 1) -> str:
+    """A share in percent, without the sign; a dash for NaN."""
+    return "–" if value != value else f"{100 * value:.{digits}f}"
 
 
 def number(value: Any) -> str:
@@ -180,20 +187,16 @@ def model_section(found: Findings) -> str:
         sizes.insert(4, ("known pairs of row and tag, %", round(known, 2)))
     if training["features"] > training["words"]:
         sizes.insert(3, ("character n-grams", training["features"] - training["words"]))
+    reason = found.reason.removeprefix(f"{found.model}: ")
     # These two do not change the model.
     settings = sorted((name, value) for name, value in found.settings.items() if name not in ("n_jobs", "verbose"))
     return section(
         "model",
         "Which model, and why",
-        f'<p class="reason"><b class="name">{text(found.model)}</b> {text(_without_name(found))}</p>',
+        f'<p class="reason"><b class="name">{text(found.model)}</b> {text(reason)}</p>',
         f'<div class="two"><div class="card"><h3>Sizes and seconds</h3>{list_of_facts(sizes)}</div>'
         f'<div class="card"><h3>Settings</h3>{list_of_facts(settings)}</div></div>',
     )
-
-
-def _without_name(found: Findings) -> str:
-    """The reason without the model's name in front, which is shown already."""
-    return found.reason.removeprefix(f"{found.model}: ")
 
 
 def frequency_section(found: Findings) -> str:
@@ -207,14 +210,8 @@ def frequency_section(found: Findings) -> str:
             continue
         counts = tag_rows[mine]
         span = f"{counts.min():,}" if counts.min() == counts.max() else f"{counts.min():,} – {counts.max():,}"
-        rows.append(
-            [
-                f'<span class="dot g{group}"></span>{name}',
-                f"{mine.sum():,}",
-                span,
-                percent(found.group_recall[group, k - 1]),
-            ]
-        )
+        dot, recall = f'<span class="dot g{group}"></span>', percent(found.group_recall[group, k - 1])
+        rows.append([f"{dot}{name}", f"{mine.sum():,}", span, recall])
     summary = table(["", "tags", "training rows", f"found in {k}, %"], rows)
     return section(
         "frequency",
@@ -259,39 +256,17 @@ def fit_section(found: Findings) -> str:
     if found.reliability is not None:
         error = found.reliability.error
         wrong = "" if np.isnan(error) else f" On average they are off by {100 * error:.1f} points."
-        parts.append(
-            figure(
-                plots.draw_reliability(found.reliability),
-                "Calibration",
-                f"Are tags with a predicted probability of 80 % right 80 % of the time?{wrong} Larger dots have more "
-                "pairs.",
-            )
+        caption = (
+            f"Are tags with a predicted probability of 80 % right 80 % of the time?{wrong} Larger dots have more pairs."
         )
+        parts.append(figure(plots.draw_reliability(found.reliability), "Calibration", caption))
     else:
-        parts.append(
-            _empty(
-                "Calibration",
-                "The tagger is not calibrated, so it predicts no probabilities: train with --validation, or call "
-                "Tagger.calibrate.",
-            )
-        )
+        parts.append(_empty("Calibration", _NOT_CALIBRATED))
     return section("fit", "Fit and probabilities", '<div class="plots">', *parts, "</div>")
 
 
 def _empty(title: str, sentence: str) -> str:
     return f'<div class="card"><h3>{text(title)}</h3><p class="none">{text(sentence)}</p></div>'
-
-
-_COLUMNS = (
-    ("tag", "text"),
-    ("group", "number"),
-    ("training rows", "number"),
-    ("rows here", "number"),
-    ("precision", "number"),
-    ("recall", "number"),
-    ("F1", "number"),
-    ("most telling words", ""),
-)
 
 
 def tags_section(found: Findings) -> str:
@@ -300,9 +275,9 @@ def tags_section(found: Findings) -> str:
         f'<th scope="col"><button type="button" data-sort="{kind}">{text(name)}</button></th>'
         if kind
         else f'<th scope="col">{text(name)}</th>'
-        for name, kind in _COLUMNS
+        for name, kind in _COLUMNS.items()
     )
-    body = "".join(_tag_row(found, place) for place in range(len(found.tags)))
+    body = "".join(map(_tag_row, found.tags))
     left_out = found.n_tags - len(found.tags)
     note = f" The {len(found.tags):,} most frequent of {found.n_tags:,} tags are listed." if left_out else ""
     groups = "".join(f'<option value="{group}">{name}</option>' for group, name in enumerate(GROUPS))
@@ -319,13 +294,14 @@ def tags_section(found: Findings) -> str:
     )
 
 
-def _tag_row(found: Findings, place: int) -> str:
-    tag = found.tags[place]
+def _tag_row(tag: TagFigures) -> str:
     figures = "".join(
-        f'<td data-v="{-1 if value is None else round(value, 6)}">{percent(value)}</td>'
+        f'<td data-v="{-1 if value != value else round(value, 6)}">{percent(value)}</td>'
         for value in (tag.precision, tag.recall, tag.f1)
     )
-    words = " ".join(f"<span>{text(_shown_word(word))}</span>" for word in tag.words)
+    # The spaces of a character n-gram are made visible.
+    shown = [word.replace(" ", "␣") if word.startswith("char:") else word for word in tag.words]
+    words = " ".join(f"<span>{text(word)}</span>" for word in shown)
     return (
         f'<tr data-g="{tag.group}"><th scope="row">{text(tag.tag)}</th>'
         f'<td data-v="{tag.group}"><span class="dot g{tag.group}"></span>{GROUPS[tag.group]}</td>'
@@ -334,51 +310,42 @@ def _tag_row(found: Findings, place: int) -> str:
     )
 
 
-def _shown_word(word: str) -> str:
-    """A character n-gram with its spaces made visible."""
-    return re.sub(" ", "␣", word) if word.startswith("char:") else word
-
-
 def examples_section(found: Findings) -> str:
     """Examples with their explanations, or with the reason why the model has none."""
     if not found.examples:
         return section("examples", "Examples", '<p class="none">No row has both tags and known words.</p>')
     if found.unexplained:
-        lead = f"Drawn at random. {found.unexplained}"
+        lead, legend = f"Drawn at random. {found.unexplained}", ""
     else:
         lead = (
             "Drawn at random. Words are coloured by their share in the score of a suggested tag; choose a tag to see "
             "its words. Shares are exact: weight times value, relative to the absolute sum of all parts of the text."
         )
-    legend = (
-        ""
-        if found.unexplained
-        else (
+        legend = (
             '<p class="legend"><span class="w" style="--s:.7" data-sign="for">for the tag</span> '
             '<span class="w" style="--s:.7" data-sign="against">against it</span></p>'
         )
-    )
     shown = "".join(_example(example, number) for number, example in enumerate(found.examples, 1))
-    return section(
-        "examples", f"{len(found.examples)} examples", legend, f'<ol class="examples">{shown}</ol>', lead=lead
-    )
+    title = f"{len(found.examples)} examples"
+    return section("examples", title, legend, f'<ol class="examples">{shown}</ol>', lead=lead)
 
 
 def _example(example: Example, number: int) -> str:
     words = list(dict.fromkeys(piece.word for piece in example.pieces if piece.word is not None))
     place = {word: index for index, word in enumerate(words)}
-    first = _shares(example.suggestions[0], words) if example.suggestions else [0.0] * len(words)
+    first = _shares(example.suggestions[0], words) if example.suggestions else dict.fromkeys(words, 0.0)
     body = "".join(
-        text(piece.text) if piece.word is None else _word(piece.text, place[piece.word], first)
+        text(piece.text)
+        if piece.word is None
+        else f'<span class="w" data-w="{place[piece.word]}"{_colour(first[piece.word])}>{text(piece.text)}</span>'
         for piece in example.pieces
     )
     rows = "".join(
-        _suggestion(suggestion, right, _shares(suggestion, words), chosen=not index)
+        _suggestion(suggestion, right, _shares(suggestion, words).values(), chosen=not index)
         for index, (suggestion, right) in enumerate(zip(example.suggestions, example.right))
     )
-    missed = "".join(
-        f'<span class="missed"{_unseen(tag in example.unseen)}>{text(tag)}</span>' for tag in example.missed
-    )
+    titles = dict.fromkeys(example.unseen, ' title="never seen in training"')
+    missed = "".join(f'<span class="missed"{titles.get(tag, "")}>{text(tag)}</span>' for tag in example.missed)
     missed = f'<p class="misses">Not among them: {missed}</p>' if missed else ""
     more = '<span class="more"> …</span>' if example.shortened else ""
     return (
@@ -387,15 +354,7 @@ def _example(example: Example, number: int) -> str:
     )
 
 
-def _word(written: str, place: int, shares: list[float]) -> str:
-    return f'<span class="w" data-w="{place}"{_colour(shares[place])}>{text(written)}</span>'
-
-
-def _unseen(never: bool) -> str:
-    return ' title="never seen in training"' if never else ""
-
-
-def _suggestion(suggestion: Suggestion, right: bool, shares: list[float], *, chosen: bool) -> str:
+def _suggestion(suggestion: Suggestion, right: bool, shares: Iterable[float], *, chosen: bool) -> str:
     mark = '<span class="mark yes" title="right">✓</span>' if right else '<span class="mark no" title="wrong">✗</span>'
     sure = f"{suggestion.score:.2f}" if suggestion.probability is None else f"{percent(suggestion.probability, 0)} %"
     meaning = "score" if suggestion.probability is None else "probability"
@@ -413,9 +372,9 @@ def _suggestion(suggestion: Suggestion, right: bool, shares: list[float], *, cho
     )
 
 
-def _shares(suggestion: Suggestion, words: list[str]) -> list[float]:
+def _shares(suggestion: Suggestion, words: list[str]) -> dict[str, float]:
     shares = {part.word: part.share for part in suggestion.why or ()}
-    return [shares.get(word, 0.0) for word in words]
+    return {word: shares.get(word, 0.0) for word in words}
 
 
 def _colour(share: float) -> str:
