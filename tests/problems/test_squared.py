@@ -7,8 +7,7 @@ import scipy.sparse as sp
 from tagwise.kernels import CSRWithTranspose, feature_matrix
 from tagwise.kernels.vectors import dot_rows
 from tagwise.losses import get_loss
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.spectral_start import spectral_start
+from tagwise.problems.labels import TrainingLabels, spectral_start
 from tagwise.problems.squared import LinearScores, SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms
 from tagwise.solvers.cg import quadratic_step
 

@@ -14,8 +14,7 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
-from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
+from tagwise.models.factor_model import LOWEST_SCORE, PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, real
 from tagwise.persistence.loading import require_dense, require_finite_floats

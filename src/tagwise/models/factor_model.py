@@ -1,24 +1,36 @@
-"""Models whose scores are low-rank factors: xᵀWHᵀ + b. Prediction and folders for all of them."""
+"""What linear models share: the weight of positives, and prediction and folders of low-rank factors, xᵀWHᵀ + b."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.exceptions import ExplanationError, TagwiseWarning, warn
+from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
+from tagwise.metrics import inverse_propensity
 from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.loading import require_dense, require_finite_floats
+from tagwise.validation import Features, check_real
 
-__all__ = ["LOWEST_SCORE", "FactorModel", "usable_rank"]
+__all__ = [
+    "LOWEST_SCORE",
+    "FactorModel",
+    "PositiveWeight",
+    "check_positive_weight",
+    "resolve_positive_weight",
+    "usable_rank",
+]
 
 # A label of which nothing is known must rank below every other, yet stay a finite number.
 LOWEST_SCORE = -1e30
+
+PositiveWeight: TypeAlias = Any
+"""A number, an array with one number per label, or ``"propensity"``."""
 
 
 def usable_rank(rank: int, largest: int, reason: str) -> int:
@@ -26,6 +38,49 @@ def usable_rank(rank: int, largest: int, reason: str) -> int:
     if rank > largest:
         warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning)
     return min(rank, largest)
+
+
+def check_positive_weight(positive_weight: PositiveWeight) -> None:
+    """Raise for what can never be a weight, before any data is seen."""
+    if isinstance(positive_weight, str):
+        if positive_weight != "propensity":
+            raise InvalidInputError(
+                f"positive_weight must be a number, an array or 'propensity'; found {positive_weight!r}."
+            )
+    elif np.isscalar(positive_weight) or positive_weight is None:
+        check_real(positive_weight, "positive_weight", minimum=0, open_minimum=True)
+    else:
+        _as_array(positive_weight)
+
+
+def resolve_positive_weight(
+    positive_weight: PositiveWeight, Y: sp.csr_matrix, observed: sp.csr_matrix | None
+) -> np.ndarray | None:
+    """The weight of each label's positives (L), or None where all are 1."""
+    n_labels = Y.shape[1]
+    if isinstance(positive_weight, str):
+        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
+        return inverse_propensity(known)
+    if np.isscalar(positive_weight):
+        return None if positive_weight == 1 else np.full(n_labels, float(positive_weight))
+    weights = _as_array(positive_weight)
+    if weights.shape != (n_labels,):
+        raise InvalidInputError(
+            f"positive_weight has shape {weights.shape}; give one number or one per label ({n_labels})."
+        )
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise InvalidInputError("positive_weight must be finite and above 0 for every label.")
+    return weights
+
+
+def _as_array(positive_weight: Any) -> np.ndarray:
+    try:
+        return np.asarray(positive_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "positive_weight must be a number, 'propensity', or an array of one number per label; found "
+            f"{positive_weight!r:.60}."
+        ) from None
 
 
 class FactorModel(MultiLabelModel):
@@ -66,13 +121,13 @@ class FactorModel(MultiLabelModel):
         with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
             return self._embed(features)
 
-    def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _embed(self, X: Features) -> np.ndarray:
         """XW (n×k), rows of X scaled to unit length first where the model was fitted so."""
         threads = self._threads_for(X)
         rows = self._prepared(X)
         return matmul(rows, self.feature_factors_, n_threads=threads)
 
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
     def _build_prediction_cache(self) -> None:
@@ -85,13 +140,11 @@ class FactorModel(MultiLabelModel):
             self._build_prediction_cache()
         return self._by_length
 
-    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+    def _answers_without_blas(self, X: Features) -> bool:
         few = X.shape[0] <= FEW_ROWS and sp.issparse(X)
         return few and getattr(self, "kernel", None) is None and self._labels_by_length().rule_out_others
 
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         embedded, known, threads = self._embed(X), self._labels_by_length(), self._threads_for(X)
         if known.rule_out_others and embedded.dtype == known.factors.dtype:
             return norm_pruned_topk(embedded, known, k, exclude=exclude, n_threads=threads)

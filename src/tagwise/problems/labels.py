@@ -1,17 +1,23 @@
-"""What is known about the labels of the training rows: positives, mask and weights, for every loss."""
+"""What is known about the labels of the training rows: positives, mask and weights, and where a fit begins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.kernels import CSRWithTranspose
+from tagwise.kernels import CSRWithTranspose, FeatureMatrix
 from tagwise.losses import Loss
+from tagwise.parallel import even_chunks, single_threaded_blas
 
-__all__ = ["LabelBatch", "LabelColumns", "TrainingLabels", "per_label"]
+__all__ = ["LabelBatch", "LabelColumns", "TrainingLabels", "per_label", "spectral_start"]
+
+# Of the subspace iteration of the start: its rounds, and labels that the intercepts' row is added to at a time.
+_POWER_ROUNDS = 2
+_LABELS = 256
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,53 @@ def _entries(by_label: sp.csr_matrix, ids: np.ndarray) -> tuple[np.ndarray, np.n
     """Row and column of the stored pairs of the chosen labels, in a block with one column per label."""
     chosen = by_label[ids]
     return chosen.indices, np.repeat(np.arange(len(ids)), np.diff(chosen.indptr))
+
+
+def spectral_start(
+    X: FeatureMatrix,
+    slope: CSRWithTranspose,
+    row: np.ndarray | None,
+    rank: int,
+    rng: np.random.Generator,
+    dtype: np.dtype,
+) -> np.ndarray:
+    """Orthonormal H (L×k) spanning about the top right singular vectors of Xᵀ D, D = ∂loss/∂S at W = 0.
+
+    XᵀD is the gradient of the loss in Z = WHᵀ at the model that knows only the intercepts, so its leading right
+    singular vectors are the best k label directions for a first step. They are found by a randomised subspace
+    iteration; D = ``slope`` + 1·``row``ᵀ is never formed. Time O((nnz X + nnz D)k + (L + n)k²) per round.
+    """
+
+    def label_side(scores: np.ndarray) -> np.ndarray:  # Dᵀ: n×k → L×k
+        product = slope.rmatmul(scores)
+        if row is not None:
+            total = scores.sum(axis=0, dtype=np.float64)
+            for first, last in even_chunks(len(product), _LABELS):
+                product[first:last] += np.outer(row[first:last], total).astype(product.dtype)
+        return product
+
+    def row_side(H: np.ndarray, start: int, stop: int) -> np.ndarray:  # D: L×k → rows of n×k
+        product = slope.matmul_rows(H, start, stop)
+        if row is not None:
+            product += (row @ H).astype(product.dtype)
+        return product
+
+    # Noise on the rows, not on the features: features rotated by an orthogonal map (those of a linear kernel, say) then
+    # start, and end, at the same model.
+    def noise(start: int, stop: int) -> np.ndarray:
+        return rng.standard_normal((stop - start, rank)).astype(dtype)
+
+    H = label_side(X.matmul(X.rmatmul_blocks(noise)))
+    with single_threaded_blas():
+        for _ in range(_POWER_ROUNDS):
+            basis = _orthonormal(H, dtype)
+            del H
+            H = label_side(X.matmul(X.rmatmul_blocks(partial(row_side, basis))))
+        return _orthonormal(H, dtype)
+
+
+def _orthonormal(columns: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A basis of the columns, from a QR decomposition in float64 that needs one copy of them."""
+    work = np.array(columns, dtype=np.float64, order="F")
+    basis, _ = scipy.linalg.qr(work, mode="economic", overwrite_a=True, check_finite=False)
+    return np.ascontiguousarray(basis, dtype=dtype)

@@ -19,12 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.labels import LabelBatch
+from tagwise.validation import Features
 
 __all__ = ["Design", "LinearBlock"]
 
@@ -52,7 +52,7 @@ class Design:
     n_threads: int
 
     @classmethod
-    def build(cls, X: sp.csr_matrix | np.ndarray, *, fit_intercept: bool, n_threads: int) -> Design:
+    def build(cls, X: Features, *, fit_intercept: bool, n_threads: int) -> Design:
         """From rows as the model sees them (scaled to unit length already, where they are to be)."""
         n_rows = X.shape[0]
         if isinstance(X, np.ndarray):

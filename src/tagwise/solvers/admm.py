@@ -356,12 +356,7 @@ class L1FitRidge:
         return 1 + rho
 
     def _iterate(
-        self,
-        state: ADMMState,
-        objective: Callable[[np.ndarray], np.ndarray],
-        options: ADMMOptions,
-        *,
-        started: bool,
+        self, state: ADMMState, objective: Callable[[np.ndarray], np.ndarray], options: ADMMOptions, *, started: bool
     ) -> ADMMResult:
         """Steps until every column has met its tolerances."""
         cross, begin, max_iter = state.cross, state.rho, options.max_iter
@@ -536,12 +531,7 @@ class WeightedL1FitRidge(L1FitRidge):
         return squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
 
     def solve_weighted(
-        self,
-        residual: np.ndarray,
-        weights: np.ndarray,
-        *,
-        start: Start | None = None,
-        options: ADMMOptions = _DEFAULTS,
+        self, residual: np.ndarray, weights: np.ndarray, *, start: Start | None = None, options: ADMMOptions = _DEFAULTS
     ) -> ADMMResult:
         """Solve for the columns of R (n×B) with weights ω ≥ 0 (n×B); the rest as in :meth:`L1FitRidge.solve`."""
         residual, weights = self._check_weighted(residual, weights)

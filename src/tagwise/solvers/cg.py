@@ -154,11 +154,5 @@ def quadratic_step(
     downhill = problem.gradient()
     np.negative(downhill, out=downhill)
     return conjugate_gradient(
-        problem.hessian_vector,
-        downhill,
-        tol=tol,
-        max_iter=max_iter,
-        inner=inner,
-        add_to=add_to,
-        n_threads=n_threads,
+        problem.hessian_vector, downhill, tol=tol, max_iter=max_iter, inner=inner, add_to=add_to, n_threads=n_threads
     )

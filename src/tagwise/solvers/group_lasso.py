@@ -12,7 +12,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, gram
 from tagwise.kernels.group_lasso import GroupedGram, solve_group_lasso
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
-from tagwise.validation import check_features, check_integer, check_real
+from tagwise.validation import Features, check_features, check_integer, check_real
 
 __all__ = ["GroupDictionary", "GroupLasso", "GroupNorms", "group_lasso", "group_one_norms"]
 
@@ -104,7 +104,7 @@ class GroupNorms:
 
 
 def group_lasso(
-    X: sp.csr_matrix | np.ndarray,
+    X: Features,
     dictionary: GroupDictionary,
     reg: float,
     *,
@@ -156,7 +156,7 @@ def group_lasso(
 
 
 def group_one_norms(
-    X: sp.csr_matrix | np.ndarray,
+    X: Features,
     dictionary: GroupDictionary,
     reg: float,
     *,
@@ -188,7 +188,7 @@ def group_one_norms(
 
 
 def _checked(
-    X: sp.csr_matrix | np.ndarray, dictionary: GroupDictionary, reg: float, tol: float, max_iter: int
+    X: Features, dictionary: GroupDictionary, reg: float, tol: float, max_iter: int
 ) -> tuple[sp.csr_matrix | np.ndarray, float, float, int]:
     return (
         check_features(X, n_features=len(dictionary.by_feature)),
@@ -199,7 +199,7 @@ def _checked(
 
 
 def _solve(
-    X: sp.csr_matrix | np.ndarray,
+    X: Features,
     dictionary: GroupDictionary,
     reg: float,
     tol: float,

@@ -54,13 +54,7 @@ class LowRankPlusSparse:
 
 
 def low_rank_plus_sparse(
-    Y: Any,
-    rank: int,
-    cardinality: int,
-    *,
-    max_iter: int = 50,
-    tol: float = 1e-5,
-    random_state: RandomState = 0,
+    Y: Any, rank: int, cardinality: int, *, max_iter: int = 50, tol: float = 1e-5, random_state: RandomState = 0
 ) -> LowRankPlusSparse:
     """Split a matrix into a low-rank and a sparse part.
 

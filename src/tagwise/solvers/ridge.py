@@ -12,6 +12,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
+from tagwise.validation import Features
 
 __all__ = ["RidgeFactor", "RidgeSolution", "closed_form_memory", "reduced_rank_ridge"]
 
@@ -52,7 +53,7 @@ class RidgeFactor:
     bytes, twice that while it is built (and two copies of a dense X).
     """
 
-    def __init__(self, X: sp.csr_matrix | np.ndarray, reg: float, *, fit_intercept: bool, n_threads: int = 1) -> None:
+    def __init__(self, X: Features, reg: float, *, fit_intercept: bool, n_threads: int = 1) -> None:
         n_rows, n_features = X.shape
         self.X = X if isinstance(X, np.ndarray) else sp.csr_matrix(X)
         self.dual = n_rows < n_features
@@ -110,7 +111,7 @@ def _gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
     return out
 
 
-def _column_sums(matrix: sp.csr_matrix | np.ndarray) -> np.ndarray:
+def _column_sums(matrix: Features) -> np.ndarray:
     if isinstance(matrix, np.ndarray):
         return matrix.sum(axis=0, dtype=np.float64)
     # scipy would add float32 values in float32, whatever type is asked for.
@@ -125,13 +126,7 @@ def closed_form_memory(n_rows: int, n_features: int, n_labels: int) -> int:
 
 
 def reduced_rank_ridge(
-    X: sp.csr_matrix | np.ndarray,
-    Y: sp.csr_matrix,
-    rank: int,
-    reg: float,
-    *,
-    fit_intercept: bool,
-    memory_limit: float,
+    X: Features, Y: sp.csr_matrix, rank: int, reg: float, *, fit_intercept: bool, memory_limit: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     r"""Minimise ½‖Y − XZ − 1bᵀ‖² + ½λ‖Z‖²_F over Z of rank at most k, exactly.
 
@@ -200,9 +195,7 @@ def reduced_rank_ridge(
         return W, H, b, _objective(X, Y, W, H, b, reg)
 
 
-def _objective(
-    X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, W: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float
-) -> float:
+def _objective(X: Features, Y: sp.csr_matrix, W: np.ndarray, H: np.ndarray, b: np.ndarray, reg: float) -> float:
     """½‖Y − XWHᵀ − 1bᵀ‖² + ½λ‖W‖² without n×L: as H is orthonormal, ‖XWHᵀ‖ = ‖XW‖ and ‖WHᵀ‖ = ‖W‖."""
     A = as_dense(X @ W)
     against_labels = float(np.sum(A * as_dense(Y @ H))) + float(np.asarray(Y.sum(axis=0)).ravel() @ b)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.kernels import matmul_in_order
 from tagwise.kernels.products import as_dense
+from tagwise.validation import Features
 
 __all__ = ["Clusters", "nearest_centre", "spherical_k_means"]
 
@@ -23,7 +24,7 @@ class Clusters:
 
 
 def spherical_k_means(
-    rows: sp.csr_matrix | np.ndarray,
+    rows: Features,
     n_clusters: int,
     *,
     rng: np.random.Generator,
@@ -72,9 +73,7 @@ def spherical_k_means(
     return Clusters(assignment, centres, float(cosines.mean()))
 
 
-def nearest_centre(
-    rows: sp.csr_matrix | np.ndarray, centres: np.ndarray, *, n_threads: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
+def nearest_centre(rows: Features, centres: np.ndarray, *, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """The centre with the largest inner product of each row (the lower id on ties), and that product."""
     # In a fixed order of sums: of equal centres the first wins, for a row alone as in company.
     cosines = matmul_in_order(rows, centres.T, n_threads=n_threads)

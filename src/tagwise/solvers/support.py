@@ -25,7 +25,7 @@ from tagwise.kernels.supports import (
     walk_lengths,
 )
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
-from tagwise.validation import canonical_csr, check_features, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_features, check_integer, check_real
 
 __all__ = ["SupportFeatures", "SupportRidge", "SupportSolution"]
 
@@ -67,13 +67,7 @@ class SupportFeatures:
 
     @classmethod
     def build(
-        cls,
-        X: sp.csr_matrix | np.ndarray,
-        *,
-        support: int,
-        with_gram: bool = True,
-        memory_limit: float = 2**31,
-        n_threads: int = 1,
+        cls, X: Features, *, support: int, with_gram: bool = True, memory_limit: float = 2**31, n_threads: int = 1
     ) -> SupportFeatures:
         """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory t² numbers and two copies of X.
 

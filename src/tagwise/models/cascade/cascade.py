@@ -23,7 +23,7 @@ from tagwise.models.cascade.rankers import (
     wrong_proposals,
 )
 from tagwise.models.cascade.tuning import choose_on_validation_rows
-from tagwise.models.positive_weight import PositiveWeight
+from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse

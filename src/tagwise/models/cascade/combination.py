@@ -15,7 +15,7 @@ import numpy as np
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import keep, nothing_found
-from tagwise.models.positive_weight import PositiveWeight, check_positive_weight
+from tagwise.models.factor_model import PositiveWeight, check_positive_weight
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.validation import check_integer, check_real
 

@@ -11,15 +11,20 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import FeatureMatrix, unit_rows
 from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import Loss, get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
+from tagwise.models.factor_model import (
+    LOWEST_SCORE,
+    FactorModel,
+    PositiveWeight,
+    check_positive_weight,
+    resolve_positive_weight,
+    usable_rank,
+)
 from tagwise.models.leml.early_stopping import ValidationRows, split_validation_rows
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
 from tagwise.models.leml.steps import Factors, Rounds, feature_products, steps_for
-from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.spectral_start import spectral_start
+from tagwise.problems.labels import TrainingLabels, spectral_start
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.ridge import reduced_rank_ridge

@@ -15,30 +15,27 @@ from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_
 from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, FactorModel, usable_rank
-from tagwise.models.leml.steps import Factors, SquaredAlternation
-from tagwise.models.positive_weight import PositiveWeight, check_positive_weight, resolve_positive_weight
-from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
-from tagwise.models.reml.sparse_part import (
-    ADMMPart,
-    Prepared,
-    SparsePart,
-    SparseStep,
-    SupportPart,
-    admm_fits,
-    pruned,
+from tagwise.models.factor_model import (
+    LOWEST_SCORE,
+    FactorModel,
+    PositiveWeight,
+    check_positive_weight,
+    resolve_positive_weight,
+    usable_rank,
 )
+from tagwise.models.leml.steps import Factors, SquaredAlternation
+from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
+from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
 from tagwise.persistence.loading import require_finite_floats, require_sparse
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.spectral_start import spectral_start
+from tagwise.problems.labels import TrainingLabels, spectral_start
 from tagwise.problems.squared import LinearScores, SquaredTerms
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge
 from tagwise.solvers.support import SupportFeatures
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["REML"]
 
@@ -221,9 +218,7 @@ class REML(FactorModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
@@ -325,10 +320,7 @@ class REML(FactorModel):
         """Algorithm 1: parts alone, their low ranks projected onto the first one's column space, then H for all."""
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
         ready = progress.resume(
-            LearntParts,
-            check=lambda found: found.require_parts_of(ids, self.rank),
-            d=X.shape[1],
-            dtype=X.matrix.dtype,
+            LearntParts, check=lambda found: found.require_parts_of(ids, self.rank), d=X.shape[1], dtype=X.matrix.dtype
         ) or LearntParts([])
         parts = ready.parts
         left = list(zip(ids, seeds))[len(parts) :]
@@ -429,14 +421,14 @@ class REML(FactorModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
 
-    def _rows_and_embedding(self, X: sp.csr_matrix | np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
+    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix, np.ndarray]:
         """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
         threads = self._threads_for(X)
         rows = self._prepared(X)
         rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
         return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
 
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         rows, embedded = self._rows_and_embedding(X)
         return scores_of_factors_and_sparse(
             embedded,
@@ -447,15 +439,13 @@ class REML(FactorModel):
             n_threads=self._threads_for(X),
         )
 
-    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+    def _answers_without_blas(self, X: Features) -> bool:
         return X.shape[0] <= _FEW_ROWS
 
     def _build_prediction_cache(self) -> None:
         self._lengths = norm_bounds(self.label_factors_)
 
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
 
     def _best_of_rows(
