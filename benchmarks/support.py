@@ -41,7 +41,7 @@ def timed(function: Callable[[], object]) -> tuple[object, dict[str, float]]:
 def sparse_part(X, Y, low_rank, intercept, support: int, weights, threads: int):
     features = SupportFeatures.build(X, support=support, n_threads=threads)
     ridge = SupportRidge(features, Y, reg=1.0, support=support, positive_weight=weights, n_threads=threads)
-    return ridge.solve(low_rank, intercept).weights
+    return ridge.solve(*low_rank, intercept).weights
 
 
 def run(name: str, reg: float, threads: int) -> dict:

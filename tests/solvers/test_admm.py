@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import feature_matrix
 from tagwise.solvers.admm import ADMMOptions, L1FitRidge, columns_that_fit
 
@@ -146,9 +146,7 @@ def test_penalty_adapts_only_where_it_can():
 
 
 @pytest.mark.parametrize("shape", [(30, 9), (9, 30)], ids=["tall", "wide"])
-@pytest.mark.parametrize(
-    "storage", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, np.asarray, np.asfortranarray, feature_matrix]
-)
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray, feature_matrix])
 def test_every_way_of_solving_and_storing_agrees(shape, storage):
     X, R = problem(*shape, seed=3)
     X = np.where(np.abs(X) < 0.2, 0, X)
@@ -191,15 +189,13 @@ def test_warm_start(method):
     X, R = problem(*SHAPES["tall"])
     solver = L1FitRidge(X, 1.0, 0.5, method=method)
     cold = solver.solve(*given_as(X, R), options=TIGHT)
-    penalty = None if method == "cholesky" else cold.penalty
-    again = solver.solve(*given_as(X, R), start=(cold.split, cold.dual), penalty=penalty, options=ADMMOptions(tol=1e-6))
+    start = (cold.split, cold.dual)
+    again = solver.solve(*given_as(X, R), start=start, options=ADMMOptions(tol=1e-6))
     assert again.n_iter == 1
     np.testing.assert_allclose(again.objective, cold.objective, rtol=1e-6)
     nearby = R + 0.01 * np.random.default_rng(9).standard_normal(R.shape)
-    from_nothing = solver.solve(*given_as(X, nearby), penalty=penalty, options=replace(TIGHT, adapt=False))
-    from_there = solver.solve(
-        *given_as(X, nearby), start=(cold.split, cold.dual), penalty=penalty, options=replace(TIGHT, adapt=False)
-    )
+    from_nothing = solver.solve(*given_as(X, nearby), options=replace(TIGHT, adapt=False))
+    from_there = solver.solve(*given_as(X, nearby), start=start, options=replace(TIGHT, adapt=False))
     assert from_there.column_iterations.sum() < from_nothing.column_iterations.sum()
     np.testing.assert_allclose(from_there.objective, from_nothing.objective, rtol=1e-6)
 
@@ -288,66 +284,16 @@ def test_columns_that_fit_fit(shape, dtype, method):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
-        ({"sparsity": -1}, InvalidInputError, "sparsity must be finite at least 0"),
-        ({"penalty": 0}, InvalidInputError, "penalty must be finite above 0"),
-        ({"method": "lu"}, InvalidInputError, "method must be one of"),
-        ({"X": np.ones(3)}, InvalidInputError, "X must have two dimensions"),
-        ({"X": np.ones((3, 2), dtype=int)}, InvalidInputError, "float32 or float64"),
-        ({"reg": "1"}, InvalidTypeError, "reg must be a number"),
-    ],
-)
-def test_bad_problem(changes, error, words):
-    arguments = {"X": np.ones((3, 2)), "reg": 1.0, "sparsity": 1.0, **changes}
-    X, reg, sparsity = (arguments.pop(name) for name in ("X", "reg", "sparsity"))
-    with pytest.raises(error, match=words):
-        L1FitRidge(X, reg, sparsity, **arguments)
-
-
-@pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"cross": np.ones((2, 4))}, "cross must be XᵀR with 3 rows .* found shape 2×4"),
-        ({"cross": np.ones((3, 0))}, "at least one column"),
-        ({"cross": np.ones((3, 4), dtype=int)}, "float32 or float64; found int64"),
         ({"cross": np.full((3, 4), np.nan)}, "cross contains NaN"),
-        ({"squared_norm": np.ones(3)}, "squared_norm must have one entry for each of the 4 columns"),
         ({"squared_norm": np.full(4, np.inf)}, "squared_norm contains NaN or infinity"),
-        ({"start": (np.ones((5, 3)), np.ones((5, 4)))}, "split of shape 5×3 where rows × columns is 5×4"),
-        ({"start": (np.ones((5, 4)), np.full((5, 4), np.nan))}, "the dual of start contains NaN"),
-        ({"penalty": np.zeros(4)}, "penalty must hold 4 positive numbers"),
-        ({"penalty": np.ones(3)}, "penalty must hold 4 positive numbers"),
     ],
 )
-def test_bad_columns(changes, words):
+def test_columns_that_overflowed_are_named(changes, words):
     arguments = {"cross": np.ones((3, 4)), "squared_norm": np.ones(4), **changes}
-    solver = L1FitRidge(np.ones((5, 3)), 1.0, 1.0)
     with pytest.raises(InvalidInputError, match=words):
-        solver.solve(arguments.pop("cross"), arguments.pop("squared_norm"), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"relaxation": 0.9}, "relaxation must be finite at least 1"),
-        ({"relaxation": 2.0}, "relaxation must be .* at most 1.8"),
-        ({"tol": -1.0}, "tol must be"),
-        ({"abs_tol": -1.0}, "abs_tol must be"),
-        ({"max_iter": 0}, "max_iter must be at least 1"),
-    ],
-)
-def test_bad_options(changes, words):
-    with pytest.raises(InvalidInputError, match=words):
-        ADMMOptions(**changes)
-
-
-def test_a_fixed_penalty_cannot_be_changed():
-    solver = L1FitRidge(np.ones((5, 3)), 1.0, 1.0, method="cholesky")
-    assert solver.solve(np.ones((3, 2)), np.ones(2), penalty=np.ones(2)).status == "converged"
-    with pytest.raises(InvalidInputError, match="fixed at 1 by the factorisation"):
-        solver.solve(np.ones((3, 2)), np.ones(2), penalty=np.array([1.0, 2.0]))
+        L1FitRidge(np.ones((5, 3)), 1.0, 1.0).solve(**arguments)
 
 
 def test_a_system_that_rounding_makes_singular_says_so():

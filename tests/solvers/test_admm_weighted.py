@@ -97,20 +97,7 @@ def test_a_warm_start_takes_fewer_steps():
     np.testing.assert_allclose(warm.objective, cold.objective, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"residual": np.ones((3, 2))}, "residual must have 30 rows"),
-        ({"weights": np.ones((30, 3))}, "weights must have the shape"),
-        ({"residual": np.full((30, 4), np.nan)}, "finite"),
-        ({"weights": np.full((30, 4), -1.0)}, "not below 0"),
-        ({"residual": np.ones((30, 4), int), "weights": np.ones((30, 4), int)}, "float32 or float64"),
-        ({"start": (np.zeros((2, 2)), np.zeros((2, 2)))}, "start holds"),
-    ],
-    ids=["rows", "shape", "nan", "negative", "type", "start"],
-)
-def test_bad_input_is_named(change, words):
+def test_a_residual_that_overflowed_is_named():
     X, R, known, _ = problem()
-    arguments = {"residual": R, "weights": known, **change}
-    with pytest.raises(InvalidInputError, match=words):
-        WeightedL1FitRidge(X, 1.0, 0.2).solve_weighted(**arguments)
+    with pytest.raises(InvalidInputError, match="residual contains NaN"):
+        WeightedL1FitRidge(X, 1.0, 0.2).solve_weighted(np.full_like(R, np.nan), known)

@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.solvers.dual_coordinate_descent import SVM_LOSSES, dual_coordinate_descent
+from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 N, D, L = 120, 15, 9
 
@@ -27,7 +26,7 @@ def objective(X, y, w, b, *, loss, reg, cost=1.0, scale=1.0):
     return reg / 2 * (w @ w + (b / scale) ** 2) + np.sum(cost * (short if loss == "hinge" else short**2))
 
 
-@pytest.mark.parametrize("loss", SVM_LOSSES)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("reg", [0.3, 2.0])
 def test_scikit_learns_optimum(loss, reg):
     X, Y = data()
@@ -42,7 +41,7 @@ def test_scikit_learns_optimum(loss, reg):
         assert found.value[j] == pytest.approx(ours, rel=1e-9)
 
 
-@pytest.mark.parametrize("loss", SVM_LOSSES)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_costs_are_scikit_learns_sample_weights(loss):
     X, Y = data()
     cost = np.random.default_rng(1).uniform(0.2, 4, Y.shape)
@@ -56,7 +55,7 @@ def test_costs_are_scikit_learns_sample_weights(loss):
         assert found.value[j] == pytest.approx(theirs, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", SVM_LOSSES)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_a_subset_of_rows_is_the_fit_on_them_alone(loss):
     X, Y = data()
     taken = np.random.default_rng(2).random(Y.shape) < 0.5
@@ -119,28 +118,3 @@ def test_stopping_short_is_told():
     done = dual_coordinate_descent(X, by_label(Y), tol=1e-2)
     assert done.converged.all()
     assert (done.violation <= 1e-2).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"loss": "squared"}, InvalidInputError, "loss must be one of"),
-        ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
-        ({"intercept_scale": -1}, InvalidInputError, "intercept_scale"),
-        ({"tol": 0}, InvalidInputError, "tol must be finite above 0"),
-        ({"max_iter": 0.5}, InvalidTypeError, "max_iter must be a whole number"),
-        ({"streams": np.arange(3)}, InvalidInputError, "streams must hold one whole number"),
-        ({"streams": -np.arange(L)}, InvalidInputError, "streams must hold one whole number"),
-        ({"positives": sp.csr_matrix((L, N + 1))}, InvalidInputError, "positives has 121 columns but X has 120 rows"),
-        ({"positives": sp.csr_matrix(-np.ones((L, N)))}, InvalidInputError, "positives must hold costs"),
-        ({"negatives": sp.csr_matrix((L + 1, N))}, InvalidInputError, "negatives has shape"),
-        ({"negatives": sp.csr_matrix(np.full((L, N), np.inf))}, InvalidInputError, "negatives must hold costs"),
-        ({"negatives": sp.csr_matrix(np.ones((L, N)))}, InvalidInputError, "both the positives and the negatives"),
-    ],
-    ids=str,
-)
-def test_bad_input(change, error, words):
-    X, Y = data()
-    arguments = {"X": X, "positives": by_label(Y), **change}
-    with pytest.raises(error, match=words):
-        dual_coordinate_descent(**arguments)

@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.exceptions import InvalidInputError
 from tagwise.problems.labels import TrainingLabels
 from tagwise.solvers import support as module
 from tagwise.solvers.support import SupportFeatures, SupportRidge
-from tagwise.validation import check_labels, check_observed
+from tagwise.validation import canonical_csr, check_labels, check_observed
 
 
 def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float64):
@@ -25,7 +25,11 @@ def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float6
 def support_ridge(X, Y, *, observed=None, reg=1.0, support=200, positive_weight=None, memory_limit=2**31, n_threads=1):
     """The solver for labels in any form, checked as a model checks them."""
     features = SupportFeatures.build(
-        X, support=support, with_gram=observed is None, memory_limit=memory_limit, n_threads=n_threads
+        canonical_csr(sp.csr_matrix(X)),
+        support=support,
+        with_gram=observed is None,
+        memory_limit=memory_limit,
+        n_threads=n_threads,
     )
     Y = check_labels(Y, n_rows=X.shape[0])
     known = None if observed is None else check_observed(observed, shape=Y.shape, may_be_empty=True)
@@ -37,7 +41,9 @@ def support_ridge(X, Y, *, observed=None, reg=1.0, support=200, positive_weight=
 
 
 def support_least_squares(X, Y, *, low_rank=None, intercept=None, **settings):
-    return support_ridge(X, Y, **settings).solve(low_rank, intercept).weights
+    low_rank = (np.zeros((X.shape[1], 1)), np.zeros((Y.shape[1], 1))) if low_rank is None else low_rank
+    intercept = np.zeros(Y.shape[1]) if intercept is None else intercept
+    return support_ridge(X, Y, **settings).solve(*low_rank, intercept).weights
 
 
 @given(
@@ -85,7 +91,7 @@ def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(ma
     X, Y, U, V, intercept, weights = problem(3)
     known = (np.random.default_rng(1).random(Y.shape) < (0.5 if masked else 2)).astype(float)
     ridge = support_ridge(X, Y, observed=known if masked else None, reg=0.7, support=5, positive_weight=weights)
-    first = ridge.solve((U, V), intercept)
+    first = ridge.solve(U, V, intercept)
 
     def value(V, S):
         return objective(X, Y, U, V, intercept, weights, known, S, 0.7)
@@ -93,17 +99,11 @@ def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(ma
     at_zero = value(V, np.zeros((25, 9)))
     np.testing.assert_allclose(at_zero - first.gain, value(V, first.weights.toarray()), rtol=1e-10)
 
-    second = ridge.solve((U, 0.5 * V), intercept, pattern=first.weights)
+    second = ridge.solve(U, 0.5 * V, intercept, pattern=first.weights)
     assert (second.weights.astype(bool) != first.weights.astype(bool)).nnz == 0
     assert (value(0.5 * V, second.weights.toarray()) <= value(0.5 * V, first.weights.toarray())).all()
     half = objective(X, Y, U, 0.5 * V, intercept, weights, known, np.zeros((25, 9)), 0.7)
     np.testing.assert_allclose(half - second.gain, value(0.5 * V, second.weights.toarray()), rtol=1e-10)
-
-
-def test_a_pattern_of_another_shape_is_refused():
-    X, Y, *_ = problem()
-    with pytest.raises(InvalidInputError, match="pattern has shape"):
-        support_ridge(X, Y).solve(pattern=sp.csr_matrix((3, 3)))
 
 
 def test_what_y_says_outside_the_mask_is_not_seen():
@@ -237,36 +237,16 @@ def test_csr_arrays_other_formats_and_integer_labels():
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"reg": 0.0}, InvalidInputError, "reg must be finite above 0"),
-        ({"reg": "1"}, InvalidTypeError, "reg must be a number"),
-        ({"support": 0}, InvalidInputError, "support must be at least 1"),
-        ({"support": 2.5}, InvalidTypeError, "support must be a whole number"),
-        ({"X": np.full((60, 25), np.nan)}, InvalidInputError, "X contains NaN"),
-        ({"Y": np.ones((59, 9))}, InvalidInputError, "Y has 59 rows but X has 60"),
-        ({"Y": np.full((60, 9), 2)}, InvalidInputError, "Y must hold only 0 and 1"),
-        ({"low_rank": 3}, InvalidInputError, "low_rank must be a pair"),
-        ({"low_rank": (np.ones((25, 2)), np.ones((9, 3)))}, InvalidInputError, r"U 25×k and V 9×k; found shapes"),
-        ({"low_rank": (np.ones((9, 2)), np.ones((25, 2)))}, InvalidInputError, r"U 25×k and V 9×k; found shapes"),
-        ({"low_rank": (np.full((25, 2), np.inf), np.ones((9, 2)))}, InvalidInputError, "low_rank contains NaN"),
-        ({"low_rank": (np.full((25, 2), "a"), np.ones((9, 2)))}, InvalidInputError, "low_rank must hold real numbers"),
-        ({"intercept": np.ones(8)}, InvalidInputError, r"intercept has shape \(8,\)"),
-        ({"intercept": np.full(9, np.nan)}, InvalidInputError, "intercept contains NaN"),
-        ({"positive_weight": "much"}, InvalidInputError, "positive_weight must be an array"),
-        ({"positive_weight": np.ones((9, 1))}, InvalidInputError, r"positive_weight has shape \(9, 1\)"),
-        ({"positive_weight": np.zeros(9)}, InvalidInputError, "positive_weight must be above 0"),
-        (
-            {"memory_limit": 1000},
-            InvalidInputError,
-            "memory_limit is 1,000 bytes, but systems of 25 features need 11,200",
-        ),
+        ({"low_rank": (np.full((25, 2), np.inf), np.ones((9, 2)))}, "low_rank contains NaN"),
+        ({"memory_limit": 1000}, "memory_limit is 1,000 bytes, but systems of 25 features need 11,200"),
     ],
 )
-def test_bad_input_is_named(change, error, message):
+def test_what_cannot_be_solved_is_named(change, message):
     X, Y, *_ = problem()
-    with pytest.raises(error, match=message):
-        support_least_squares(**{"X": X, "Y": Y, **change})
+    with pytest.raises(InvalidInputError, match=message):
+        support_least_squares(X, Y, **change)
 
 
 def test_a_system_that_rounding_makes_singular_is_reported():

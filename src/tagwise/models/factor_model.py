@@ -62,7 +62,7 @@ def resolve_positive_weight(
         known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
         return inverse_propensity(known)
     if np.isscalar(positive_weight):
-        return None if positive_weight == 1 else np.full(n_labels, float(positive_weight))
+        return None if positive_weight == 1 else np.full(n_labels, positive_weight, dtype=np.float64)
     weights = _as_array(positive_weight)
     if weights.shape != (n_labels,):
         raise InvalidInputError(

@@ -45,7 +45,7 @@ from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
 from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, GramSystem, is_single
-from tagwise.validation import check_choice, check_integer, check_real, shape_text
+from tagwise.validation import Features
 
 __all__ = [
     "ADMMOptions",
@@ -114,40 +114,18 @@ class ADMMOptions:
     abs_tol: float = 1e-6
     max_iter: int = 200
 
-    def __post_init__(self) -> None:
-        check_real(self.relaxation, "relaxation", minimum=1, maximum=1.8)
-        check_real(self.tol, "tol", minimum=0)
-        check_real(self.abs_tol, "abs_tol", minimum=0)
-        check_integer(self.max_iter, "max_iter", minimum=1)
-
 
 _DEFAULTS = ADMMOptions()
 
 
 @dataclass(frozen=True)
 class ADMMResult:
-    """How a solve ended.
+    """How a solve ended, for B columns.
 
-    Attributes
-    ----------
-    solution : array (d, B)
-        H.
-    split : array (n, B)
-        Z, the copy of XH that holds exact zeros.
-    dual : array (n, B)
-        The multiplier 2ρμ of Z = XH: a subgradient of λ3‖·‖₁ at Z. Independent of ρ, so fit for warm starts.
-    penalty : array (B,)
-        The last ρ of each column.
-    status : "converged" or "max_iter"
-        ``"converged"`` when every column met its tolerances.
-    n_iter : int
-        Steps of the slowest column.
-    converged, column_iterations : arrays (B,)
-        The same per column.
-    primal_residual, dual_residual : arrays (n_iter, B)
-        After every step; a column that has converged repeats its last value.
-    objective : array (B,)
-        Of each column at its solution.
+    ``solution`` is H (d×B), ``split`` the copy Z of XH that holds exact zeros (n×B), ``dual`` the multiplier 2ρμ of
+    Z = XH (n×B): a subgradient of λ3‖·‖₁ at Z, independent of ρ and so fit for warm starts. Per column: the last ρ as
+    ``penalty``, whether it ``converged``, its ``column_iterations`` and its ``objective``. ``primal_residual`` and
+    ``dual_residual`` (n_iter×B) hold every step; a column that has converged repeats its last value.
     """
 
     solution: np.ndarray
@@ -186,14 +164,12 @@ class ADMMState:
     def begin(cls, X: FeatureMatrix, cross: np.ndarray, start: Start | None, rho: np.ndarray) -> ADMMState:
         """At Z and μ of an earlier result, or at 0."""
         shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
-        if start is None or not rho.all():
-            Z, mu, back_Z, back_mu = np.zeros(shape, dtype), np.zeros(shape, dtype), *np.zeros((2, *cross.shape), dtype)
-        else:
-            Z, back_mu = start[0].astype(dtype), np.zeros_like(cross)
+        Z, mu = np.zeros(shape, dtype), np.zeros(shape, dtype)
+        back_Z, back_mu = np.zeros_like(cross), np.zeros_like(cross)
+        if start is not None:
+            Z = start[0].astype(dtype)
             back_Z = X.rmatmul(Z)
-            if start[1] is None:
-                mu = np.zeros(shape, dtype)
-            else:
+            if start[1] is not None:
                 mu = (start[1] / (2 * rho)).astype(dtype)
                 back_mu = X.rmatmul(mu)
         H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
@@ -268,7 +244,7 @@ class L1FitRidge:
 
     def __init__(
         self,
-        X: FeatureMatrix | sp.csr_matrix | np.ndarray,
+        X: FeatureMatrix | Features,
         reg: float,
         sparsity: float,
         *,
@@ -277,13 +253,9 @@ class L1FitRidge:
         memory_limit: float = 2.0**30,
         n_threads: int = 1,
     ) -> None:
-        self.X = _as_feature_matrix(X, n_threads)
-        self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
-        self.sparsity = check_real(sparsity, "sparsity", minimum=0)
-        self.penalty = check_real(penalty, "penalty", minimum=0, open_minimum=True)
-        if self._is_ridge():
-            self.penalty = 0.0
-        check_choice(method, "method", ("auto", "eigen", "cholesky", "cg"))
+        self.X = feature_matrix(X, n_threads=n_threads) if isinstance(X, np.ndarray) or sp.issparse(X) else X
+        self.reg, self.sparsity = float(reg), float(sparsity)
+        self.penalty = 0.0 if self._is_ridge() else float(penalty)
         n_rows, n_features = self.X.shape
         side = min(n_rows, n_features)
         # Only a dense matrix of single precision needs its copy, and only where n < d.
@@ -316,7 +288,6 @@ class L1FitRidge:
         squared_norm: np.ndarray,
         *,
         start: Start | None = None,
-        penalty: np.ndarray | None = None,
         options: ADMMOptions = _DEFAULTS,
     ) -> ADMMResult:
         """Solve for the columns of R given by XᵀR and ‖R‖².
@@ -329,8 +300,6 @@ class L1FitRidge:
             Each column's ‖R‖², for the objective alone.
         start : (split, dual), optional
             Of an earlier result, for the same or a similar R. By default both are 0; a dual of None is 0 too.
-        penalty : array (B,), optional
-            The first ρ of each column, that of an earlier result say; not with ``"cholesky"``.
         options : ADMMOptions
 
         Notes
@@ -338,11 +307,12 @@ class L1FitRidge:
         Columns do not influence each other: any split into blocks gives the same up to rounding. A step costs one
         product with X, two with Xᵀ and the H-step. Memory: :func:`columns_that_fit`.
         """
-        cross, squared_norm = self._check_columns(cross, squared_norm)
-        self._check_start(start, cross.shape[1])
-        state = ADMMState.begin(self.X, cross, start, self._first_penalty(penalty, cross.shape[1]))
+        cross = np.ascontiguousarray(cross)
+        _require_finite(cross, "cross")
+        _require_finite(squared_norm, "squared_norm")
         if self._is_ridge():
-            return self._ridge(state, squared_norm, options)
+            return self._ridge(cross, squared_norm, options)
+        state = ADMMState.begin(self.X, cross, start, np.full(cross.shape[1], self.penalty))
         return self._iterate(
             state, lambda H: self.objective(H, cross, squared_norm), options, started=start is not None
         )
@@ -416,9 +386,11 @@ class L1FitRidge:
         solved = self._system.solve(state.right(), self._scale(state.rho), state.H, state.gram_H)
         state.H = solved.astype(dtype, copy=False)
         fitted = self.X.matmul(state.H)
-        # A few rows at a time, so that a chunk of Z and μ passes through the cache once.
+        # F in place of Z, then Z and μ: a few rows at a time, so that a chunk of them passes through the cache once.
         for start, stop in even_chunks(len(fitted), max(1, _CHUNK_NUMBERS // fitted.shape[1])):
-            _relax(state.Z[start:stop], fitted[start:stop], relaxation)
+            Z = state.Z[start:stop]
+            Z *= 1 - relaxation
+            Z += relaxation * fitted[start:stop]
             self._split(state, start, stop)
         sizes = np.maximum(_norms(fitted), _norms(state.Z))
         fitted -= state.Z
@@ -444,9 +416,9 @@ class L1FitRidge:
         np.clip(z, -threshold, threshold, out=m)
         z -= m
 
-    def _ridge(self, state: ADMMState, squared_norm: np.ndarray, options: ADMMOptions) -> ADMMResult:
-        cross, scale = state.cross, self._scale(state.rho)
-        solved = self._exact_system(options.tol).solve(cross, scale, state.H, state.gram_H)
+    def _ridge(self, cross: np.ndarray, squared_norm: np.ndarray, options: ADMMOptions) -> ADMMResult:
+        rho, zero = np.zeros(cross.shape[1]), np.zeros_like(cross)
+        solved = self._exact_system(options.tol).solve(cross, self._scale(rho), zero, zero)
         H = solved.astype(cross.dtype, copy=False)
         fitted = self.X.matmul(H)
         slope = _norms(self.X.rmatmul(fitted) - cross + self.reg * H)
@@ -455,7 +427,7 @@ class L1FitRidge:
             solution=H,
             split=fitted,
             dual=np.zeros_like(fitted),
-            penalty=state.rho,
+            penalty=rho,
             status="converged" if met.all() else "max_iter",
             n_iter=1,
             converged=met,
@@ -468,51 +440,6 @@ class L1FitRidge:
     def _exact_system(self, tol: float) -> GramSystem:
         """The system, where one solve of it must be good enough on its own and not just one of many steps."""
         return CGSystem(self.X, self.reg, 0.1 * tol, 1000) if self.method == "cg" else self._system
-
-    def _check_columns(self, cross: np.ndarray, squared_norm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        cross = np.ascontiguousarray(cross)
-        if cross.ndim != 2 or cross.shape[0] != self.X.shape[1] or cross.shape[1] == 0:
-            raise InvalidInputError(
-                f"cross must be XᵀR with {self.X.shape[1]:,} rows (features of X) and at least one column; "
-                f"found shape {shape_text(cross.shape)}."
-            )
-        if cross.dtype not in (np.float32, np.float64):
-            raise InvalidInputError(f"cross must be of type float32 or float64; found {cross.dtype}.")
-        squared_norm = np.asarray(squared_norm, dtype=np.float64)
-        if squared_norm.shape != (cross.shape[1],):
-            raise InvalidInputError(
-                f"squared_norm must have one entry for each of the {cross.shape[1]:,} columns of cross; "
-                f"found shape {shape_text(squared_norm.shape)}."
-            )
-        _require_finite(cross, "cross")
-        _require_finite(squared_norm, "squared_norm")
-        return cross, squared_norm
-
-    def _check_start(self, start: Start | None, n_columns: int) -> None:
-        expected = (self.X.shape[0], n_columns)
-        for name, array in zip(("split", "dual"), start or ()):
-            if array is None:
-                continue
-            if array.shape != expected:
-                raise InvalidInputError(
-                    f"start holds a {name} of shape {shape_text(array.shape)} where rows × columns is "
-                    f"{shape_text(expected)}."
-                )
-            _require_finite(array, f"the {name} of start")
-
-    def _first_penalty(self, penalty: np.ndarray | None, size: int) -> np.ndarray:
-        if penalty is None or self.sparsity == 0:
-            return np.full(size, self.penalty)
-        given = np.array(penalty, dtype=np.float64)
-        if given.shape != (size,) or not np.isfinite(given).all() or (given <= 0).any():
-            raise InvalidInputError(
-                f"penalty must hold {size:,} positive numbers, one per column; found {penalty!r:.200}."
-            )
-        if not self._system.adaptive and (given != self.penalty).any():
-            raise InvalidInputError(
-                f'penalty is fixed at {self.penalty:g} by the factorisation of method="cholesky"; leave it out here.'
-            )
-        return given
 
 
 class WeightedL1FitRidge(L1FitRidge):
@@ -534,8 +461,7 @@ class WeightedL1FitRidge(L1FitRidge):
         self, residual: np.ndarray, weights: np.ndarray, *, start: Start | None = None, options: ADMMOptions = _DEFAULTS
     ) -> ADMMResult:
         """Solve for the columns of R (n×B) with weights ω ≥ 0 (n×B); the rest as in :meth:`L1FitRidge.solve`."""
-        residual, weights = self._check_weighted(residual, weights)
-        self._check_start(start, residual.shape[1])
+        _require_finite(residual, "residual")
         cross = self.X.rmatmul(weights * residual)
         state = ADMMState.begin(self.X, cross, start, np.full(residual.shape[1], self.penalty))
         state.residual, state.weights = residual, weights
@@ -566,31 +492,6 @@ class WeightedL1FitRidge(L1FitRidge):
         # Exactly: an unknown entry pulls nowhere.
         m[weight == 0] = 0
 
-    def _check_weighted(self, residual: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        residual, weights = np.ascontiguousarray(residual), np.ascontiguousarray(weights)
-        expected = f"{self.X.shape[0]:,} rows (those of X) and at least one column"
-        if residual.ndim != 2 or residual.shape[0] != self.X.shape[0] or residual.shape[1] == 0:
-            raise InvalidInputError(f"residual must have {expected}; found shape {shape_text(residual.shape)}.")
-        if weights.shape != residual.shape or weights.dtype != residual.dtype:
-            raise InvalidInputError(
-                f"weights must have the shape and type of residual, {shape_text(residual.shape)} {residual.dtype}; "
-                f"found {shape_text(weights.shape)} {weights.dtype}."
-            )
-        if residual.dtype not in (np.float32, np.float64):
-            raise InvalidInputError(f"residual must be of type float32 or float64; found {residual.dtype}.")
-        if not (np.isfinite(residual).all() and np.isfinite(weights).all() and (weights >= 0).all()):
-            raise InvalidInputError("residual and weights must be finite, and weights not below 0.")
-        return residual, weights
-
-
-def _relax(Z: np.ndarray, fitted: np.ndarray, relaxation: float) -> None:
-    """F = α·XH + (1−α)·Z in place of Z."""
-    if relaxation == 1:
-        Z[:] = fitted
-    else:
-        Z *= 1 - relaxation
-        Z += relaxation * fitted
-
 
 def _balance(primal: np.ndarray, primal_goal: np.ndarray, dual: np.ndarray, dual_goal: np.ndarray) -> np.ndarray:
     """The factor of ρ that brings both residuals, over their tolerances, closer to each other."""
@@ -603,18 +504,6 @@ def _balance(primal: np.ndarray, primal_goal: np.ndarray, dual: np.ndarray, dual
 def _norms(columns: np.ndarray) -> np.ndarray:
     """The length of each column."""
     return np.sqrt(dot_columns(columns, columns)[0])
-
-
-def _as_feature_matrix(X: FeatureMatrix | sp.csr_matrix | np.ndarray, n_threads: int) -> FeatureMatrix:
-    if sp.issparse(X):
-        return feature_matrix(sp.csr_matrix(X), n_threads=n_threads)
-    if isinstance(X, np.ndarray):
-        if X.ndim != 2 or X.dtype not in (np.float32, np.float64):
-            raise InvalidInputError(
-                f"X must have two dimensions and type float32 or float64; found {X.ndim} and {X.dtype}."
-            )
-        return feature_matrix(np.ascontiguousarray(X), n_threads=n_threads)
-    return X
 
 
 def _require_finite(array: np.ndarray, name: str) -> None:

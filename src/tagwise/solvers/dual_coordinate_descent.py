@@ -7,14 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dual_coordinate_descent import Descent, descend_labels, feature_rows
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.validation import check_choice, check_integer, check_real
 
-__all__ = ["SVM_LOSSES", "DualDescentResult", "dual_coordinate_descent"]
+__all__ = ["DualDescentResult", "dual_coordinate_descent"]
 
-SVM_LOSSES = ("hinge", "squared_hinge")
 # Few labels a chunk keep threads busy to the end though some labels take much longer; each chunk allocates its own
 # variables, one per row and one per feature, which a few labels pay back.
 _LABELS_PER_CHUNK = 4
@@ -22,20 +19,10 @@ _LABELS_PER_CHUNK = 4
 
 @dataclass(frozen=True)
 class DualDescentResult:
-    """Solutions of B labels.
+    """Solutions of B labels: w (B×d, in the floating type of X), b and the primal objective of each.
 
-    Attributes
-    ----------
-    coefficients : array (B, d)
-        w, in the floating type of X.
-    intercept : array (B,)
-    value : array (B,)
-        The primal objective of each label.
-    violation : array (B,)
-        The largest less the smallest projected gradient of the dual in the last pass.
-    n_iter : array (B,)
-        Passes over the (active) rows.
-    converged : bool array (B,)
+    ``violation`` is the largest less the smallest projected gradient of the dual in the last pass, ``n_iter`` counts
+    passes over the (active) rows.
     """
 
     coefficients: np.ndarray
@@ -110,18 +97,8 @@ def dual_coordinate_descent(
     ----------
     Hsieh, Chang, Lin, Keerthi, Sundararajan, "A dual coordinate descent method for large-scale linear SVM", ICML 2008.
     """
-    check_choice(loss, "loss", SVM_LOSSES)
-    check_real(reg, "reg", minimum=0, open_minimum=True)
-    check_real(intercept_scale, "intercept_scale", minimum=0)
-    check_real(tol, "tol", minimum=0, open_minimum=True)
-    check_integer(max_iter, "max_iter", minimum=1)
-    n_labels, n_rows = positives.shape
-    _check_sides(n_rows, X.shape[0], positives, negatives)
-    numbers = np.arange(n_labels) if streams is None else np.asarray(streams)
-    if numbers.shape != (n_labels,) or numbers.dtype.kind not in "iu" or (numbers < 0).any():
-        raise InvalidInputError(f"streams must hold one whole number from 0 for each of the {n_labels} labels.")
-    numbers = numbers.astype(np.int64)
-
+    n_labels = positives.shape[0]
+    numbers = np.arange(n_labels) if streams is None else np.asarray(streams, dtype=np.int64)
     rows = feature_rows(X, n_threads=n_threads)
     descent = Descent(loss == "squared_hinge", float(intercept_scale), float(tol), int(max_iter), int(seed))
     found = (
@@ -145,18 +122,3 @@ def dual_coordinate_descent(
 
 def _arrays(matrix: sp.csr_matrix, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return matrix.indptr, matrix.indices, matrix.data.astype(np.float64) * factor
-
-
-def _check_sides(n_rows: int, expected: int, positives: sp.csr_matrix, negatives: sp.csr_matrix | None) -> None:
-    if n_rows != expected:
-        raise InvalidInputError(f"positives has {n_rows:,} columns but X has {expected:,} rows; they must be the same.")
-    if positives.nnz and not (np.isfinite(positives.data) & (positives.data > 0)).all():
-        raise InvalidInputError("positives must hold costs that are finite and above 0.")
-    if negatives is None:
-        return
-    if negatives.shape != positives.shape:
-        raise InvalidInputError(f"negatives has shape {negatives.shape} where positives has {positives.shape}.")
-    if negatives.nnz and not (np.isfinite(negatives.data) & (negatives.data > 0)).all():
-        raise InvalidInputError("negatives must hold costs that are finite and above 0.")
-    if positives.multiply(negatives).nnz:
-        raise InvalidInputError("a row is among both the positives and the negatives of a label; it can be only one.")

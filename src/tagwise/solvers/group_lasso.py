@@ -12,7 +12,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, gram
 from tagwise.kernels.group_lasso import GroupedGram, solve_group_lasso
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
-from tagwise.validation import Features, check_features, check_integer, check_real
+from tagwise.validation import Features
 
 __all__ = ["GroupDictionary", "GroupLasso", "GroupNorms", "group_lasso", "group_one_norms"]
 
@@ -71,7 +71,7 @@ class GroupDictionary:
 
 @dataclass(frozen=True)
 class GroupLasso:
-    """Solutions of all rows.
+    """Solutions of n rows.
 
     Attributes
     ----------
@@ -104,13 +104,7 @@ class GroupNorms:
 
 
 def group_lasso(
-    X: Features,
-    dictionary: GroupDictionary,
-    reg: float,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = _MOST_PASSES,
-    n_threads: int = 1,
+    X: Features, dictionary: GroupDictionary, reg: float, *, tol: float = 1e-6, max_iter: int = _MOST_PASSES
 ) -> GroupLasso:
     r"""Represent each row by few groups of atoms.
 
@@ -129,30 +123,25 @@ def group_lasso(
         A row is solved when its duality gap is at most ``tol`` · ½‖x‖², the objective at β = 0.
     max_iter : int
         Maximum number of passes per row.
-    n_threads : int
-        Threads over chunks of rows. A row's solution has the same bits for any number, and in any company.
-
-    Returns
-    -------
-    GroupLasso
 
     Notes
     -----
     Block coordinate descent on working sets with gap-safe screening (Ndiaye, Fercoq, Gramfort and Salmon 2017); see
-    :mod:`tagwise.kernels.group_lasso`. Rows meet the features only in Cx, at O(nnz(X)·R). Memory n·R numbers for the
-    result; :func:`group_one_norms` holds a chunk of them at a time.
+    :mod:`tagwise.kernels.group_lasso`. Rows meet the features only in Cx, at O(nnz(X)·R). Memory n·R numbers. A row's
+    solution has the same bits in any company.
     """
-    features, reg, tol, max_iter = _checked(X, dictionary, reg, tol, max_iter)
-    n_rows, n_atoms = features.shape[0], len(dictionary.gram)
-    coefficients = np.zeros((n_rows, n_atoms))
-    gap, passes, screened = np.zeros(n_rows), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
-
-    def rows(start: int, stop: int) -> bool:
-        at = slice(start, stop)
-        return _solve(features[at], dictionary, reg, tol, max_iter, coefficients[at], gap[at], passes[at], screened[at])
-
-    finished = run_chunks(rows, even_chunks(n_rows, _ROWS), n_threads)
-    return GroupLasso(coefficients, gap, passes, screened, all(finished))
+    # Dense rows take the same way as sparse ones: a BLAS product would round a row differently in other company.
+    rows = sp.csr_matrix(X).astype(np.float64)
+    squared = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
+    if not np.isfinite(squared).all():
+        raise InvalidInputError("X overflows: the squared length of a row is infinite; scale the rows down.")
+    correlations = csr_matmul(rows, dictionary.by_feature)
+    coefficients, gap = np.zeros_like(correlations), np.zeros(len(squared))
+    passes, screened = np.zeros((2, len(squared)), dtype=np.int64)
+    grouped = GroupedGram(dictionary.gram, dictionary.starts, dictionary.curvature)
+    found = (coefficients, gap, passes, screened)
+    solve_group_lasso(correlations, squared, grouped, float(reg), float(tol), max_iter, found)
+    return GroupLasso(*found, converged=bool((gap <= tol * 0.5 * squared).all()))
 
 
 def group_one_norms(
@@ -168,54 +157,14 @@ def group_one_norms(
 
     Parameters as in :func:`group_lasso`. Memory n·groups numbers and n·R for a chunk of 64 rows per thread.
     """
-    features, reg, tol, max_iter = _checked(X, dictionary, reg, tol, max_iter)
-    n_rows, n_atoms = features.shape[0], len(dictionary.gram)
-    norms, gap = np.zeros((n_rows, dictionary.n_groups)), np.zeros(n_rows)
+    norms, gap = np.zeros((X.shape[0], dictionary.n_groups)), np.zeros(X.shape[0])
 
     def rows(start: int, stop: int) -> bool:
-        size = stop - start
-        coefficients = np.empty((size, n_atoms))
-        counts = np.empty((2, size), dtype=np.int64)
-        ended = _solve(
-            features[start:stop], dictionary, reg, tol, max_iter, coefficients, gap[start:stop], counts[0], counts[1]
-        )
+        found = group_lasso(X[start:stop], dictionary, reg, tol=tol, max_iter=max_iter)
+        gap[start:stop] = found.gap
         if dictionary.n_groups:
-            np.add.reduceat(np.abs(coefficients), dictionary.starts[:-1], axis=1, out=norms[start:stop])
-        return ended
+            np.add.reduceat(np.abs(found.coefficients), dictionary.starts[:-1], axis=1, out=norms[start:stop])
+        return found.converged
 
-    finished = run_chunks(rows, even_chunks(n_rows, _ROWS), n_threads)
+    finished = run_chunks(rows, even_chunks(X.shape[0], _ROWS), n_threads)
     return GroupNorms(norms, gap, all(finished))
-
-
-def _checked(
-    X: Features, dictionary: GroupDictionary, reg: float, tol: float, max_iter: int
-) -> tuple[sp.csr_matrix | np.ndarray, float, float, int]:
-    return (
-        check_features(X, n_features=len(dictionary.by_feature)),
-        check_real(reg, "reg", minimum=0, open_minimum=True),
-        check_real(tol, "tol", minimum=0, open_minimum=True),
-        check_integer(max_iter, "max_iter", minimum=1),
-    )
-
-
-def _solve(
-    X: Features,
-    dictionary: GroupDictionary,
-    reg: float,
-    tol: float,
-    max_iter: int,
-    coefficients: np.ndarray,
-    gap: np.ndarray,
-    passes: np.ndarray,
-    screened: np.ndarray,
-) -> bool:
-    """Write the solutions of a few rows; whether all of them reached the gap."""
-    # Dense rows take the same way as sparse ones: a BLAS product would round a row differently in other company.
-    rows = sp.csr_matrix(X).astype(np.float64)
-    squared = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
-    if not np.isfinite(squared).all():
-        raise InvalidInputError("X overflows: the squared length of a row is infinite; scale the rows down.")
-    correlations = csr_matmul(rows, dictionary.by_feature)
-    grouped = GroupedGram(dictionary.gram, dictionary.starts, dictionary.curvature)
-    solve_group_lasso(correlations, squared, grouped, reg, tol, max_iter, (coefficients, gap, passes, screened))
-    return bool((gap <= tol * 0.5 * squared).all())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +24,7 @@ from tagwise.kernels.supports import (
     walk_lengths,
 )
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
-from tagwise.validation import Features, canonical_csr, check_features, check_integer, check_real
+from tagwise.validation import canonical_csr
 
 __all__ = ["SupportFeatures", "SupportRidge", "SupportSolution"]
 
@@ -67,7 +66,7 @@ class SupportFeatures:
 
     @classmethod
     def build(
-        cls, X: Features, *, support: int, with_gram: bool = True, memory_limit: float = 2**31, n_threads: int = 1
+        cls, X: sp.csr_matrix, *, support: int, with_gram: bool = True, memory_limit: float = 2**31, n_threads: int = 1
     ) -> SupportFeatures:
         """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory t² numbers and two copies of X.
 
@@ -75,9 +74,7 @@ class SupportFeatures:
         workspace of one thread; each further thread adds its own. ``with_gram=False`` leaves XᵀX out: for columns that
         are known on rows of their own.
         """
-        check_integer(support, "support", minimum=1)
-        features = check_features(X)
-        order, rows = _by_rising_frequency(features if sp.issparse(features) else sp.csr_matrix(features))
+        order, rows = _by_rising_frequency(X)
         walks = walk_lengths(rows)
         kept = _features_kept(walks, support, memory_limit, rows.data.dtype.itemsize)
         n_features = len(order)
@@ -223,17 +220,12 @@ class SupportRidge:
         positive_weight: np.ndarray | None = None,
         n_threads: int = 1,
     ) -> None:
-        self.reg = check_real(reg, "reg", minimum=0, open_minimum=True)
-        self.support = check_integer(support, "support", minimum=1)
-        if positives.shape[0] != X.shape[0]:
-            raise InvalidInputError(f"positives has {positives.shape[0]:,} rows but X has {X.shape[0]:,}.")
         self.X, self.n_threads = X, n_threads
+        self.reg, self.support = float(reg), support
         self.shape = (X.shape[1], positives.shape[1])
-        self.positive_weight = _per_column(positive_weight, "positive_weight", positives.shape[1], default=1.0)
-        if not (self.positive_weight > 0).all():
-            raise InvalidInputError(
-                f"positive_weight must be above 0 for every column; found {self.positive_weight.min():g}."
-            )
+        self.positive_weight = (
+            np.ones(self.shape[1]) if positive_weight is None else np.ascontiguousarray(positive_weight)
+        )
         self._positives = canonical_csr(positives.T)
         self._known = None if known is None else self._known_entries(known)
 
@@ -247,33 +239,27 @@ class SupportRidge:
         return weights, targets
 
     def solve(
-        self,
-        low_rank: tuple[np.ndarray, np.ndarray] | None = None,
-        intercept: np.ndarray | None = None,
-        *,
-        pattern: sp.csr_matrix | None = None,
+        self, U: np.ndarray, V: np.ndarray, intercept: np.ndarray, *, pattern: sp.csr_matrix | None = None
     ) -> SupportSolution:
         """S for the residual of a low-rank model.
 
         Parameters
         ----------
-        low_rank : (U (d, k), V (L, k)), optional
-            The part that is already explained; none by default.
-        intercept : array (L,), optional
-            a; 0 by default.
+        U, V, intercept : arrays (d, k), (L, k), (L,)
+            The part that is already explained: UVᵀ and a.
         pattern : CSR (d, L), optional
             The S of an earlier solve, whose supports are used again; then the objective at the new S is never above
             that at the old one.
         """
-        U, V = _check_low_rank(low_rank, *self.shape)
-        shift = _per_column(intercept, "intercept", self.shape[1], default=0.0)
+        if not (np.isfinite(U).all() and np.isfinite(V).all()):
+            raise InvalidInputError("low_rank contains NaN or infinity.")
         choice, order = Choice(self.reg, self.support, self._supports(pattern)), self.X.order
         counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
         X, threads = self.X, self.n_threads
         on = Positives(self._positives.indptr, self._positives.indices, self.positive_weight)
         U = np.ascontiguousarray(U[order])
         if self._known is None:
-            low_rank_scores = LowRankScores(X.gram_times(U, n_threads=threads), U, V, shift)
+            low_rank_scores = LowRankScores(X.gram_times(U, n_threads=threads), U, V, intercept)
             kept = GramParts(X.block, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -282,7 +268,7 @@ class SupportRidge:
             weights, targets = self._known
             embedded = csr_matmul(X.matrix(), U, n_threads=threads)
             residuals = targets - sampled_product(weights, V, embedded, n_threads=threads)
-            residuals -= np.repeat(shift, np.diff(weights.indptr)).astype(residuals.dtype)
+            residuals -= np.repeat(intercept, np.diff(weights.indptr)).astype(residuals.dtype)
             known = KnownRows(weights.indptr, weights.indices, residuals, weights.data)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -305,10 +291,8 @@ class SupportRidge:
         """The supports of a pattern in the order of the frequencies."""
         if pattern is None:
             return Supports(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-        if pattern.shape != self.shape:
-            raise InvalidInputError(f"pattern has shape {pattern.shape}; the S of an earlier solve has {self.shape}.")
         # Rows in the order of the frequencies: the columns of the transpose then list their features rising.
-        by_column = sp.csr_matrix(sp.csr_matrix(pattern)[self.X.order].T)
+        by_column = sp.csr_matrix(pattern[self.X.order].T)
         by_column.sort_indices()
         return Supports(by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64))
 
@@ -324,39 +308,3 @@ class SupportRidge:
         lengths = np.diff(self.X.rows.indptr)
         stored = np.concatenate([[0], np.cumsum(lengths[by_column.indices], dtype=np.int64)])
         return np.diff(stored[by_column.indptr])
-
-
-def _check_low_rank(
-    low_rank: tuple[np.ndarray, np.ndarray] | None, n_features: int, n_columns: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """U and V as C-ordered arrays of one floating type; of width 0 where there is no low rank."""
-    if low_rank is None:
-        return np.empty((n_features, 0), dtype=np.float32), np.empty((n_columns, 0), dtype=np.float32)
-    try:
-        U, V = (np.asarray(factor) for factor in low_rank)
-    except (TypeError, ValueError):
-        raise InvalidInputError("low_rank must be a pair of arrays, U (d×k) and V (L×k).") from None
-    expected = f"U {n_features:,}×k and V {n_columns:,}×k"
-    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or (len(U), len(V)) != (n_features, n_columns):
-        raise InvalidInputError(f"low_rank must be a pair of arrays {expected}; found shapes {U.shape} and {V.shape}.")
-    if U.dtype.kind not in "fiub" or V.dtype.kind not in "fiub":
-        raise InvalidInputError(f"low_rank must hold real numbers; found types {U.dtype} and {V.dtype}.")
-    single = U.dtype == np.float32 and V.dtype == np.float32
-    U, V = (np.ascontiguousarray(factor, dtype=np.float32 if single else np.float64) for factor in (U, V))
-    if not (np.isfinite(U).all() and np.isfinite(V).all()):
-        raise InvalidInputError("low_rank contains NaN or infinity.")
-    return U, V
-
-
-def _per_column(values: Any, name: str, n_columns: int, *, default: float) -> np.ndarray:
-    if values is None:
-        return np.full(n_columns, default)
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} must be an array of one number per column; found {values!r:.60}.") from None
-    if array.shape != (n_columns,):
-        raise InvalidInputError(f"{name} has shape {array.shape}; one number per column ({n_columns:,}) is expected.")
-    if not np.isfinite(array).all():
-        raise InvalidInputError(f"{name} contains NaN or infinity.")
-    return np.ascontiguousarray(array)

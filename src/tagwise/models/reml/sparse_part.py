@@ -76,7 +76,7 @@ class SupportPart:
 
     def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Exact on the supports, so that the value is known without another look at the data."""
-        solved = self.ridge.solve((factors.W, factors.H), factors.b, pattern=last)
+        solved = self.ridge.solve(factors.W, factors.H, factors.b, pattern=last)
         without = self.terms.value(factors.A, factors.H, factors.b)
         return SparseStep(solved.weights, without - float(solved.gain.sum()), unsolved=0)
 
@@ -134,7 +134,6 @@ class ADMMPart:
             # ‖y − s‖² = Σ y − 2⟨y, s⟩ + ‖s‖² for 0/1 labels.
             squared_norm = Y.sum(axis=0, dtype=np.float64) - 2 * np.einsum("bk,kb->b", H[ids], extended_A.T @ Y)
             squared_norm += np.einsum("bk,kl,bl->b", H[ids], inner, H[ids], optimize=True)
-            cross = np.ascontiguousarray(cross)
             return (
                 lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
                 lambda start: ridge.solve(cross, squared_norm, start=start, options=_WITHIN_A_ROUND),
