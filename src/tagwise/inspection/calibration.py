@@ -15,7 +15,7 @@ score and that it is among the k best of its row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -42,26 +42,13 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class ProbabilityMaps:
-    """Non-decreasing maps from score to probability, linear between knots and constant beyond them.
+    """Non-decreasing maps from score to probability, linear between knots and constant beyond them."""
 
-    Attributes
-    ----------
-    pooled_scores, pooled_probabilities : float64 arrays
-        Knots of the map of all labels, by increasing score.
-    own_labels : int64 array (m,)
-        Labels that have a map of their own, in increasing order.
-    own_weights : float64 array (m,)
-        The weight m_j / (m_j + κ) of the own map.
-    own_starts : int64 array (m + 1,)
-        Offsets of each own map's knots in the next two.
-    own_scores, own_probabilities : float64 arrays
-    """
-
-    pooled_scores: np.ndarray
+    pooled_scores: np.ndarray  # knots of the map of all labels, by increasing score
     pooled_probabilities: np.ndarray
-    own_labels: np.ndarray
-    own_weights: np.ndarray
-    own_starts: np.ndarray
+    own_labels: np.ndarray  # int64: labels that have a map of their own, in increasing order
+    own_weights: np.ndarray  # the weight m_j / (m_j + κ) of each own map
+    own_starts: np.ndarray  # int64: offsets of each own map's knots in the next two, and their end
     own_scores: np.ndarray
     own_probabilities: np.ndarray
 
@@ -152,19 +139,16 @@ class Calibration:
 
     @classmethod
     def restored(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Calibration:
-        """The calibration that a folder describes.
-
-        Raises
-        ------
-        ValueError
-            Values and arrays are not those of a calibration of ``n_labels`` labels.
-        """
+        """The calibration that a folder describes; ValueError if it is none of ``n_labels`` labels."""
         if not isinstance(values, dict) or set(values) != {"target", "places", "rows"}:
             raise ValueError("calibration must have target, places and rows")
         expected = {"thresholds", *_MAP_ARRAYS, *(f"reliability_{name}" for name in _BIN_ARRAYS)}
         if set(arrays) != expected:
             raise ValueError(f"arrays of the calibration are {sorted(arrays)} where {sorted(expected)} are expected")
-        _require_vectors(arrays)
+        for name, array in arrays.items():
+            dtype = np.int64 if name in _WHOLE else np.float64
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
+                raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
         maps = ProbabilityMaps(**{name: arrays[name] for name in _MAP_ARRAYS})
         _check_maps(maps, n_labels)
         if arrays["thresholds"].shape != (n_labels,) or np.isnan(arrays["thresholds"]).any():
@@ -179,27 +163,13 @@ class Calibration:
         )
 
 
-_MAP_ARRAYS = (
-    "pooled_scores",
-    "pooled_probabilities",
-    "own_labels",
-    "own_weights",
-    "own_starts",
-    "own_scores",
-    "own_probabilities",
-)
-_BIN_ARRAYS = ("predicted", "observed", "count")
+_MAP_ARRAYS = tuple(field.name for field in fields(ProbabilityMaps))
+_BIN_ARRAYS = tuple(field.name for field in fields(ReliabilityBins))
 _WHOLE = {"own_labels", "own_starts", "reliability_count"}
 
 
 def fit_calibration(
-    labels: Any,
-    scores: Any,
-    Y: Any,
-    *,
-    observed: Any = None,
-    target: str = "micro",
-    shrinkage: float | None = None,
+    labels: Any, scores: Any, Y: Any, *, observed: Any = None, target: str = "micro", shrinkage: float | None = None
 ) -> Calibration:
     """Learn thresholds and probabilities from the best labels of validation rows.
 
@@ -264,13 +234,6 @@ def _isotonic(scores: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
 
 
-def _require_vectors(arrays: dict[str, Any]) -> None:
-    for name, array in arrays.items():
-        dtype = np.int64 if name in _WHOLE else np.float64
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
-            raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
-
-
 def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
     own, starts = maps.own_labels, maps.own_starts
     if len(own) and (own[0] < 0 or own[-1] >= n_labels or (np.diff(own) <= 0).any()):
@@ -281,23 +244,21 @@ def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
         raise ValueError("every own map needs a knot")
     if len(maps.own_weights) != len(own) or not ((maps.own_weights >= 0) & (maps.own_weights <= 1)).all():
         raise ValueError("own_weights must hold one number from 0 to 1 per label")
-    inner = np.ones(len(maps.own_scores), dtype=bool)
-    inner[starts[:-1]] = False
-    _check_knots("own", maps.own_scores, maps.own_probabilities, inner)
-    inner = np.arange(len(maps.pooled_scores)) > 0
-    if not len(inner):
+    if not len(maps.pooled_scores):
         raise ValueError("the pooled map needs a knot")
-    _check_knots("pooled", maps.pooled_scores, maps.pooled_probabilities, inner)
+    _check_knots("own", maps.own_scores, maps.own_probabilities, starts[:-1])
+    _check_knots("pooled", maps.pooled_scores, maps.pooled_probabilities, [0])
 
 
-def _check_knots(name: str, scores: np.ndarray, probabilities: np.ndarray, inner: np.ndarray) -> None:
-    """``inner``: all knots but the first of each map."""
+def _check_knots(name: str, scores: np.ndarray, probabilities: np.ndarray, first: Any) -> None:
+    """``first``: the positions of the first knot of each map."""
     if len(scores) != len(probabilities) or not np.isfinite(scores).all():
         raise ValueError(f"{name}_scores must be finite and as many as {name}_probabilities")
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError(f"{name}_probabilities must lie between 0 and 1")
     falls = (np.diff(scores, prepend=np.nan) <= 0) | (np.diff(probabilities, prepend=np.nan) < 0)
-    if (falls & inner).any():
+    falls[first] = False
+    if falls.any():
         raise ValueError(f"the knots of {name} maps must increase")
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
-from tagwise.validation import canonical_csr, check_integer
+from tagwise.validation import Features, canonical_csr, check_integer
 
 __all__ = ["Explanations", "LinearScores", "explain_labels", "heaviest_features", "nearest_labels"]
 
@@ -25,21 +25,13 @@ _BLOCK_WEIGHTS = 1 << 22
 
 
 class LinearScores(Protocol):
-    """What explanations need of a fitted model; every :class:`tagwise.base.MultiLabelModel` has it.
+    """What explanations need of a fitted model; every :class:`tagwise.base.MultiLabelModel` has it."""
 
-    Attributes
-    ----------
-    n_labels_, n_features_in_ : int
-        L and d.
-    explained_score : str
-        What weights and intercept add up to, in words: "the score" for most models.
-    """
+    n_labels_: int  # L
+    n_features_in_: int  # d
+    explained_score: str  # what weights and intercept add up to, in words: "the score" for most models
 
-    n_labels_: int
-    n_features_in_: int
-    explained_score: str
-
-    def scored_rows(self, X: Any) -> sp.csr_matrix | np.ndarray:
+    def scored_rows(self, X: Any) -> Features:
         """X (n×d), checked and scaled as the weights expect it."""
 
     def label_weights(self, labels: Any) -> np.ndarray:
@@ -176,14 +168,12 @@ def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.n
     top = check_integer(top, "top", minimum=1)
     wanted = _checked_label(model, label)
     own = model.label_weights(wanted)[0].astype(np.float64)
-    cosines = np.zeros(model.n_labels_)
+    cosines = np.full(model.n_labels_, -np.inf)
     with single_threaded_blas():
         for start, stop in even_chunks(model.n_labels_, max(1, _BLOCK_WEIGHTS // model.n_features_in_)):
             weights = model.label_weights(np.arange(start, stop)).astype(np.float64)
             lengths = np.linalg.norm(weights, axis=1) * np.linalg.norm(own)
-            cosines[start:stop] = np.divide(
-                weights @ own, lengths, out=np.full(stop - start, -np.inf), where=lengths > 0
-            )
+            np.divide(weights @ own, lengths, out=cosines[start:stop], where=lengths > 0)
     cosines[wanted] = -np.inf
     order = np.argsort(-cosines, kind="stable")[:top]
     order = order[np.isfinite(cosines[order])]

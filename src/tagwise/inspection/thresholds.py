@@ -56,14 +56,10 @@ class _Ranking:
 
     order: np.ndarray
     scores: np.ndarray
-    hits: np.ndarray
-    """True pairs of the label up to this one."""
-    counts: np.ndarray
-    """Pairs of the label up to this one."""
-    positives: np.ndarray
-    """P_j of the pair's label."""
-    is_cut: np.ndarray
-    """Whether the next pair of the label, if any, has a lower score: a cut cannot separate equal scores."""
+    hits: np.ndarray  # true pairs of the label up to this one
+    counts: np.ndarray  # pairs of the label up to this one
+    positives: np.ndarray  # P_j of the pair's label
+    is_cut: np.ndarray  # whether the label's next pair, if any, has a lower score: a cut cannot separate equal scores
     labels: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
@@ -74,23 +70,14 @@ class _Ranking:
         order = chosen[np.lexsort((-pairs.scores[chosen], pairs.labels[chosen]))]
         labels, starts, sizes = np.unique(pairs.labels[order], return_index=True, return_counts=True)
         scores = pairs.scores[order]
-        before = np.repeat(starts, sizes)
         running = np.cumsum(pairs.on[order])
         hits = running - np.repeat(running[starts] - pairs.on[order][starts], sizes) if len(order) else running
         is_cut = np.ones(len(order), dtype=bool)
         is_cut[:-1] = scores[1:] < scores[:-1]
         is_cut[starts[1:] - 1] = True
-        return cls(
-            order,
-            scores,
-            hits,
-            np.arange(len(order)) - before + 1,
-            pairs.label_sizes[pairs.labels[order]],
-            is_cut,
-            labels,
-            starts,
-            sizes,
-        )
+        counts = np.arange(len(order)) - np.repeat(starts, sizes) + 1
+        positives = pairs.label_sizes[pairs.labels[order]]
+        return cls(order, scores, hits, counts, positives, is_cut, labels, starts, sizes)
 
     def best_cuts(self, gain: np.ndarray) -> np.ndarray:
         """How many pairs of each label to accept for the largest gain; none if no gain is above 0."""

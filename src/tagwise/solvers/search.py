@@ -13,18 +13,10 @@ C = TypeVar("C")
 
 
 class Evaluation(NamedTuple):
-    """What ``evaluate`` returns.
+    """What ``evaluate`` returns."""
 
-    Attributes
-    ----------
-    score : float or None
-        Higher is better; None if the candidate could not be evaluated, which ranks it last.
-    details : object
-        Anything worth keeping with the trial: why it failed, a threshold that was found on the way, …
-    """
-
-    score: float | None
-    details: Any = None
+    score: float | None  # higher is better; None if the candidate could not be evaluated, which ranks it last
+    details: Any = None  # anything worth keeping: why it failed, a threshold that was found on the way, …
 
 
 class Rung(NamedTuple):
@@ -36,31 +28,15 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial(Generic[C]):
-    """One evaluation of one candidate.
-
-    Attributes
-    ----------
-    candidate : object
-    position : int
-        Of the candidate in the list that was searched.
-    rung : int
-        From 0.
-    budget : object
-        The rung's; None in a search without rungs.
-    score : float or None
-    seconds : float
-        What the evaluation took.
-    details : object
-        See :class:`Evaluation`.
-    """
+    """One evaluation of one candidate."""
 
     candidate: C
-    position: int
-    rung: int
-    budget: Any
+    position: int  # of the candidate in the list that was searched
+    rung: int  # from 0
+    budget: Any  # the rung's; None in a search without rungs
     score: float | None
-    seconds: float
-    details: Any = None
+    seconds: float  # what the evaluation took
+    details: Any = None  # those of the Evaluation
 
 
 @dataclass(frozen=True)
@@ -103,17 +79,10 @@ def search(
     callback : callable(trial, done, total), optional
         After every trial, once it is recorded; also for trials that were found in the record.
 
-    Returns
-    -------
-    SearchResult
-
     Notes
     -----
-    Equal scores stay in the order in which they were evaluated: the earlier candidate wins.
-
-    References
-    ----------
-    K. Jamieson, A. Talwalkar. Non-stochastic best arm identification and hyperparameter optimization. AISTATS 2016.
+    Equal scores stay in the order in which they were evaluated: the earlier candidate wins. Successive halving is due
+    to K. Jamieson, A. Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, AISTATS 2016.
     """
     if rungs is None:
         rungs = [Rung(len(candidates), None)]
@@ -137,11 +106,7 @@ def search(
             trials.append(trial)
             if callback is not None:
                 callback(trial, len(trials), total)
-        ranked = sorted(finished, key=_falling)
+        # By falling score, failures last; a stable sort keeps the order of equal ones.
+        ranked = sorted(finished, key=lambda trial: (trial.score is None, -(trial.score or 0.0)))
         order = [trial.position for trial in ranked if trial.position >= n_protected]
     return SearchResult(trials, ranked)
-
-
-def _falling(trial: Trial[Any]) -> tuple[bool, float]:
-    """Sorts by falling score, failures last; Python's sort keeps the order of equal ones."""
-    return trial.score is None, -(trial.score or 0.0)

@@ -21,7 +21,7 @@ from tagwise.kernels.products import add_scaled_rows
 from tagwise.parallel import single_threaded_blas
 from tagwise.solvers.low_rank_plus_sparse import _BLOCK_RESIDUALS as BLOCK_RESIDUALS
 from tagwise.solvers.low_rank_plus_sparse import largest_residuals
-from tagwise.validation import shape_text
+from tagwise.validation import Features, shape_text
 
 __all__ = ["SubspaceParts", "decomposition_memory", "dictionary_memory", "project_bilaterally", "usable_ranks"]
 
@@ -43,24 +43,15 @@ def _group_sizes(groups: sp.csr_matrix) -> np.ndarray:
 class SubspaceParts:
     """ΣL = ZV and S, and the two steps that lower ‖X − ZV − S‖².
 
-    Parameters
-    ----------
-    X : CSR or array (n, p)
-    groups : CSR (n, G)
-        Row i is in the groups that it stores.
-    ranks : int array (G,)
-        r_g ≥ 1; cut down by :func:`usable_ranks`.
-    n_threads : int
-        The result has the same bits for any number.
+    Row i of X (n×p) is in the groups that row i of ``groups`` (CSR, n×G) stores; ``ranks`` holds r_g ≥ 1, cut down by
+    :func:`usable_ranks`. The result has the same bits for any number of threads.
 
     Attributes
     ----------
     Z : CSR (n, R)
         Coefficients, R = Σ r_g; row i has entries in the columns of its groups only, so that Z_g V_g is L^g.
     V : array (R, p)
-        Orthonormal rows within each group.
-    starts : int64 array (G + 1,)
-        Group g has the rows starts[g] to starts[g + 1] of V; none if no row is in it.
+        Orthonormal rows within each group; those of group g are starts[g] to starts[g + 1], none if it has no row.
     S : CSR (n, p)
 
     Notes
@@ -74,9 +65,7 @@ class SubspaceParts:
     O(Σ_g |Ω_g|·p·r_g) by projections; exact decompositions add O(|Ω_g|·p·m + m³), m = min(|Ω_g|, p); S takes O(n·p).
     """
 
-    def __init__(
-        self, X: sp.csr_matrix | np.ndarray, groups: sp.csr_matrix, ranks: np.ndarray, *, n_threads: int = 1
-    ) -> None:
+    def __init__(self, X: Features, groups: sp.csr_matrix, ranks: np.ndarray, *, n_threads: int = 1) -> None:
         self.X, self.n_threads = X, n_threads
         self.ranks = ranks = usable_ranks(groups, ranks, X.shape[1])
         self.sizes = _group_sizes(groups)
@@ -174,9 +163,8 @@ def _best_projection(N: np.ndarray, rank: int, n_threads: int) -> tuple[np.ndarr
     m, p = N.shape
     with single_threaded_blas():
         if m <= p:
-            _, left = scipy.linalg.eigh(
-                gram(np.ascontiguousarray(N.T), n_threads=n_threads), subset_by_index=(m - rank, m - 1)
-            )
+            products = gram(np.ascontiguousarray(N.T), n_threads=n_threads)
+            _, left = scipy.linalg.eigh(products, subset_by_index=(m - rank, m - 1))
             basis = np.linalg.qr(N.T.astype(np.float64) @ left[:, ::-1])[0]
         else:
             _, right = scipy.linalg.eigh(gram(N, n_threads=n_threads), subset_by_index=(p - rank, p - 1))
@@ -214,33 +202,12 @@ def _unit_columns(columns: np.ndarray) -> np.ndarray:
 
 
 def decomposition_memory(
-    X: sp.csr_matrix | np.ndarray,
-    groups: sp.csr_matrix,
-    ranks: np.ndarray,
-    n_outliers: int,
-    *,
-    decomposition: str,
-    n_threads: int = 1,
+    X: Features, groups: sp.csr_matrix, ranks: np.ndarray, n_outliers: int, *, decomposition: str, n_threads: int = 1
 ) -> float:
-    """Bytes of a decomposition of X at its peak, without X and the groups themselves.
+    """Bytes of a decomposition of X at its peak, without X and the groups; ``ranks`` are :func:`usable_ranks`.
 
-    Parameters
-    ----------
-    X : CSR or array (n, p)
-    groups : CSR (n, G)
-    ranks : int array (G,)
-        From :func:`usable_ranks`.
-    n_outliers : int
-        K.
-    decomposition : {"brp", "svd"}
-    n_threads : int
-        Each thread works on products of its own.
-
-    Returns
-    -------
-    float
-        An upper bound, tight within a small factor: what stays (Z, V, S, the pairs of rows and groups), and the larger
-        of what the most expensive group and the search for outliers need besides.
+    An upper bound, tight within a small factor: what stays (Z, V, S, the pairs of rows and groups), and the larger of
+    what the most expensive group and the search for outliers need besides.
     """
     n_rows, n_features = X.shape
     number = X.dtype.itemsize

@@ -43,35 +43,18 @@ TrialCallback = Callable[[Trial[Settings], int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class TuningResult:
-    """The outcome of a search.
-
-    Attributes
-    ----------
-    model : str
-    metric : str
-    settings : dict
-        The best settings: parameters for the model's constructor; empty if nothing beat its defaults.
-    score : float
-        Their metric on the validation rows, fitted on all training rows.
-    default_score : float or None
-        That of the model's defaults on the same rows; None if they cannot be fitted.
-    trials : list of Trial
-        All fits in order. ``candidate`` is the settings (empty for the defaults), ``budget`` the rows that were fitted,
-        ``details`` why the fit failed or what it warned of, else empty.
-    rungs : list of Rung
-        How many settings (the defaults not counted) were fitted on how many rows.
-    resumed : int
-        How many of the trials an earlier run had made.
-    """
+    """The outcome of a search."""
 
     model: str
     metric: str
-    settings: Settings
-    score: float
-    default_score: float | None
-    trials: list[Trial[Settings]]
-    rungs: list[Rung]
-    resumed: int
+    settings: Settings  # the best: parameters for the model's constructor; empty if nothing beat its defaults
+    score: float  # their metric on the validation rows, fitted on all training rows
+    default_score: float | None  # that of the model's defaults on the same rows; None if they cannot be fitted
+    trials: list[
+        Trial[Settings]
+    ]  # all fits in order: settings, rows, and in details why it failed or what it warned of
+    rungs: list[Rung]  # how many settings (the defaults not counted) were fitted on how many rows
+    resumed: int  # how many of the trials an earlier run had made
 
     def as_values(self) -> dict[str, Any]:
         """For JSON: the result without the trials."""
@@ -204,7 +187,7 @@ def tune(
     data = {**dict(zip(names, training)), **{f"validation {key}": part for key, part in zip(names, judges)}}
     record = _StateFile(state, FitIdentity.of(name, described, data), candidates)
     resumed = len(record)
-    evaluate = _Evaluate(name, training, judges, metric, seed, n_jobs)
+    evaluate = _evaluator(name, training, judges, metric, seed, n_jobs)
     found = search(candidates, evaluate, rungs=rungs, n_protected=1, record=record, callback=callback)
     best = found.best
     if best.score is None:
@@ -228,45 +211,38 @@ def rungs_for(n_rows: int, budget: float, factor: int, min_rows: int) -> list[Ru
 _Rows = tuple[Any, sp.csr_matrix, "sp.csr_matrix | None"]
 
 
-class _Evaluate:
-    """Fits settings on the first rows of a fixed order, and scores them on the validation rows."""
+def _evaluator(
+    name: str, training: _Rows, judges: _Rows, metric: str, seed: int, n_jobs: int | None
+) -> Callable[[Settings, int], Evaluation]:
+    """A function that fits settings on the first rows of a fixed order and scores them on the validation rows."""
+    kind, k = _metric_parts(metric)
+    order = np.random.default_rng([seed, 0]).permutation(training[1].shape[0])
+    weights = inverse_propensity(training[1]) if kind.startswith("PS") else None
 
-    def __init__(self, name: str, training: _Rows, judges: _Rows, metric: str, seed: int, n_jobs: int | None) -> None:
-        self.name, self.training, self.judges, self.metric = name, training, judges, metric
-        self.seed, self.n_jobs = seed, n_jobs
-        self._order = np.random.default_rng([seed, 0]).permutation(training[1].shape[0])
-        kind, self._k = _metric_parts(metric)
-        self._weights = inverse_propensity(training[1]) if kind.startswith("PS") else None
+    def score(settings: Settings, rows: int) -> float:
+        model = build_model(name, settings, n_jobs=n_jobs, random_state=seed)
+        model.fit(*_part(training, np.sort(order[:rows])))
+        X, Y, observed = judges
+        ranked, _ = known_ranking(model, X, min(k, model.n_labels_), observed)
+        return ranking_report(Y, ranked, (k,), weights)[metric]
 
-    def __call__(self, settings: Settings, rows: int) -> Evaluation:
+    def evaluate(settings: Settings, rows: int) -> Evaluation:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TagwiseWarning)
             try:
-                score = self._score(settings, rows)
+                reached = score(settings, rows)
             except InvalidInputError as error:
                 return Evaluation(None, str(error))
         told = [str(warning.message) for warning in caught if issubclass(warning.category, TagwiseWarning)]
-        return Evaluation(score, told[0] if told else "")
+        return Evaluation(reached, told[0] if told else "")
 
-    def _score(self, settings: Settings, rows: int) -> float:
-        X, Y, observed = _part(self.training, np.sort(self._order[:rows]))
-        model = build_model(self.name, settings, n_jobs=self.n_jobs, random_state=self.seed)
-        model.fit(X, Y, observed)
-        X, Y, observed = self.judges
-        ranked, _ = known_ranking(model, X, min(self._k, model.n_labels_), observed)
-        return ranking_report(Y, ranked, (self._k,), self._weights)[self.metric]
+    return evaluate
 
 
 class _StateFile(dict[tuple[int, int], Trial[Settings]]):
     """The record of a search, kept in a JSON file that is replaced atomically after every trial.
 
-    Parameters
-    ----------
-    path : path or None
-        None keeps the record in memory only.
-    identity : FitIdentity
-        Model, search and data; a file of another search is refused and left as it is.
-    candidates : list of dict
+    A path of None keeps it in memory only. A file of another search is refused and left as it is.
     """
 
     def __init__(self, path: str | PathLike[str] | None, identity: FitIdentity, candidates: list[Settings]) -> None:
@@ -295,40 +271,33 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
         atomic_write(self.path, lambda stream: stream.write(page))
 
     def _read(self, path: Path, candidates: list[Settings]) -> None:
-        foreign = InvalidInputError(
-            f"{path} exists and was not written by a search of tagwise; name another file, or remove it."
-        )
+        # As JSON has it: tuples of this run would differ from the lists of the file.
+        mine = FitIdentity.from_values(json.loads(json.dumps(self.identity.as_values())))
+        positions = {json.dumps(settings, sort_keys=True): position for position, settings in enumerate(candidates)}
         try:
             content = json.loads(path.read_bytes())
             if content["format"] != FORMAT:
-                raise ValueError
-            saved = FitIdentity.from_values(content["search"])
-            trials = list(content["trials"])
+                raise ValueError("another format")
+            differences = mine.differences(FitIdentity.from_values(content["search"]))
+            for values in [] if differences else content["trials"]:
+                position = positions[json.dumps(values["settings"], sort_keys=True)]
+                trial = _read_trial(values, candidates[position], position)
+                super().__setitem__((trial.rung, position), trial)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise foreign from None
-        # As JSON has it: tuples of this run would differ from the lists of the file.
-        mine = FitIdentity.from_values(json.loads(json.dumps(self.identity.as_values())))
-        differences = mine.differences(saved)
+            raise InvalidInputError(
+                f"{path} exists and was not written by a search of tagwise; name another file, or remove it."
+            ) from None
         if differences:
             raise InvalidInputError(
                 f"{path} holds another search: {differences[0]}. Name another file, remove that one to start anew, or "
                 "repeat the command that made it."
             )
-        positions = {json.dumps(settings, sort_keys=True): position for position, settings in enumerate(candidates)}
-        try:
-            for values in trials:
-                position = positions[json.dumps(values["settings"], sort_keys=True)]
-                trial = _read_trial(values, candidates[position], position)
-                super().__setitem__((trial.rung, position), trial)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise foreign from None
 
 
 def _read_trial(values: dict[str, Any], settings: Settings, position: int) -> Trial[Settings]:
     """The inverse of :func:`trial_values`; ValueError for values that it cannot have made."""
-    trial = Trial(
-        settings, position, values["rung"], values["rows"], values["score"], values["seconds"], values["problem"]
-    )
+    rung, rows, score, seconds, problem = (values[key] for key in ("rung", "rows", "score", "seconds", "problem"))
+    trial = Trial(settings, position, rung, rows, score, seconds, problem)
     numbers = isinstance(trial.rung, int) and isinstance(trial.budget, int) and isinstance(trial.seconds, (int, float))
     scored = trial.score is None or (isinstance(trial.score, float) and math.isfinite(trial.score))
     if not numbers or not scored or not isinstance(trial.details, str):

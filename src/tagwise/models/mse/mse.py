@@ -19,13 +19,8 @@ from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
-from tagwise.solvers.subspace_decomposition import (
-    SubspaceParts,
-    decomposition_memory,
-    dictionary_memory,
-    usable_ranks,
-)
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.solvers.subspace_decomposition import SubspaceParts, decomposition_memory, dictionary_memory, usable_ranks
+from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["MSE", "Direction"]
 
@@ -40,17 +35,12 @@ _SAME = 1e-6
 class Direction:
     """One direction of a label's subspace, as features.
 
-    Attributes
-    ----------
-    strength : float
-        Root mean square of the label's training rows' coefficients along it.
-    features : list of (name or id, weight)
-        Largest absolute weight first. The squares of all weights, not only those listed, sum to 1. Signs are such that
-        the label's training rows lie on the positive side on average.
+    The squares of all weights, not only those listed, sum to 1. Signs are such that the label's training rows lie on
+    the positive side on average.
     """
 
-    strength: float
-    features: list[tuple[Any, float]]
+    strength: float  # root mean square of the label's training rows' coefficients along it
+    features: list[tuple[Any, float]]  # (name or id, weight), largest absolute weight first
 
 
 class MSE(MultiLabelModel):
@@ -241,9 +231,7 @@ class MSE(MultiLabelModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         ranks = usable_ranks(Y, resolve_ranks(self.subspace_rank, Y), X.shape[1])
         n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * X.shape[1])
@@ -265,12 +253,7 @@ class MSE(MultiLabelModel):
         self._build_dictionary()
 
     def _decompose(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        Y: sp.csr_matrix,
-        ranks: np.ndarray,
-        n_outliers: int,
-        on_round: Callable[[float], bool],
+        self, X: Features, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int, on_round: Callable[[float], bool]
     ) -> tuple[SubspaceParts, str]:
         """Algorithm 1: X as ΣL + S, and why it stopped: "converged", "max_iter" or "stopped" by ``on_round``."""
         parts = SubspaceParts(X, Y, ranks, n_threads=thread_count(self.n_jobs))
@@ -292,16 +275,26 @@ class MSE(MultiLabelModel):
         return parts, "max_iter"
 
     def _build_dictionary(self) -> None:
-        """What prediction needs, for the labels that have a subspace."""
-        self._dictionary, self._group_of = prediction_dictionary(
-            self.subspaces_, self.subspace_starts_, n_threads=thread_count(self.n_jobs)
-        )
+        """What prediction needs: the dictionary of distinct subspaces, and the group of each label that has one.
+
+        Between two labels with the same subspace the group lasso has no preference and would give every coefficient to
+        the first. So they share a group, with the basis of the lowest id. Time O(R²p), as for the dictionary itself.
+        """
+        C, starts, threads = self.subspaces_, self.subspace_starts_, thread_count(self.n_jobs)
+        own = np.flatnonzero(np.diff(starts))
+        dictionary = GroupDictionary.build(C, starts[np.append(own, len(starts) - 1)], n_threads=threads)
+        distinct, self._group_of = np.unique(_first_same_group(dictionary), return_inverse=True)
+        if len(distinct) < len(own):
+            sizes = np.diff(dictionary.starts)
+            atoms = C[np.repeat(np.isin(np.arange(len(own)), distinct), sizes)]
+            borders = np.concatenate([[0], np.cumsum(sizes[distinct])])
+            del dictionary
+            dictionary = GroupDictionary.build(atoms, borders, n_threads=threads)
+        self._dictionary = dictionary
 
     # ------------------------------------------------------------------ memory
 
-    def _check_fit_memory(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int
-    ) -> None:
+    def _check_fit_memory(self, X: Features, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int) -> None:
         """Refuse a fit whose peak, without X and Y, could be above the limit."""
         threads = thread_count(self.n_jobs)
         size, n_features = float(ranks.sum()), X.shape[1]
@@ -332,13 +325,13 @@ class MSE(MultiLabelModel):
 
     # ------------------------------------------------------------------ predict
 
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         scores = np.full((X.shape[0], self.n_labels_), LOWEST_SCORE, dtype=self.subspaces_.dtype)
         if len(self.subspaces_):
             scores[:, np.diff(self.subspace_starts_) > 0] = self._one_norms(X) - self.threshold
         return scores
 
-    def _one_norms(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _one_norms(self, X: Features) -> np.ndarray:
         """‖β_G‖₁ per row and label that has a subspace."""
         threads = thread_count(self.n_jobs)
         rows = unit_rows(X, n_threads=threads) if self.normalize else X
@@ -351,7 +344,7 @@ class MSE(MultiLabelModel):
             )
         return found.norms[:, self._group_of]
 
-    def _sparse_one_norms(self, X: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    def _sparse_one_norms(self, X: Features) -> sp.csr_matrix:
         """The same for all labels, block by block; only positive values are stored."""
         labels = np.flatnonzero(np.diff(self.subspace_starts_))
         shape = (X.shape[0], self.n_labels_)
@@ -383,8 +376,28 @@ class MSE(MultiLabelModel):
         self._require_fitted()
         number = self._label_id(label)
         own = slice(self.subspace_starts_[number], self.subspace_starts_[number + 1])
-        default = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
-        return describe(self.subspaces_[own], self.strengths_[own], feature_names, default, top)
+        top = check_integer(top, "top", minimum=1)
+        names = self._feature_names(feature_names)
+        found = []
+        for weights, strength in zip(self.subspaces_[own], self.strengths_[own]):
+            order = np.argsort(-np.abs(weights), kind="stable")[:top]
+            features = [(names[i], float(weights[i])) for i in order if weights[i] != 0]
+            found.append(Direction(float(strength), features))
+        return found
+
+    def _feature_names(self, given: Sequence[str] | None) -> Sequence[Any]:
+        if given is None:
+            return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+        if isinstance(given, (str, bytes, Mapping, Set)) or not hasattr(given, "__len__"):
+            raise InvalidTypeError(f"feature_names must be a list of names; found {given!r:.60}.")
+        if len(given) != self.n_features_in_:
+            raise InvalidInputError(
+                f"feature_names has {len(given):,} names but the model has {self.n_features_in_:,} features."
+            )
+        for name in given:
+            if not isinstance(name, Hashable):
+                raise InvalidTypeError(f"feature_names must be a list of names; it holds {name!r:.60}.")
+        return list(given)
 
     def _label_id(self, label: int | str) -> int:
         if isinstance(label, str):
@@ -412,8 +425,19 @@ class MSE(MultiLabelModel):
         super().save(path, label_names=label_names, overwrite=overwrite)
 
     def _check_restored(self) -> None:
-        C = self.subspaces_
-        check_subspaces(C, self.strengths_, self.subspace_starts_, self.n_features_in_, self.n_labels_)
+        C, strengths, starts = self.subspaces_, self.strengths_, self.subspace_starts_
+        if C.ndim != 2 or C.shape[1] != self.n_features_in_ or strengths.shape != (len(C),):
+            raise ValueError(
+                f"subspaces of shape {C.shape} with {strengths.shape} strengths for {self.n_features_in_} features"
+            )
+        if starts.shape != (self.n_labels_ + 1,) or starts.dtype.kind != "i":
+            raise ValueError(f"subspace_starts_ of shape {starts.shape} for {self.n_labels_} labels")
+        if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
+            raise ValueError("subspace_starts_ must go from 0 to the number of directions")
+        if C.dtype.kind != "f" or strengths.dtype != C.dtype or not np.isfinite(strengths).all():
+            raise ValueError("subspaces and strengths must be finite and share one floating type")
+        if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
+            raise ValueError("the directions of the subspaces must have unit length")
         if not hasattr(self, "_dictionary"):
             self._check_dictionary_memory(
                 "load it where the folder's memory_limit can be raised, or fit fewer directions"
@@ -421,7 +445,7 @@ class MSE(MultiLabelModel):
             self._build_dictionary()
 
 
-def _stored(X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+def _stored(X: Features) -> np.ndarray:
     return X.reshape(-1) if isinstance(X, np.ndarray) else X.data
 
 
@@ -430,27 +454,6 @@ def _bytes_text(n_bytes: float) -> str:
         if n_bytes >= 0.01 * unit:
             return f"{n_bytes / unit:,.2f} {name}"
     return f"{n_bytes:,.0f} bytes"
-
-
-def prediction_dictionary(
-    C: np.ndarray, starts: np.ndarray, *, n_threads: int = 1
-) -> tuple[GroupDictionary, np.ndarray]:
-    """The dictionary of all distinct subspaces, and the group of each label that has a subspace.
-
-    Between two labels with the same subspace the group lasso has no preference and would give every coefficient to the
-    first. So they share a group, with the basis of the lowest id. Time O(R²p), as for the dictionary itself.
-    """
-    own = np.flatnonzero(np.diff(starts))
-    dictionary = GroupDictionary.build(C, starts[np.append(own, len(starts) - 1)], n_threads=n_threads)
-    group_of = _first_same_group(dictionary)
-    distinct, group_of = np.unique(group_of, return_inverse=True)
-    if len(distinct) < len(own):
-        sizes = np.diff(dictionary.starts)
-        atoms = C[np.repeat(np.isin(np.arange(len(own)), distinct), sizes)]
-        borders = np.concatenate([[0], np.cumsum(sizes[distinct])])
-        del dictionary
-        dictionary = GroupDictionary.build(atoms, borders, n_threads=n_threads)
-    return dictionary, group_of
 
 
 def _first_same_group(dictionary: GroupDictionary) -> np.ndarray:
@@ -484,10 +487,8 @@ def resolve_ranks(given: Any, Y: sp.csr_matrix | None) -> np.ndarray:
         return np.maximum(np.ceil(given * rows_of_label - _ROUNDING), 1).astype(np.int64)
     try:
         ranks = np.asarray(given)
-    except ValueError:
-        raise InvalidTypeError(
-            f"subspace_rank must be a number, or a list of whole numbers, one per label; found {given!r:.60}."
-        ) from None
+    except ValueError:  # lists of unequal length
+        ranks = np.empty(0, dtype=object)
     if ranks.ndim == 0:
         # Ranks are reduced to the number of rows anyway, so numbers beyond 64 bits mean the same.
         rank = min(check_integer(given, "subspace_rank", minimum=1), np.iinfo(np.int64).max)
@@ -504,42 +505,3 @@ def resolve_ranks(given: Any, Y: sp.csr_matrix | None) -> np.ndarray:
             "label."
         )
     return ranks
-
-
-def check_subspaces(C: np.ndarray, strengths: np.ndarray, starts: np.ndarray, n_features: int, n_labels: int) -> None:
-    """Raise ValueError unless the arrays of a loaded model fit together."""
-    if C.ndim != 2 or C.shape[1] != n_features or strengths.shape != (len(C),):
-        raise ValueError(f"subspaces of shape {C.shape} with {strengths.shape} strengths for {n_features} features")
-    if starts.shape != (n_labels + 1,) or starts.dtype.kind != "i":
-        raise ValueError(f"subspace_starts_ of shape {starts.shape} for {n_labels} labels")
-    if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
-        raise ValueError("subspace_starts_ must go from 0 to the number of directions")
-    if C.dtype.kind != "f" or strengths.dtype != C.dtype or not np.isfinite(strengths).all():
-        raise ValueError("subspaces and strengths must be finite and share one floating type")
-    if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
-        raise ValueError("the directions of the subspaces must have unit length")
-
-
-def describe(
-    directions: np.ndarray, strengths: np.ndarray, feature_names: Sequence[str] | None, default: Sequence[Any], top: int
-) -> list[Direction]:
-    """Directions (rows) as their features with the largest absolute weights."""
-    top = check_integer(top, "top", minimum=1)
-    names: Sequence[Any] = default
-    if feature_names is not None:
-        if isinstance(feature_names, (str, bytes, Mapping, Set)) or not hasattr(feature_names, "__len__"):
-            raise InvalidTypeError(f"feature_names must be a list of names; found {feature_names!r:.60}.")
-        if len(feature_names) != len(default):
-            raise InvalidInputError(
-                f"feature_names has {len(feature_names):,} names but the model has {len(default):,} features."
-            )
-        names = list(feature_names)
-        for name in names:
-            if not isinstance(name, Hashable):
-                raise InvalidTypeError(f"feature_names must be a list of names; it holds {name!r:.60}.")
-    found = []
-    for weights, strength in zip(directions, strengths):
-        order = np.argsort(-np.abs(weights), kind="stable")[:top]
-        features = [(names[i], float(weights[i])) for i in order if weights[i] != 0]
-        found.append(Direction(float(strength), features))
-    return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import joblib
 import numpy as np
 import scipy.sparse as sp
 from sklearn.model_selection import ParameterGrid
@@ -13,7 +14,7 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
 from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
-from tagwise.validation import check_features, check_integer, check_labels
+from tagwise.validation import Features, check_features, check_integer, check_labels
 
 __all__ = ["DEFAULT_GRID", "best_threshold", "select_parameters"]
 
@@ -38,9 +39,8 @@ def select_parameters(
     fixed: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``."""
-    features, labels = check_features(X), check_labels(Y)
-    if features.shape[0] != labels.shape[0]:
-        raise InvalidInputError(f"Y has {labels.shape[0]:,} rows but X has {features.shape[0]:,}.")
+    features = check_features(X)
+    labels = check_labels(Y, n_rows=features.shape[0])
     n_folds = check_integer(n_folds, "n_folds", minimum=2)
     if features.shape[0] < n_folds:
         raise InvalidInputError(f"n_folds={n_folds} needs as many rows; X has {features.shape[0]}.")
@@ -56,7 +56,12 @@ def select_parameters(
             group = [points[member] for member in members]
             scores = _validation_scores(model_class, features, labels, folds, parameters, group)
             for member, found in zip(members, scores):
-                results[member] = _threshold_and_f1(points[member].get("threshold"), labels, found)
+                given = points[member].get("threshold")
+                results[member] = (
+                    best_threshold(labels, found)
+                    if given is None
+                    else (given, example_f1(labels, found, threshold=given))
+                )
         threshold, f1 = results[number]
         # Sums in another order differ in the last digits; such values are equal.
         return Evaluation(round(f1, 12), {"threshold": threshold, "f1": f1})
@@ -65,26 +70,13 @@ def select_parameters(
     return [{**points[trial.candidate], **trial.details} for trial in ranked]
 
 
-def _threshold_and_f1(given: float | None, Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
-    return best_threshold(Y, scores) if given is None else (given, example_f1(Y, scores, threshold=given))
-
-
 def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
     """The δ > 0 whose predictions ``scores >= δ`` have the highest example-F1, and this F1.
 
-    Parameters
-    ----------
-    Y : CSR (n, L)
-        True labels.
-    scores : CSR (n, L)
-        Only positive scores are stored; all others are 0 and never predicted.
-
-    Notes
-    -----
-    Exact: F1 changes only where δ passes a score. Labels enter by falling score; the change that each makes to its
-    row's F1 follows from its rank in the row, and the running sum of the changes is the F1 at every cut. Of cuts with
-    equal F1 the highest is taken; δ is half-way between the cut's last score and the next one below. Time
-    O(nnz log nnz).
+    ``scores`` stores positive scores only; all others are 0 and never predicted. Exact: F1 changes only where δ passes
+    a score. Labels enter by falling score; the change that each makes to its row's F1 follows from its rank in the row,
+    and the running sum of the changes is the F1 at every cut. Of cuts with equal F1 the highest is taken; δ is half-way
+    between the cut's last score and the next one below. Time O(nnz log nnz).
     """
     n_rows = Y.shape[0]
     if scores.nnz == 0:
@@ -134,26 +126,16 @@ def _points(grid: Any, fixed: dict[str, Any], model_class: type[Any], random_sta
 
 def _by_fit(points: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
     """The points in groups that share a fit (its parameters, members), ordered by first member."""
-    groups: dict[Any, tuple[dict[str, Any], list[int]]] = {}
+    groups: dict[str, tuple[dict[str, Any], list[int]]] = {}
     for i, point in enumerate(points):
         shared = {name: value for name, value in point.items() if name not in _OF_PREDICTION}
-        key = tuple((name, _identity(shared[name])) for name in sorted(shared))
-        groups.setdefault(key, (shared, []))[1].append(i)
+        groups.setdefault(joblib.hash(shared), (shared, []))[1].append(i)
     return list(groups.values())
-
-
-def _identity(value: Any) -> Hashable:
-    """Equal for equal values only; the text of a long array would not do, since it is abbreviated."""
-    if isinstance(value, np.ndarray):
-        return "array", value.shape, value.dtype.str, value.tobytes()
-    if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(_identity(entry) for entry in value)
-    return repr(value)
 
 
 def _validation_scores(
     model_class: type[Any],
-    X: sp.csr_matrix | np.ndarray,
+    X: Features,
     Y: sp.csr_matrix,
     folds: np.ndarray,
     parameters: dict[str, Any],
