@@ -46,12 +46,7 @@ def dialect_of(options: RowOptions) -> Dialect:
 
 
 def open_rows(
-    path: str,
-    options: RowOptions,
-    *,
-    with_tags: bool = True,
-    empty_texts: bool = False,
-    line_by_line: bool = False,
+    path: str, options: RowOptions, *, with_tags: bool = True, empty_texts: bool = False, line_by_line: bool = False
 ) -> TableReader:
     """Open a table for reading row by row, as :class:`TableReader` explains, and say what was guessed."""
     reader = TableReader(

@@ -288,9 +288,6 @@ def _write_mulan_xml(path: str | os.PathLike[str], names: list[str]) -> None:
     # Control characters as references, because a parser turns them into spaces inside an attribute.
     escapes = {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
     table = str.maketrans(escapes)
-    lines = [
-        f'<labels xmlns="{_NAMESPACE}">',
-        *(f'<label name="{name.translate(table)}"></label>' for name in names),
-    ]
+    lines = [f'<labels xmlns="{_NAMESPACE}">', *(f'<label name="{name.translate(table)}"></label>' for name in names)]
     with atomic_writer(path) as stream:
         stream.write(('<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(lines) + "\n</labels>\n").encode())

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tagwise.data.labelled_rows import LabelledRows
 from tagwise.data.number_text import parse_number
-from tagwise.data.streams import ByteSource, decode_line
+from tagwise.data.streams import ByteSource
 from tagwise.exceptions import ParseError
 
 __all__ = ["ArffHeader", "ArffRowReader", "quoted", "read_header"]
@@ -84,7 +84,7 @@ def read_header(source: ByteSource) -> ArffHeader:
     """Consume the lines up to and including ``@data``."""
     header = ArffHeader()
     for raw in source.lines():
-        line = decode_line(source.path, source.line, raw)
+        line = source.decoded(raw)
         body = line.strip()
         if not body or body.startswith("%"):
             continue
@@ -152,8 +152,7 @@ def _read_attribute(line: str, position: int, number: int) -> Attribute:
     kind, end, _ = _read_word(line, position, " \t")
     if kind.lower() in _UNUSABLE_TYPES:
         raise _WordError(
-            position,
-            f"attribute {name[:40]!r} has type {kind.lower()}, which cannot be a feature; remove or encode it",
+            position, f"attribute {name[:40]!r} has type {kind.lower()}, which cannot be a feature; remove or encode it"
         )
     if kind.lower() not in _NUMERIC_TYPES:
         raise _WordError(position, f"{kind[:40]!r} is not an attribute type; expected numeric or {{value, value}}")
@@ -235,7 +234,7 @@ class ArffRowReader:
         n_skipped = 0
         for raw in self.source.lines():
             try:
-                line = decode_line(self.source.path, self.source.line, raw)
+                line = self.source.decoded(raw)
             except ParseError:
                 if not skip:
                     raise

@@ -214,7 +214,7 @@ class TagCell(NamedTuple):
     has_empty: bool
 
     @classmethod
-    def parse(cls, value: Any, column: str, separator: str | None, option: str) -> TagCell:
+    def parse(cls, value: Any, column: str | None, separator: str | None, option: str) -> TagCell:
         """Read a cell: a list of strings, or a text that the separator splits.
 
         Raises
@@ -222,22 +222,34 @@ class TagCell(NamedTuple):
         ValueError
             With the sentence of what is wrong with the cell.
         """
-        if isinstance(value, str) and separator is not None:
-            value = _split(value, column, separator)
-        if isinstance(value, str):
-            raise ValueError(
-                f"the column {column!r} must be a list of strings; found a string, {value[:40]!r}. If it holds several "
-                f'tags, name what separates them with {option}, such as ";"'
-            )
-        if not isinstance(value, (list, tuple)):
-            none = "; write [] where a row has no tags" if value is None else ""
-            raise ValueError(f"the column {column!r} must be a list of strings; found {kind_of(value)}{none}")
-        for tag in value:
-            if not isinstance(tag, str):
-                raise ValueError(f"the column {column!r} must hold strings only, in quotes; found {kind_of(tag)}")
-        filled = [tag for tag in value if tag and not tag.isspace()]
+        if not isinstance(value, str) or separator is None or separator == JSON_LISTS:
+            listed = _checked_list(value, column, separator, option)
+        else:
+            listed = list(map(str.strip, value.split(separator))) if value.strip() else []
+        filled = list(filter(str.strip, listed))
         tags = list(dict.fromkeys(filled))
-        return cls(tags, len(tags) < len(filled), len(filled) < len(value))
+        return cls(tags, len(tags) < len(filled), len(filled) < len(listed))
+
+
+def _checked_list(value: Any, column: str | None, separator: str | None, option: str) -> Sequence[str]:
+    """The strings of a list, which a text holds as JSON where the separator says so."""
+    if isinstance(value, str) and separator == JSON_LISTS:
+        cell = value
+        value = _json_list(cell) if cell.strip() else []
+        if value is None:
+            raise ValueError(f"the column {column!r} must hold JSON lists of tags; found {cell[:40]!r}")
+    if isinstance(value, str):
+        raise ValueError(
+            f"the column {column!r} must be a list of strings; found a string, {value[:40]!r}. If it holds several "
+            f'tags, name what separates them with {option}, such as ";"'
+        )
+    if not isinstance(value, (list, tuple)):
+        none = "; write [] where a row has no tags" if value is None else ""
+        raise ValueError(f"the column {column!r} must be a list of strings; found {kind_of(value)}{none}")
+    for tag in value:
+        if not isinstance(tag, str):
+            raise ValueError(f"the column {column!r} must hold strings only, in quotes; found {kind_of(tag)}")
+    return value
 
 
 def join_tags(tags: list[str], separator: str, option: str) -> str:
@@ -252,14 +264,3 @@ def join_tags(tags: list[str], separator: str, option: str) -> str:
             "another one, or JSON."
         )
     return joined
-
-
-def _split(cell: str, column: str, separator: str) -> list[Any]:
-    if not cell.strip():
-        return []
-    if separator == JSON_LISTS:
-        listed = _json_list(cell)
-        if listed is None:
-            raise ValueError(f"the column {column!r} must hold JSON lists of tags; found {cell[:40]!r}")
-        return listed
-    return [tag.strip() for tag in cell.split(separator)]

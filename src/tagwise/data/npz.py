@@ -191,9 +191,6 @@ def write_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str], X:
         if not os.fspath(path).lower().endswith(".npz"):
             raise InvalidInputError(f"{argument} must end in .npz (it is compressed already); found {path!r}.")
     with ExitStack() as stack:
-        x_stream, y_stream = (
-            stack.enter_context(atomic_writer(x_path)),
-            stack.enter_context(atomic_writer(y_path)),
-        )
+        x_stream, y_stream = (stack.enter_context(atomic_writer(x_path)), stack.enter_context(atomic_writer(y_path)))
         sp.save_npz(x_stream, features)
         sp.save_npz(y_stream, labels)

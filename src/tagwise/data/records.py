@@ -10,12 +10,10 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from codecs import BOM_UTF8
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
-from tagwise.data.streams import ByteSource, StandardInput, UnskippableError, decode_line, suffix_without_compression
+from tagwise.data.streams import ByteSource, StandardInput, UnskippableError, suffix_without_compression
 from tagwise.exceptions import InvalidInputError, ParseError
 
 __all__ = [
@@ -150,10 +148,15 @@ class _LineRecords(Records):
     def close(self) -> None:
         self.source.close()
 
-    def _next_line(self) -> bytes | None:
-        raw = next(self._lines, None)
+    def _next_line(self) -> str | None:
+        """The next line, where a record starts."""
+        line = self._following_line()
         self.line = self.source.line
-        return raw
+        return line
+
+    def _following_line(self) -> str | None:
+        self._raw = next(self._lines, None)
+        return None if self._raw is None else self.source.decoded(self._raw)
 
 
 class _TextRecords(_LineRecords):
@@ -162,8 +165,8 @@ class _TextRecords(_LineRecords):
     columns = ["text"]  # noqa: RUF012 - never changed
 
     def next(self) -> dict[str, Any] | None:
-        raw = self._next_line()
-        return None if raw is None else {"text": decode_line(self.path, self.line, raw)}
+        line = self._next_line()
+        return None if line is None else {"text": line}
 
 
 class _RepeatedFieldError(Exception):
@@ -178,41 +181,39 @@ def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+_JSON = json.JSONDecoder(object_pairs_hook=_unique_fields)
+
+
 class _JsonRecords(_LineRecords):
     """One JSON object per line."""
 
     def next(self) -> dict[str, Any] | None:
-        raw = self._next_line()
-        if raw is None:
+        line = self._next_line()
+        if line is None:
             return None
-        if self.line == 1 and raw.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
-            raise UnskippableError(
-                self.path,
-                1,
-                0,
+        fault = self.source.fault
+        if self.line == 1 and line.lstrip().startswith("["):
+            reason = (
                 "every line must hold a JSON object, but the file holds one JSON list; write each row on its own line, "
-                f"such as with: jq -c '.[]' {self.path} > rows.jsonl",
+                f"such as with: jq -c '.[]' {self.path} > rows.jsonl"
             )
-        line = decode_line(self.path, self.line, raw)
-        if not line.strip():
-            raise self._fault("the line is empty; every line must hold a JSON object")
+            raise UnskippableError(self.path, 1, 0, reason)
         try:
-            fields = json.loads(line, object_pairs_hook=_unique_fields)
+            fields = _JSON.decode(line)
         except json.JSONDecodeError as error:
-            raise self._fault(f"invalid JSON: {error.msg}", len(line[: error.pos].encode()) + 1) from None
+            if not line.strip():
+                raise fault("the line is empty; every line must hold a JSON object") from None
+            raise fault(f"invalid JSON: {error.msg}", len(line[: error.pos].encode()) + 1) from None
         except _RepeatedFieldError as error:
-            raise self._fault(f"the field {str(error)[:40]!r} occurs twice in one object") from None
+            raise fault(f"the field {str(error)[:40]!r} occurs twice in one object") from None
         except RecursionError:
-            raise self._fault("invalid JSON: nested too deeply") from None
+            raise fault("invalid JSON: nested too deeply") from None
         except ValueError as error:
             # The interpreter limits how many digits it converts to a whole number.
-            raise self._fault(f"invalid JSON: {error}") from None
+            raise fault(f"invalid JSON: {error}") from None
         if not isinstance(fields, dict):
-            raise self._fault(f"every line must hold a JSON object; found {kind_of(fields)}")
+            raise fault(f"every line must hold a JSON object; found {kind_of(fields)}")
         return fields
-
-    def _fault(self, reason: str, column: int = 0) -> ParseError:
-        return ParseError(self.path, self.line, column, reason)
 
 
 def kind_of(value: Any) -> str:
@@ -241,53 +242,42 @@ class _DelimitedRecords(_LineRecords):
             raise
 
     def _header(self, guess: bool) -> list[str]:
-        header = next(self._lines, None)
+        header = self._next_line()
         if header is None:
             raise ParseError(self.path, 0, 0, "the file is empty; the first line must name the columns")
-        if guess and self._delimiter.encode() not in header:
-            other = next((mark for mark in _GUESSED_DELIMITERS if mark.encode() in header), None)
+        if guess and self._delimiter not in header:
+            other = next((mark for mark in _GUESSED_DELIMITERS if mark in header), None)
             if other is not None:
                 self._delimiter, self.guess = other, f"{other!r} between columns"
-        self._lines = chain([header], self._lines)
-        return self._fields() or []
+        return self._fields(header)
 
     def next(self) -> dict[str, Any] | None:
-        fields = self._fields()
-        if fields is None:
+        line = self._next_line()
+        if line is None:
             return None
+        fields = self._fields(line)
         if len(fields) != len(self.columns):
-            raise ParseError(
-                self.path,
-                self.line,
-                0,
+            reason = (
                 f"the record has {len(fields)} fields, but the header names {len(self.columns)} columns; put fields "
-                "that hold the delimiter in quotes",
+                "that hold the delimiter in quotes"
             )
+            raise ParseError(self.path, self.line, 0, reason)
         return dict(zip(self.columns, fields))
 
-    def _fields(self) -> list[str] | None:
-        raw = self._next_line()
-        if raw is None:
-            return None
-        line = decode_line(self.path, self.line, raw)
+    def _fields(self, line: str) -> list[str]:
         if not line:
-            raise ParseError(self.path, self.line, 0, "the line is empty")
-        return self._quoted_record(line, raw) if '"' in line else line.split(self._delimiter)
-
-    def _quoted_record(self, line: str, raw: bytes) -> list[str]:
+            raise self.source.fault("the line is empty")
+        if '"' not in line:
+            return line.split(self._delimiter)
         fields: list[str] = []
         position = 0
         while True:
             if line.startswith('"', position):
-                field, line, raw, position = self._quoted_field(line, raw, position)
+                field, line, position = self._quoted_field(line, position)
                 fields.append(field)
                 if position < len(line) and line[position] != self._delimiter:
-                    raise ParseError(
-                        self.path,
-                        self.source.line,
-                        len(line[:position].encode()) + 1,
-                        f"expected {self._delimiter!r} after the closing quote; found {line[position]!r}",
-                    )
+                    reason = f"expected {self._delimiter!r} after the closing quote; found {line[position]!r}"
+                    raise self.source.fault(reason, len(line[:position].encode()) + 1)
             else:
                 stop = line.find(self._delimiter, position)
                 stop = len(line) if stop < 0 else stop
@@ -297,7 +287,7 @@ class _DelimitedRecords(_LineRecords):
                 return fields
             position += 1
 
-    def _quoted_field(self, line: str, raw: bytes, position: int) -> tuple[str, str, bytes, int]:
+    def _quoted_field(self, line: str, position: int) -> tuple[str, str, int]:
         """The field whose quote opens at ``position``, the line where it closes and the position after it."""
         opened_line, opened_column = self.source.line, len(line[:position].encode()) + 1
         parts: list[str] = []
@@ -306,21 +296,19 @@ class _DelimitedRecords(_LineRecords):
             quote = line.find('"', position)
             if quote < 0:
                 # Inside quotes the line break belongs to the field, in the form that it has in the file.
-                parts.append(line[position:] + ("\r\n" if raw.endswith(b"\r\n") else "\n"))
-                following = next(self._lines, None)
+                parts.append(line[position:] + ("\r\n" if (self._raw or b"").endswith(b"\r\n") else "\n"))
+                following = self._following_line()
                 if following is None:
                     # Not to be skipped: all the rest of the file would be lost with the record.
-                    raise UnskippableError(
-                        self.path, opened_line, opened_column, "the quote opened here is never closed"
-                    )
-                raw, position = following, 0
-                line = decode_line(self.path, self.source.line, raw)
+                    reason = "the quote opened here is never closed"
+                    raise UnskippableError(self.path, opened_line, opened_column, reason)
+                line, position = following, 0
             elif line.startswith('"', quote + 1):
                 parts.append(line[position : quote + 1])
                 position = quote + 2
             else:
                 parts.append(line[position:quote])
-                return "".join(parts), line, raw, quote + 1
+                return "".join(parts), line, quote + 1
 
 
 def delimited_line(fields: list[str], delimiter: str) -> bytes:

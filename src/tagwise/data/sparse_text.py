@@ -97,10 +97,7 @@ def _read_header(source: ByteSource) -> tuple[int, int, int]:
         sizes.append(int(text))
     if len(sizes) < 3:
         raise ParseError(
-            source.path,
-            1,
-            0,
-            f"the header must be three whole numbers 'rows features labels'; found only {len(sizes)}",
+            source.path, 1, 0, f"the header must be three whole numbers 'rows features labels'; found only {len(sizes)}"
         )
     if not line.endswith(b"\n") and len(line) == _LONGEST_HEADER:
         raise ParseError(source.path, 1, 0, f"the header is longer than {_LONGEST_HEADER} bytes")

@@ -117,12 +117,7 @@ class TrainTestSplit:
 
 
 def split_train_test(
-    X: Any,
-    Y: Any,
-    *,
-    test_fraction: float = 0.2,
-    random_state: RandomState = None,
-    texts: Sequence[str] | None = None,
+    X: Any, Y: Any, *, test_fraction: float = 0.2, random_state: RandomState = None, texts: Sequence[str] | None = None
 ) -> TrainTestSplit:
     """Split features and labels (and texts) by :func:`split_rows`, which keeps rare labels in training.
 

@@ -8,11 +8,10 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from types import TracebackType
 from typing import IO, cast
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
@@ -23,7 +22,7 @@ __all__ = [
     "StandardInput",
     "UnskippableError",
     "atomic_writer",
-    "decode_line",
+    "checked_path",
     "read_name_lines",
     "suffix_without_compression",
 ]
@@ -68,9 +67,7 @@ class ByteSource:
     def __enter__(self) -> ByteSource:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -84,36 +81,46 @@ class ByteSource:
 
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; none at the end of the file."""
-        return self._checked(self._file.read, size)
+        with self._damage_as_parse_error():
+            return self._file.read(size)
 
-    def readline(self, limit: int = -1) -> bytes:
+    def readline(self, limit: int) -> bytes:
         """One line with its newline; at most ``limit`` bytes of it."""
-        return self._checked(self._file.readline, limit)
+        with self._damage_as_parse_error():
+            return self._file.readline(limit)
 
     def lines(self) -> Iterator[bytes]:
         """The remaining lines, with their newlines; ``line`` is the number of the last one that was given."""
-        while line := self.readline():
-            self.line += 1
-            yield line
+        with self._damage_as_parse_error():
+            for line in self._file:
+                self.line += 1
+                yield line
 
-    def _checked(self, operation: Callable[[int], bytes], size: int) -> bytes:
+    def fault(self, reason: str, column: int = 0) -> ParseError:
+        """The error for what is wrong in the current line."""
+        return ParseError(self.path, self.line, column, reason)
+
+    def decoded(self, raw: bytes) -> str:
+        """The current line as text, without its line end (LF or CRLF), and without a byte order mark on line 1."""
         try:
-            return operation(size)
-        except (EOFError, zlib.error) as error:
-            raise self._damage(error) from None
-        except OSError as error:
-            # Decompressors raise OSError without an errno for damage; with one it is a fault of the disk.
-            if error.errno is not None:
-                raise
-            raise self._damage(error) from None
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"byte 0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8 first"
+            raise self.fault(reason, error.start + 1) from None
+        if self.line == 1:
+            text = text.removeprefix(_BYTE_ORDER_MARK)
+        return text.removesuffix("\n").removesuffix("\r")
 
-    def _damage(self, error: Exception) -> UnskippableError:
-        return UnskippableError(
-            self.path,
-            self.line + 1,
-            0,
-            f"the compressed stream is truncated or damaged ({error}); get the file again",
-        )
+    @contextmanager
+    def _damage_as_parse_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError, zlib.error) as error:
+            # Decompressors raise OSError without an errno for damage; with one it is a fault of the disk.
+            if getattr(error, "errno", None) is not None:
+                raise
+            reason = f"the compressed stream is truncated or damaged ({error}); get the file again"
+            raise UnskippableError(self.path, self.line + 1, 0, reason) from None
 
 
 class StandardInput(ByteSource):
@@ -128,27 +135,11 @@ class StandardInput(ByteSource):
         """Leave it open: it is not ours to close."""
 
 
-def decode_line(path: str, number: int, raw: bytes) -> str:
-    """A line as text, without its line end (LF or CRLF), and without a byte order mark on line 1."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(
-            path,
-            number,
-            error.start + 1,
-            f"byte 0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8 first",
-        ) from None
-    if number == 1:
-        text = text.removeprefix(_BYTE_ORDER_MARK)
-    return text.removesuffix("\n").removesuffix("\r")
-
-
 def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
     """The names of a file, one per line."""
     # Not str.splitlines: a name may hold one of the rarer characters that Unicode counts as a line end.
     with ByteSource(path) as source:
-        return [decode_line(source.path, source.line, raw) for raw in source.lines()]
+        return [source.decoded(raw) for raw in source.lines()]
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:

@@ -121,12 +121,7 @@ def make_low_rank_plus_sparse(
 
 
 def _own_features(
-    rng: np.random.Generator,
-    n_features: int,
-    tail: np.ndarray,
-    n_labels: int,
-    own: int,
-    features_per_row: float,
+    rng: np.random.Generator, n_features: int, tail: np.ndarray, n_labels: int, own: int, features_per_row: float
 ) -> sp.csr_matrix:
     chosen = _power_law_rows(rng, np.full(len(tail), own), n_features, 0.0, unit_rows=False)
     # A feature's value in a unit row is about 1/√features_per_row; times this weight it is 3 to 5 deviations

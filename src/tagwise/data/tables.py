@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ _SAMPLE = 100
 _ROWS_PER_REPORT = 2000
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """One row of a table.
 
@@ -104,6 +104,7 @@ class TableReader:
         line_by_line: bool = False,
     ) -> None:
         self._dialect, self._empty_texts = dialect, empty_texts
+        self._separator_option = dialect.option("tag_separator")
         self.skipped, self.repeated_tags, self.empty_tags, self.null_texts = 0, 0, 0, 0
         self.first_fault: ParseError | None = None
         kind = file_format(path, dialect.format, option=dialect.option("format"))
@@ -121,8 +122,6 @@ class TableReader:
             self._sample = self._first_records(1 if given or line_by_line or kind == "text" else _SAMPLE)
             sample = [record for _, record in self._sample]
             self.columns: Columns = find_columns(self.records, sample, dialect, with_tags=with_tags, is_table=is_table)
-            places = {what: getattr(self.columns, what) for what in ("text", "tags", "known", "id")}
-            self._wanted = [(name, what) for what, name in places.items() if name is not None]
         except BaseException:
             self.records.close()
             raise
@@ -159,23 +158,29 @@ class TableReader:
         return sentences
 
     def __iter__(self) -> Iterator[Row]:
-        while self._sample:
-            yield from self._row(*self._sample.pop(0))
-        while (record := self._next_record()) is not None:
-            yield from self._row(self.records.line, record)
+        while (found := self._sample.pop(0) if self._sample else self._next_record()) is not None:
+            line, record = found
+            try:
+                row = self._parsed(line, record)
+            except ValueError as error:
+                self._fault(ParseError(self.path, line, 0, str(error)))
+            else:
+                yield row
 
     def _first_records(self, size: int) -> list[tuple[int, dict[str, Any]]]:
         first: list[tuple[int, dict[str, Any]]] = []
-        while len(first) < size and (record := self._next_record()) is not None:
-            first.append((self.records.line, record))
+        while len(first) < size and (found := self._next_record()) is not None:
+            first.append(found)
         if not first and not self.skipped:
             raise ParseError(self.path, self.records.line, 0, "the file holds no rows; give a file with at least one")
         return first
 
-    def _next_record(self) -> dict[str, Any] | None:
+    def _next_record(self) -> tuple[int, dict[str, Any]] | None:
+        """The line and the fields of the next record; None at the end."""
         while True:
             try:
-                return self.records.next()
+                record = self.records.next()
+                return None if record is None else (self.records.line, record)
             except UnskippableError:
                 raise
             except ParseError as error:
@@ -187,47 +192,45 @@ class TableReader:
         self.skipped += 1
         self.first_fault = self.first_fault or error
 
-    def _row(self, line: int, record: dict[str, Any]) -> Iterator[Row]:
-        """The row of a record; nothing where it is faulty and skipped."""
-        try:
-            row = self._parsed(line, record)
-        except ValueError as error:
-            self._fault(ParseError(self.path, line, 0, str(error)))
-            return
-        yield row
-
     def _parsed(self, line: int, record: dict[str, Any]) -> Row:
+        """The row of a record; a ValueError says what is wrong with it."""
         columns = self.columns
-        for name, what in self._wanted:
-            if name not in record:
-                found = ", ".join(map(repr, record)) or "none"
-                option = self._dialect.option(what)
-                raise ValueError(f"the column {name!r} is missing ({option}); columns found: {found:.200}")
-        text = self._text(record[columns.text])
-        identifier = None
-        if columns.id is not None:
-            value = record[columns.id]
-            if isinstance(value, bool) or not isinstance(value, (str, int)):
-                raise ValueError(
-                    f"the column {columns.id!r} must be a string or a whole number; found {kind_of(value)}"
-                )
-            identifier = str(value)
-        tags, known = TagCell([], False, False), None
-        if columns.tags is not None:
-            tags = self._tags(record[columns.tags], columns.tags)
-        if columns.known is not None and record[columns.known] is not None and record[columns.known] != EVERY_TAG:
-            known = self._tags(record[columns.known], columns.known)
-        read = [tags] if known is None else [tags, known]
+        known, identifier = None, None
         try:
-            "".join([text, identifier or "", *(tag for cell in read for tag in cell.tags)]).encode()
+            text = self._text(record[columns.text])
+            tags = self._tags([] if columns.tags is None else record[columns.tags], columns.tags)
+            if columns.known is not None and record[columns.known] not in (None, EVERY_TAG):
+                known = self._tags(record[columns.known], columns.known)
+            if columns.id is not None:
+                identifier = self._identifier(record[columns.id])
+        except KeyError as error:
+            raise ValueError(self._missing(error.args[0], record)) from None
+        strings = [text, *tags.tags]
+        if known is not None:
+            strings += known.tags
+        if identifier is not None:
+            strings.append(identifier)
+        try:
+            "".join(strings).encode()
         except UnicodeEncodeError:
             raise ValueError("a string holds half of a surrogate pair, which is not a character") from None
-        self.repeated_tags += any(cell.has_repeats for cell in read)
-        self.empty_tags += any(cell.has_empty for cell in read)
+        self.repeated_tags += tags.has_repeats or (known is not None and known.has_repeats)
+        self.empty_tags += tags.has_empty or (known is not None and known.has_empty)
         return Row(line, identifier, text, tags.tags, None if known is None else known.tags, record)
 
-    def _tags(self, value: Any, column: str) -> TagCell:
-        return TagCell.parse(value, column, self.columns.separator, self._dialect.option("tag_separator"))
+    def _missing(self, name: str, record: dict[str, Any]) -> str:
+        what = next(what for what in ("text", "tags", "known", "id") if getattr(self.columns, what) == name)
+        found = ", ".join(map(repr, record)) or "none"
+        return f"the column {name!r} is missing ({self._dialect.option(what)}); columns found: {found:.200}"
+
+    def _tags(self, value: Any, column: str | None) -> TagCell:
+        return TagCell.parse(value, column, self.columns.separator, self._separator_option)
+
+    def _identifier(self, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            name = self.columns.id
+            raise ValueError(f"the column {name!r} must be a string or a whole number; found {kind_of(value)}")
+        return str(value)
 
     def _text(self, value: Any) -> str:
         if isinstance(value, str) and (self._empty_texts or value.strip()):
@@ -282,17 +285,6 @@ class Table:
         """In how many rows each tag is."""
         return Counter(tag for row in self.tags for tag in row)
 
-    def part(self, rows: Iterable[Any]) -> Table:
-        """Some of the rows, by their numbers."""
-        numbers = [int(row) for row in rows]
-        return Table(
-            [self.texts[row] for row in numbers],
-            [self.tags[row] for row in numbers],
-            None if self.known is None else [self.known[row] for row in numbers],
-            None if self.ids is None else [self.ids[row] for row in numbers],
-            [self.lines[row] for row in numbers],
-        )
-
 
 def read_table(
     path: str,
@@ -337,12 +329,8 @@ def read_table(
             if table.ids is not None and row.id is not None:
                 earlier = line_of.setdefault(row.id, row.line)
                 if earlier != row.line:
-                    raise ParseError(
-                        reader.path,
-                        row.line,
-                        0,
-                        f"the identifier {row.id[:40]!r} is also that of line {earlier}; identifiers must differ",
-                    )
+                    reason = f"the identifier {row.id[:40]!r} is also that of line {earlier}; identifiers must differ"
+                    raise ParseError(reader.path, row.line, 0, reason)
                 table.ids.append(row.id)
             # Hashes alone: the texts need not be kept twice to be told apart.
             same = hash((row.text, *sorted(row.tags)))
@@ -408,12 +396,9 @@ def read_jsonl(
         ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
         fields of the objects are ignored.
     """
-    skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
-    _check_column_names({"text": text, "tags": tags, "id": id})
     if tag_separator is not None:
         _check_tag_separator(tag_separator)
-    dialect = Dialect(text, tags, id=id, tag_separator=tag_separator, format="jsonl", skip_faulty=skip)
-    return _labelled_rows(path, dialect)
+    return _labelled_rows(path, Dialect(text, tags, id=id, tag_separator=tag_separator, format="jsonl"), errors)
 
 
 def read_csv(
@@ -455,24 +440,26 @@ def read_csv(
         ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
         columns are ignored.
     """
-    skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
-    _check_column_names({"text": text, "tags": tags, "id": id})
     separator = _checked_delimiter(path, delimiter)
     _check_tag_separator(tag_separator)
-    dialect = Dialect(
-        text, tags, id=id, tag_separator=tag_separator, format="csv", delimiter=separator, skip_faulty=skip
-    )
-    return _labelled_rows(path, dialect)
+    dialect = Dialect(text, tags, id=id, tag_separator=tag_separator, format="csv", delimiter=separator)
+    return _labelled_rows(path, dialect, errors)
 
 
-def _labelled_rows(path: str | os.PathLike[str], dialect: Dialect) -> LabelledRows:
-    collector = _LabelCollector()
+def _labelled_rows(path: str | os.PathLike[str], dialect: Dialect, errors: str) -> LabelledRows:
+    skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
+    _check_column_names({"text": dialect.text, "tags": dialect.tags, "id": dialect.id})
     texts: list[str] = []
     ids: list[str] | None = None if dialect.id is None else []
-    with TableReader(checked_path(path), dialect, empty_texts=True) as reader:
+    # Tags are numbered as they come, so that memory is that of the matrix plus one copy of each name.
+    number_of: defaultdict[str, int] = defaultdict()
+    number_of.default_factory = number_of.__len__
+    numbers, ends = array("i"), array("q", [0])
+    with TableReader(checked_path(path), replace(dialect, skip_faulty=skip), empty_texts=True) as reader:
         for row in reader:
             texts.append(row.text)
-            collector.add(row.tags)
+            numbers.extend([number_of[tag] for tag in row.tags])
+            ends.append(len(numbers))
             if ids is not None and row.id is not None:
                 ids.append(row.id)
     changes = reader.changes()
@@ -480,38 +467,13 @@ def _labelled_rows(path: str | os.PathLike[str], dialect: Dialect) -> LabelledRo
         changes.append(f"{counted(reader.null_texts, 'row')} with null for a text; it is read as an empty one.")
     for sentence in changes:
         warn(f"{reader.path}: {sentence}")
-    names, Y = collector.finish()
+    names = sorted(number_of)
+    column_of = np.empty(len(names), dtype=np.int32)
+    column_of[[number_of[name] for name in names]] = np.arange(len(names))
+    ones = np.ones(len(numbers), dtype=np.float32)
+    Y = sp.csr_matrix((ones, column_of[np.asarray(numbers)], np.asarray(ends)), shape=(len(texts), len(names)))
+    Y.sort_indices()
     return LabelledRows(X=None, Y=Y, label_names=names, texts=texts, row_ids=ids, n_skipped=reader.skipped)
-
-
-class _LabelCollector:
-    """Collects the tags of row after row; memory is that of the label matrix plus one copy of each name."""
-
-    def __init__(self) -> None:
-        self._number_of: dict[str, int] = {}
-        self._numbers = array("i")
-        self._ends = array("q", [0])
-
-    def add(self, tags: Iterable[str]) -> None:
-        """Append a row with these tags, which must be different from each other."""
-        numbers = self._number_of
-        self._numbers.extend(numbers.setdefault(tag, len(numbers)) for tag in tags)
-        self._ends.append(len(self._numbers))
-
-    def finish(self) -> tuple[list[str], sp.csr_matrix]:
-        """The sorted names, and the rows × names matrix of ones."""
-        names = sorted(self._number_of)
-        column_of = np.empty(len(names), dtype=np.int32)
-        for column, name in enumerate(names):
-            column_of[self._number_of[name]] = column
-        numbers = np.array(self._numbers, dtype=np.int32)
-        indices = column_of[numbers]
-        matrix = sp.csr_matrix(
-            (np.ones(len(indices), dtype=np.float32), indices, np.array(self._ends, dtype=np.int64)),
-            shape=(len(self._ends) - 1, len(names)),
-        )
-        matrix.sort_indices()
-        return names, matrix
 
 
 def _check_column_names(names: dict[str, str | None]) -> None:
