@@ -61,6 +61,29 @@ def _ends_token(buffer: Any, position: int, end: int, comments: bool) -> bool:
     return comments and byte == HASH
 
 
+@compiled(inline="always")
+def _read_id(buffer: Any, position: int, end: int) -> tuple[np.int64, int]:
+    """A whole number and the position after it, which is ``position`` where there is none."""
+    start = position
+    number = np.int64(0)
+    while position < end and ZERO <= buffer[position] <= NINE:
+        number = number * 10 + np.int64(buffer[position] - ZERO) if position - start < MAX_DIGITS else np.int64(HUGE_ID)
+        position += 1
+    return number, position
+
+
+@compiled(inline="always")
+def _is_negative(buffer: Any, position: int, end: int) -> bool:
+    return position + 1 < end and buffer[position] == MINUS and ZERO <= buffer[position + 1] <= NINE
+
+
+@compiled(inline="always")
+def _after_line(buffer: Any, position: int, end: int) -> int:
+    while position < end and buffer[position] != NEWLINE:
+        position += 1
+    return position + 1
+
+
 @compiled()
 def _read_value(buffer: Any, position: int, end: int, narrow: bool) -> tuple[int, float, bool]:
     """(end of the number or -1, value, needs Python's float); ``narrow``: the value is for float32."""
@@ -72,28 +95,23 @@ def _read_value(buffer: Any, position: int, end: int, narrow: bool) -> tuple[int
     exponent = np.int64(0)
     digits = 0
     significant = 0
+    after_point = False
     slow = False
-    while position < end and ZERO <= buffer[position] <= NINE:
-        digits += 1
-        if significant < MAX_DIGITS:
-            mantissa = mantissa * 10 + np.int64(buffer[position] - ZERO)
-            if mantissa > 0:
-                significant += 1
-        else:
-            slow = True
-        position += 1
-    if position < end and buffer[position] == DOT:
-        position += 1
-        while position < end and ZERO <= buffer[position] <= NINE:
+    while position < end:
+        byte = buffer[position]
+        if byte == DOT and not after_point:
+            after_point = True
+        elif ZERO <= byte <= NINE:
             digits += 1
             if significant < MAX_DIGITS:
-                mantissa = mantissa * 10 + np.int64(buffer[position] - ZERO)
-                if mantissa > 0:
-                    significant += 1
-                exponent -= 1
+                mantissa = mantissa * 10 + np.int64(byte - ZERO)
+                significant += int(mantissa > 0)
+                exponent -= after_point
             else:
                 slow = True
-            position += 1
+        else:
+            break
+        position += 1
     if digits == 0:
         return -1, 0.0, False
     if position < end and (buffer[position] == LOWER_E or buffer[position] == UPPER_E):
@@ -110,26 +128,19 @@ def _read_value(buffer: Any, position: int, end: int, narrow: bool) -> tuple[int
                 power = power * 10 + np.int64(buffer[position] - ZERO)
             position += 1
         exponent += -power if below else power
-    if slow:
-        return position, 0.0, True
     sign = -1.0 if negative else 1.0
-    if mantissa == 0:
+    if mantissa == 0 and not slow:
         return position, sign * 0.0, False
-    if mantissa <= EXACT_MANTISSA and -EXACT_POWER <= exponent <= EXACT_POWER:
-        value = float(mantissa)
-        value = value / POWERS[-exponent] if exponent < 0 else value * POWERS[exponent]
-    elif narrow and -MAX_POWER <= exponent <= MAX_POWER:
-        value = float(mantissa)
-        value = value / POWERS[-exponent] if exponent < 0 else value * POWERS[exponent]
-        # All numbers this close round to one float32, or Python decides.
-        if np.float32(value * (1.0 - WIDTH)) != np.float32(value * (1.0 + WIDTH)):
-            return position, 0.0, True
-    else:
+    is_exact = mantissa <= EXACT_MANTISSA and -EXACT_POWER <= exponent <= EXACT_POWER
+    if slow or not (is_exact or (narrow and -MAX_POWER <= exponent <= MAX_POWER)):
         return position, 0.0, True
-    if narrow:
-        small = np.float32(value)
-        if small == 0.0 or not np.isfinite(small):
-            return position, 0.0, True
+    value = float(mantissa)
+    value = value / POWERS[-exponent] if exponent < 0 else value * POWERS[exponent]
+    # All numbers this close round to one float32, or Python decides.
+    if not is_exact and np.float32(value * (1.0 - WIDTH)) != np.float32(value * (1.0 + WIDTH)):
+        return position, 0.0, True
+    if narrow and (np.float32(value) == 0.0 or not np.isfinite(np.float32(value))):
+        return position, 0.0, True
     return position, sign * value, False
 
 
@@ -148,14 +159,13 @@ def sort_row(indices: Any, values: Any, low: int, high: int) -> int:
 
 
 class LineFormat(NamedTuple):
-    """What lines may hold; ``narrow``: values are for float32."""
+    """What lines may hold. With ``comments`` a blank line is a fault; ``narrow``: values are for float32."""
 
     first_feature: int
     n_features: int
     n_labels: int
     row_limit: int
     comments: bool
-    blank_is_row: bool
     narrow: bool
 
 
@@ -179,13 +189,11 @@ def parse_rows(
     Returns
     -------
     (code, line start, fault, n_rows, n_lines, n_slow)
-        ``code`` is OK at the end of the buffer. ``fault`` is the byte where the fault is, except for a
-        duplicate: then it is the id; for SLOW_NUMBERS it is the start of the next line. ``n_lines`` counts
-        finished lines. ``slow_tokens[:n_slow]`` holds (place in ``x_values``, first byte, last byte + 1) of
-        numbers to convert. That row is in the arrays, with its ends in ``x_indptr[n_rows + 1]`` and
-        ``y_indptr[n_rows + 1]``, but not committed: its features are not sorted yet.
+        ``code`` is OK at the end of the buffer. ``fault`` is the byte where the fault is, for a duplicate the id.
+        ``n_lines`` counts finished lines. A row with ``n_slow`` numbers to convert, listed in ``slow_tokens``, is in
+        the arrays but not committed: its features are not sorted yet.
     """
-    first_feature, n_features, n_labels, row_limit, comments, blank_is_row, narrow = rules
+    first_feature, n_features, n_labels, row_limit, comments, narrow = rules
     x_indptr, x_indices, x_values, y_indptr, y_indices, slow_tokens = arrays
     end = len(buffer)
     position = start
@@ -195,9 +203,7 @@ def parse_rows(
         line_start = position
         byte = buffer[position]
         if comments and byte == HASH:
-            while position < end and buffer[position] != NEWLINE:
-                position += 1
-            position += 1
+            position = _after_line(buffer, position, end)
             n_lines += 1
             continue
         x_low = x_indptr[n_rows]
@@ -205,29 +211,21 @@ def parse_rows(
         x_used = x_low
         y_used = y_low
         if _ends_token(buffer, position, end, False) and byte != SPACE and byte != TAB:
-            if not blank_is_row:
+            if comments:  # svmlight, where a blank line may be an accident
                 return BLANK_LINE, line_start, position, n_rows, n_lines, 0
         elif byte != SPACE and byte != TAB:
             previous = np.int64(-1)
             ascending = True
             while True:
                 token = position
-                label = np.int64(0)
-                while position < end and ZERO <= buffer[position] <= NINE:
-                    if position - token < MAX_DIGITS:
-                        label = label * 10 + np.int64(buffer[position] - ZERO)
-                    else:
-                        label = np.int64(HUGE_ID)
-                    position += 1
+                label, position = _read_id(buffer, position, end)
                 if token == line_start and position > token and position < end and buffer[position] == COLON:
                     position = line_start
                     break
-                if position == token:
-                    if position + 1 < end and buffer[position] == MINUS and ZERO <= buffer[position + 1] <= NINE:
-                        return NEGATIVE_LABEL, line_start, token, n_rows, n_lines, 0
-                    return BAD_LABEL, line_start, token, n_rows, n_lines, 0
+                if _is_negative(buffer, token, end):
+                    return NEGATIVE_LABEL, line_start, token, n_rows, n_lines, 0
                 more = position < end and buffer[position] == COMMA
-                if not more and not _ends_token(buffer, position, end, comments):
+                if position == token or not (more or _ends_token(buffer, position, end, comments)):
                     return BAD_LABEL, line_start, token, n_rows, n_lines, 0
                 if label >= n_labels:
                     return LABEL_RANGE, line_start, token, n_rows, n_lines, 0
@@ -259,23 +257,13 @@ def parse_rows(
                 position += 2
                 break
             if comments and byte == HASH:
-                while position < end and buffer[position] != NEWLINE:
-                    position += 1
-                position += 1
+                position = _after_line(buffer, position, end)
                 break
             token = position
-            feature = np.int64(0)
-            while position < end and ZERO <= buffer[position] <= NINE:
-                if position - token < MAX_DIGITS:
-                    feature = feature * 10 + np.int64(buffer[position] - ZERO)
-                else:
-                    feature = np.int64(HUGE_ID)
-                position += 1
-            if position == token:
-                if byte == MINUS and position + 1 < end and ZERO <= buffer[position + 1] <= NINE:
-                    return NEGATIVE_FEATURE, line_start, token, n_rows, n_lines, 0
-                return BAD_FEATURE, line_start, token, n_rows, n_lines, 0
-            if position >= end or buffer[position] != COLON:
+            feature, position = _read_id(buffer, position, end)
+            if _is_negative(buffer, token, end):
+                return NEGATIVE_FEATURE, line_start, token, n_rows, n_lines, 0
+            if position == token or position >= end or buffer[position] != COLON:
                 return BAD_FEATURE, line_start, token, n_rows, n_lines, 0
             feature -= first_feature
             if feature < 0 or feature >= n_features:
@@ -299,7 +287,7 @@ def parse_rows(
         x_indptr[n_rows + 1] = x_used
         y_indptr[n_rows + 1] = y_used
         if n_slow:
-            return SLOW_NUMBERS, line_start, min(position, end), n_rows, n_lines, n_slow
+            return SLOW_NUMBERS, line_start, line_start, n_rows, n_lines, n_slow
         if not ascending:
             duplicate = sort_row(x_indices, x_values, x_low, x_used)
             if duplicate >= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
@@ -63,45 +63,29 @@ def read_xmc(path: str | os.PathLike[str], *, errors: str = "strict", dtype: DTy
     value_type = check_float_dtype(dtype)
     with ByteSource(path) as source:
         n_rows, n_features, n_labels = _read_header(source)
-        rules = _LineRules(
-            n_rows=n_rows,
-            n_features=n_features,
-            n_labels=n_labels,
-            first_feature=0,
-            comments=False,
-            blank_is_row=True,
-            dtype=value_type,
-            skip=skip,
-        )
-        return _Reader(source, rules).read()
+        return _Reader(source, n_rows, n_features, n_labels, value_type, skip).read()
 
 
 def _read_header(source: ByteSource) -> tuple[int, int, int]:
     line = source.readline(_LONGEST_HEADER)
     if not line:
-        raise ParseError(source.path, 0, 0, "the file is empty; the first line must be 'rows features labels'")
+        raise source.fault("the file is empty; the first line must be 'rows features labels'")
+    source.line = 1
+    expected = "the header must be three whole numbers 'rows features labels'"
     sizes: list[int] = []
     for word in re.finditer(rb"[^ \t\r\n]+", line):
         column, text = word.start() + 1, word.group().decode("utf-8", "backslashreplace")
         if len(sizes) == 3:
-            raise ParseError(source.path, 1, column, f"the header has more than three numbers; found {text[:40]!r}")
+            raise source.fault(f"the header has more than three numbers; found {text[:40]!r}", column)
         if not re.fullmatch("[0-9]{1,18}", text):
             hint = " (a file without header is svmlight: see read_svmlight)" if b":" in line or b"," in line else ""
-            raise ParseError(
-                source.path,
-                1,
-                column,
-                f"the header must be three whole numbers 'rows features labels'; found {text[:40]!r} for the "
-                f"number of {_HEADER_WORDS[len(sizes)]}{hint}",
-            )
+            what = _HEADER_WORDS[len(sizes)]
+            raise source.fault(f"{expected}; found {text[:40]!r} for the number of {what}{hint}", column)
         sizes.append(int(text))
     if len(sizes) < 3:
-        raise ParseError(
-            source.path, 1, 0, f"the header must be three whole numbers 'rows features labels'; found only {len(sizes)}"
-        )
+        raise source.fault(f"{expected}; found only {len(sizes)}")
     if not line.endswith(b"\n") and len(line) == _LONGEST_HEADER:
-        raise ParseError(source.path, 1, 0, f"the header is longer than {_LONGEST_HEADER} bytes")
-    source.line = 1
+        raise source.fault(f"the header is longer than {_LONGEST_HEADER} bytes")
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -160,18 +144,15 @@ def read_svmlight(
     LabelledRows
         ``X`` n×d and ``Y`` n×L; names, texts and ids are None. Time and memory are those of ``read_xmc``.
     """
-    rules = _LineRules(
-        n_rows=None,
-        n_features=None if n_features is None else check_integer(n_features, "n_features", minimum=1),
-        n_labels=None if n_labels is None else check_integer(n_labels, "n_labels", minimum=1),
-        first_feature=0 if zero_based else 1,
-        comments=True,
-        blank_is_row=False,
-        dtype=check_float_dtype(dtype),
-        skip=check_choice(errors, "errors", ("strict", "skip")) == "skip",
-    )
+    if n_features is not None:
+        n_features = check_integer(n_features, "n_features", minimum=1)
+    if n_labels is not None:
+        n_labels = check_integer(n_labels, "n_labels", minimum=1)
+    value_type = check_float_dtype(dtype)
+    skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     with ByteSource(path) as source:
-        return _Reader(source, rules).read()
+        first_feature = 0 if zero_based else 1
+        return _Reader(source, None, n_features, n_labels, value_type, skip, first_feature).read()
 
 
 def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: bool = True) -> None:
@@ -194,20 +175,6 @@ def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: 
     features, labels = checked_pair(X, Y)
     with atomic_writer(path) as stream:
         _write_lines(stream, features, labels, first_feature=0 if zero_based else 1)
-
-
-@dataclass(frozen=True)
-class _LineRules:
-    """How one format reads its lines; a size of None is not declared and follows from the largest id."""
-
-    n_rows: int | None
-    n_features: int | None
-    n_labels: int | None
-    first_feature: int
-    comments: bool
-    blank_is_row: bool
-    dtype: np.dtype[Any]
-    skip: bool
 
 
 class _CsrArrays:
@@ -257,14 +224,36 @@ def _grow(array: NDArray[Any], used: int, more: int, fraction: float) -> None:
 
 
 class _Reader:
-    """One pass over a file: blocks in, CSR arrays out."""
+    """One pass over a file: blocks in, CSR arrays out.
 
-    def __init__(self, source: ByteSource, rules: _LineRules) -> None:
-        self.source = source
-        self.rules = rules
+    The number of rows is declared by a header; without one the file is svmlight. A number of features or labels of None
+    follows from the largest id.
+    """
+
+    def __init__(
+        self,
+        source: ByteSource,
+        declared_rows: int | None,
+        n_features: int | None,
+        n_labels: int | None,
+        dtype: np.dtype[Any],
+        skip: bool,
+        first_feature: int = 0,
+    ) -> None:
+        self.source, self.skip, self.dtype = source, skip, dtype
+        self.declared_rows, self.n_features, self.n_labels = declared_rows, n_features, n_labels
+        self.first_feature, self.is_svmlight = first_feature, declared_rows is None
+        self.line_format = byte_parser.LineFormat(
+            first_feature=first_feature,
+            n_features=LARGEST_INT32_SIZE if n_features is None else n_features,
+            n_labels=LARGEST_INT32_SIZE if n_labels is None else n_labels,
+            row_limit=np.iinfo(np.int64).max if declared_rows is None else declared_rows,
+            comments=self.is_svmlight,
+            narrow=dtype == np.float32,
+        )
         # One width of ids for both: each combination is another compilation of the parser.
-        wide = max(rules.n_features or 0, rules.n_labels or 0) > LARGEST_INT32_SIZE
-        self.x = _CsrArrays(wide, rules.dtype)
+        wide = max(n_features or 0, n_labels or 0) > LARGEST_INT32_SIZE
+        self.x = _CsrArrays(wide, dtype)
         self.y = _CsrArrays(wide, None)
         self.n_rows = 0
         self.n_skipped = 0
@@ -274,13 +263,13 @@ class _Reader:
             self._parse(block)
         self._check_row_count()
         return LabelledRows(
-            X=self.x.finish(self.n_rows, self.rules.n_features),
-            Y=self.y.finish(self.n_rows, self.rules.n_labels),
+            X=self.x.finish(self.n_rows, self.n_features),
+            Y=self.y.finish(self.n_rows, self.n_labels),
             n_skipped=self.n_skipped,
         )
 
     def _parse(self, block: bytes) -> None:
-        rules, x, y = self.rules, self.x, self.y
+        x, y = self.x, self.y
         lines = block.count(b"\n") + 1
         colons = block.count(b":")
         fraction = self.source.fraction_read()
@@ -291,19 +280,10 @@ class _Reader:
         # Room for every number of the block; pages that no slow number touches cost nothing.
         slow_tokens = np.empty((colons, 3), dtype=np.int64)
         arrays = byte_parser.RowArrays(x.indptr, x.indices, x.values, y.indptr, y.indices, slow_tokens)
-        line_format = byte_parser.LineFormat(
-            rules.first_feature,
-            LARGEST_INT32_SIZE if rules.n_features is None else rules.n_features,
-            LARGEST_INT32_SIZE if rules.n_labels is None else rules.n_labels,
-            np.iinfo(np.int64).max if rules.n_rows is None else rules.n_rows,
-            rules.comments,
-            rules.blank_is_row,
-            rules.dtype == np.float32,
-        )
         position = 0
         while position < len(block):
             code, line_start, fault, self.n_rows, n_lines, n_slow = byte_parser.parse_rows(
-                buffer, position, self.n_rows, line_format, arrays
+                buffer, position, self.n_rows, self.line_format, arrays
             )
             self.source.line += n_lines
             if code == byte_parser.OK:
@@ -315,7 +295,7 @@ class _Reader:
             )
             self.source.line += 1
             if error is not None:
-                if not rules.skip or code == byte_parser.TOO_MANY_ROWS:
+                if not self.skip or code == byte_parser.TOO_MANY_ROWS:
                     raise error
                 self.n_skipped += 1
             newline = block.find(b"\n", line_start)
@@ -327,29 +307,30 @@ class _Reader:
         assert values is not None
         for place, start, stop in tokens.tolist():
             try:
-                values[place] = parse_number(block[start:stop].decode("ascii"), self.rules.dtype)
+                values[place] = parse_number(block[start:stop].decode("ascii"), self.dtype)
             except ValueError:
                 return self._error(block, byte_parser.BAD_VALUE, line_start, start)
         low, high = self.x.indptr[self.n_rows : self.n_rows + 2].tolist()
         duplicate = byte_parser.sort_row(self.x.indices, values, low, high)
         if duplicate >= 0:
             return self._error(block, byte_parser.DUPLICATE_FEATURE, line_start, duplicate)
-        if self.n_rows == self.rules.n_rows:
+        if self.n_rows == self.declared_rows:
             # Even when skipping: the row itself is good.
             raise self._error(block, byte_parser.TOO_MANY_ROWS, line_start, line_start)
         self.n_rows += 1
         return None
 
     def _error(self, block: bytes, code: int, line_start: int, fault: int) -> ParseError:
-        rules = self.rules
         newline = block.find(b"\n", line_start)
         line = block[line_start : len(block) if newline < 0 else newline]
-        if rules.comments:
+        if self.is_svmlight:
             line = line.partition(b"#")[0]
         if code in (byte_parser.DUPLICATE_LABEL, byte_parser.DUPLICATE_FEATURE):
             is_label = code == byte_parser.DUPLICATE_LABEL
-            id_in_file = int(fault) + (0 if is_label else rules.first_feature)
-            column = _second_place(line, id_in_file, is_label)
+            id_in_file = int(fault) + (0 if is_label else self.first_feature)
+            # A number before a colon is a feature, and the first numbers of the line are its labels.
+            ids = re.finditer(rb"[0-9]+(?=[,\s]|$)" if is_label else rb"[0-9]+(?=:)", line)
+            column = next(islice((found.start() for found in ids if int(found[0]) == id_in_file), 1, None))
             token = str(id_in_file)
         elif code in (byte_parser.TOO_MANY_ROWS, byte_parser.BLANK_LINE):
             column, token = -1, ""
@@ -358,51 +339,59 @@ class _Reader:
             words = line[column : column + 200].split(maxsplit=1)
             ends_here = line[column : column + 1] in b" \t"
             token = "" if ends_here or not words else words[0].decode("utf-8", "backslashreplace")
-        reason = _explain(
-            code,
-            token,
-            n_features=rules.n_features,
-            n_labels=rules.n_labels,
-            first=rules.first_feature,
-            dtype=rules.dtype,
-        )
-        if code == byte_parser.TOO_MANY_ROWS:
-            reason += f" ({rules.n_rows:,})"
-        return ParseError(self.source.path, self.source.line + 1, column + 1, reason)
+        return ParseError(self.source.path, self.source.line + 1, column + 1, self._reason(code, token))
+
+    def _reason(self, code: int, token: str) -> str:
+        """The sentence for a fault."""
+        shown = repr(token if len(token) <= 40 else token[:37] + "...")
+        if code == byte_parser.BLANK_LINE:
+            return "the line is empty; a row without labels and features is a line with a single space"
+        if code == byte_parser.BAD_LABEL:
+            if token.startswith(","):
+                return f"a label id is missing at {shown}; labels are whole numbers with commas between them"
+            if token == "":
+                return "a label id is missing after the comma (is the line truncated?)"
+            return f"{shown} is not a label id; labels are whole numbers with commas between them"
+        if code == byte_parser.NEGATIVE_LABEL:
+            return f"the label id at {shown} is negative; ids start at 0"
+        if code == byte_parser.LABEL_RANGE:
+            return f"the label id at {shown} is out of range; {_range('labels', self.n_labels, 0)}"
+        if code == byte_parser.DUPLICATE_LABEL:
+            return f"label {token} is listed twice in this row"
+        if code == byte_parser.BAD_FEATURE:
+            if ":" not in token:
+                return f"{shown} is not a feature:value pair; the colon is missing (is the line truncated?)"
+            return f"{shown} is not a feature:value pair; the feature id must be a whole number"
+        if code == byte_parser.NEGATIVE_FEATURE:
+            return f"the feature id in {shown} is negative; ids start at {self.first_feature}"
+        if code == byte_parser.FEATURE_RANGE:
+            return (
+                f"the feature id in {shown} is out of range; {_range('features', self.n_features, self.first_feature)}"
+            )
+        if code == byte_parser.DUPLICATE_FEATURE:
+            return f"feature {token} is listed twice in this row"
+        if code == byte_parser.BAD_VALUE:
+            if token == "":
+                return "the value after the colon is missing (is the line truncated?)"
+            try:
+                parse_number(token, self.dtype)
+            except ValueError as error:
+                return str(error)
+            return f"{shown} is not a number"
+        return f"there are more rows than the header announces ({self.declared_rows:,})"
 
     def _check_row_count(self) -> None:
-        expected = self.rules.n_rows
+        expected = self.declared_rows
         if expected is None:
             if self.n_rows == 0 and self.n_skipped == 0:
                 raise ParseError(self.source.path, 0, 0, "the file holds no rows")
         elif self.n_rows + self.n_skipped < expected:
             skipped = f" and {self.n_skipped:,} were skipped" if self.n_skipped else ""
-            raise ParseError(
-                self.source.path,
-                self.source.line + 1,
-                0,
+            reason = (
                 f"the file ends after {self.n_rows:,} rows{skipped}, but the header announces {expected:,} "
-                "(is the file truncated?)",
+                "(is the file truncated?)"
             )
-
-
-def _second_place(line: bytes, wanted: int, is_label: bool) -> int:
-    """Byte position in ``line`` where an id that the parser found twice stands for the second time."""
-    has_labels = line[:1] not in b" \t" and b":" not in line.split(maxsplit=1)[0]
-    label_end = len(line.split(maxsplit=1)[0]) if has_labels else 0
-    position, stop, separator = (0, label_end, b",") if is_label else (label_end, len(line), b":")
-    seen = False
-    while position < stop:
-        token_stop = position
-        while token_stop < stop and line[token_stop : token_stop + 1] not in (b",", b" ", b"\t"):
-            token_stop += 1
-        number = line[position:token_stop].partition(separator)[0]
-        if number.isdigit() and len(number) <= 18 and int(number) == wanted:
-            if seen:
-                return position
-            seen = True
-        position = token_stop + 1
-    return 0
+            raise ParseError(self.source.path, self.source.line + 1, 0, reason)
 
 
 def _whole_lines(source: ByteSource) -> Iterator[bytes]:
@@ -443,46 +432,6 @@ def _write_lines(stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix, *, first
             for row in range(stop - start)
         ]
         stream.write(("\n".join(lines) + "\n").encode("ascii"))
-
-
-def _explain(
-    code: int, token: str, *, n_features: int | None, n_labels: int | None, first: int, dtype: np.dtype[Any]
-) -> str:
-    """The sentence for a fault; ``n_features``/``n_labels`` are None where nobody declared them."""
-    shown = repr(token if len(token) <= 40 else token[:37] + "...")
-    if code == byte_parser.BLANK_LINE:
-        return "the line is empty; a row without labels and features is a line with a single space"
-    if code == byte_parser.BAD_LABEL:
-        if token.startswith(","):
-            return f"a label id is missing at {shown}; labels are whole numbers with commas between them"
-        if token == "":
-            return "a label id is missing after the comma (is the line truncated?)"
-        return f"{shown} is not a label id; labels are whole numbers with commas between them"
-    if code == byte_parser.NEGATIVE_LABEL:
-        return f"the label id at {shown} is negative; ids start at 0"
-    if code == byte_parser.LABEL_RANGE:
-        return f"the label id at {shown} is out of range; {_range('labels', n_labels, 0)}"
-    if code == byte_parser.DUPLICATE_LABEL:
-        return f"label {token} is listed twice in this row"
-    if code == byte_parser.BAD_FEATURE:
-        if ":" not in token:
-            return f"{shown} is not a feature:value pair; the colon is missing (is the line truncated?)"
-        return f"{shown} is not a feature:value pair; the feature id must be a whole number"
-    if code == byte_parser.NEGATIVE_FEATURE:
-        return f"the feature id in {shown} is negative; ids start at {first}"
-    if code == byte_parser.FEATURE_RANGE:
-        return f"the feature id in {shown} is out of range; {_range('features', n_features, first)}"
-    if code == byte_parser.DUPLICATE_FEATURE:
-        return f"feature {token} is listed twice in this row"
-    if code == byte_parser.BAD_VALUE:
-        if token == "":
-            return "the value after the colon is missing (is the line truncated?)"
-        try:
-            parse_number(token, dtype)
-        except ValueError as error:
-            return str(error)
-        return f"{shown} is not a number"
-    return "there are more rows than the header announces"
 
 
 def _range(what: str, size: int | None, first: int) -> str:

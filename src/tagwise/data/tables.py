@@ -285,6 +285,13 @@ class Table:
         """In how many rows each tag is."""
         return Counter(tag for row in self.tags for tag in row)
 
+    def part(self, rows: Iterable[Any]) -> Table:
+        """Some of the rows, by their numbers."""
+        numbers = [int(row) for row in rows]
+        columns: tuple[list[Any] | None, ...] = (self.texts, self.tags, self.known, self.ids, self.lines)
+        parts: list[Any] = [None if column is None else [column[row] for row in numbers] for column in columns]
+        return Table(*parts)
+
 
 def read_table(
     path: str,
