@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,16 +34,9 @@ def holds_matrix(path: str, options: RowOptions) -> bool:
 
 def dialect_of(options: RowOptions) -> Dialect:
     """The options as the reader of tables takes them."""
-    return Dialect(
-        text=options.text,
-        tags=options.tags,
-        known=options.known,
-        id=options.id,
-        tag_separator=options.tag_separator,
-        format=options.format,
-        skip_faulty=options.skip_faulty,
-        flags=True,
-    )
+    values = asdict(options)
+    del values["labels"]
+    return Dialect(**values, flags=True)
 
 
 def open_rows(

@@ -204,12 +204,8 @@ def read_folder(folder: Path, name: str) -> Dataset:
     X_test, Y_test = _matrices(folder, "tst")
     for kind, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
         if train.shape[1] != test.shape[1]:
-            raise ParseError(
-                folder / f"{kind}.tst.npz",
-                0,
-                0,
-                f"has {test.shape[1]:,} columns, but {kind}.trn.npz has {train.shape[1]:,}.",
-            )
+            reason = f"has {test.shape[1]:,} columns, but {kind}.trn.npz has {train.shape[1]:,}."
+            raise ParseError(folder / f"{kind}.tst.npz", 0, 0, reason)
     propensity_a, propensity_b = propensity_constants(name)
     return Dataset(
         name=name,

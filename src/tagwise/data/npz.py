@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
-from contextlib import ExitStack
 from typing import IO, Any
 
 import numpy as np
@@ -190,7 +189,6 @@ def write_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str], X:
     for argument, path in (("x_path", x_path), ("y_path", y_path)):
         if not os.fspath(path).lower().endswith(".npz"):
             raise InvalidInputError(f"{argument} must end in .npz (it is compressed already); found {path!r}.")
-    with ExitStack() as stack:
-        x_stream, y_stream = (stack.enter_context(atomic_writer(x_path)), stack.enter_context(atomic_writer(y_path)))
+    with atomic_writer(x_path) as x_stream, atomic_writer(y_path) as y_stream:
         sp.save_npz(x_stream, features)
         sp.save_npz(y_stream, labels)

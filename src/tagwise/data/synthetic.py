@@ -98,14 +98,13 @@ def make_low_rank_plus_sparse(
     Time O(nLk); memory that of the result plus a block of scores: never n×L.
     """
     rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
+    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
     k = check_integer(rank, "rank", minimum=1)
     if k > min(features, labels):
         raise InvalidInputError(f"rank must be at most min(n_features, n_labels) = {min(features, labels)}; found {k}.")
     own = check_integer(tail_features, "tail_features", minimum=0)
     if own > features:
         raise InvalidInputError(f"tail_features must be at most n_features = {features}; found {own}.")
-    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
-    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
     deviation = check_real(noise, "noise", minimum=0)
     rng = random_generator(random_state)
 
@@ -158,11 +157,7 @@ def _best_labels(
         order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
         best = np.take_along_axis(best, order, axis=1)
         indices[indptr[start] : indptr[stop]] = best[np.arange(width) < wanted[:, None]]
-    ones = np.ones(len(indices), dtype=np.float32)
-    index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-    Y = sp.csr_matrix(
-        (ones, indices.astype(index_type, copy=False), indptr.astype(index_type)), shape=(n_rows, n_labels)
-    )
+    Y = sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n_rows, n_labels))
     Y.sort_indices()
     return Y
 
@@ -215,8 +210,7 @@ def make_power_law(
     Time is linear in the number of entries; memory is that of the result plus one block of rows.
     """
     rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
-    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
-    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
+    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
     feature_fall = check_real(feature_exponent, "feature_exponent", minimum=0)
     label_fall = check_real(label_exponent, "label_exponent", minimum=0)
     topic_number = check_integer(n_topics, "n_topics", minimum=0)
@@ -224,7 +218,9 @@ def make_power_law(
     rng = random_generator(random_state)
     feature_counts = _row_lengths(rng, rows, mean_features, features)
     label_counts = _row_lengths(rng, rows, mean_labels, labels)
-    topics = _draw_topics(rng, rows, topic_number, share) if topic_number else None
+    topics = None
+    if topic_number:  # their popularity falls as 1 over their place
+        topics = _Topics(topic_number, _rank_at(rng.random(rows), topic_number, 1.0), share)
     X = _power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True, topics=topics)
     Y = _power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False, topics=topics)
     return X, Y
@@ -238,34 +234,26 @@ def _check_sizes(n_rows: int, n_features: int, n_labels: int) -> tuple[int, int,
     )
 
 
+def _check_means(features_per_row: float, labels_per_row: float, features: int, labels: int) -> tuple[float, float]:
+    return (
+        check_real(features_per_row, "features_per_row", minimum=1, maximum=features),
+        check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels),
+    )
+
+
 # ---------------------------------------------------------------------- columns of power-law popularity
 
 
 @dataclass(frozen=True)
 class _Topics:
-    """What each row is about.
+    """The topic of each row; an entry belongs to its row's topic with probability ``share``, else to no topic.
 
-    Columns of about equal popularity are dealt to the topics in turn, one each, so that every topic has popular columns
-    and rare ones. An entry of a row belongs to the row's topic with probability ``share``, else to no topic.
-
-    Attributes
-    ----------
-    number : int
-        How many topics there are, at least 1.
-    of_row : array of int, shape (n,)
-        The topic of each row.
-    share : float
-        From 0 to 1.
+    Columns of about equal popularity are dealt to the ``number`` topics in turn, so that each has some popular ones.
     """
 
     number: int
     of_row: np.ndarray
     share: float
-
-
-def _draw_topics(rng: np.random.Generator, n_rows: int, number: int, share: float) -> _Topics:
-    """A topic for every row; the popularity of topics falls as 1 over their place."""
-    return _Topics(number, _rank_at(rng.random(n_rows), number, 1.0), share)
 
 
 def _row_lengths(rng: np.random.Generator, n_rows: int, mean: float, maximum: int) -> np.ndarray:
@@ -286,55 +274,33 @@ def _power_law_rows(
 
     A row of t entries draws one from each of t equally probable parts of the distribution. That gives each column the
     frequency it would have with independent draws, and ranks that are already sorted; the few equal neighbours among
-    popular columns are moved to the next free rank. Which column has which rank is random.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    lengths : array of int, shape (n,)
-        Entries per row, from 1 to ``n_columns``.
-    n_columns : int
-        Number of columns.
-    exponent : float
-        How steeply popularity falls; 0 makes all columns alike.
-    unit_rows : bool
-        Random positive values, each row of unit Euclidean length; otherwise all values are 1.
-    topics : _Topics, optional
-        What ties the columns of a row together; without topics they are independent.
-
-    Returns
-    -------
-    csr_matrix of float32
-        Sorted indices. Peak memory is that of the result plus a block.
+    popular columns are moved to the next free rank. Which column has which rank is random. Values are random and
+    positive, of unit length per row, or all 1.
     """
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     index_type = np.int32 if max(int(indptr[-1]), n_columns) <= np.iinfo(np.int32).max else np.int64
     indices = np.empty(indptr[-1], dtype=index_type)
     values = np.empty(indptr[-1], dtype=np.float32)
     column_of_rank = rng.permutation(n_columns).astype(index_type)
-    for start, stop in _row_blocks(indptr):
+    start = 0
+    while start < len(lengths):
+        stop = int(np.searchsorted(indptr, indptr[start] + _BLOCK_ENTRIES, side="right")) - 1
+        stop = max(stop, start + 1)
         part = slice(int(indptr[start]), int(indptr[stop]))
         offsets = indptr[start : stop + 1] - indptr[start]
         ranks = _distinct_ranks(rng, offsets, n_columns, exponent, topics)
         if topics is not None:
-            ranks = _rotated(topics.number, np.repeat(topics.of_row[start:stop], np.diff(offsets)), ranks, n_columns)
+            # Rotate each group of equally popular columns by the topic, so that the first becomes the topic's own.
+            place = ranks % topics.number
+            group = ranks - place
+            topic = np.repeat(topics.of_row[start:stop], np.diff(offsets))
+            ranks = group + (place + topic) % np.minimum(topics.number, n_columns - group)
         indices[part] = column_of_rank[ranks]
         values[part] = _unit_values(rng, offsets) if unit_rows else 1
+        start = stop
     matrix = sp.csr_matrix((values, indices, indptr.astype(index_type)), shape=(len(lengths), n_columns))
     matrix.sort_indices()
     return matrix
-
-
-def _row_blocks(indptr: np.ndarray) -> list[tuple[int, int]]:
-    blocks = []
-    start, last = 0, len(indptr) - 1
-    while start < last:
-        stop = int(np.searchsorted(indptr, indptr[start] + _BLOCK_ENTRIES, side="right")) - 1
-        stop = max(stop, start + 1)
-        blocks.append((start, stop))
-        start = stop
-    return blocks
 
 
 def _distinct_ranks(
@@ -353,18 +319,8 @@ def _distinct_ranks(
     # exceeds any difference lets one running maximum serve all rows.
     step = 2 * n_columns
     shifted = np.maximum.accumulate(drawn - place + row * step) - row * step
-    # Rising from 0 they could leave the range at its end; the second bound rises strictly too, so the minimum
-    # does.
-    distinct: np.ndarray = np.minimum(shifted + place, n_columns - length + place)
-    return distinct
-
-
-def _rotated(number: int, topic: np.ndarray, ranks: np.ndarray, n_columns: int) -> np.ndarray:
-    """Ranks rotated within each group of ``number`` by the topic, so that the first becomes the topic's own."""
-    place = ranks % number
-    group = ranks - place
-    shifted: np.ndarray = group + (place + topic) % np.minimum(number, n_columns - group)
-    return shifted
+    # Rising from 0 they could leave the range at its end; the second bound rises strictly too, so the minimum does.
+    return np.asarray(np.minimum(shifted + place, n_columns - length + place))
 
 
 def _rank_at(share: np.ndarray, n_columns: int, exponent: float) -> np.ndarray:
@@ -383,5 +339,4 @@ def _rank_at(share: np.ndarray, n_columns: int, exponent: float) -> np.ndarray:
 def _unit_values(rng: np.random.Generator, offsets: np.ndarray) -> np.ndarray:
     raw = rng.random(offsets[-1], dtype=np.float32) + np.float32(0.25)
     norms = np.sqrt(np.add.reduceat(raw * raw, offsets[:-1]))
-    scaled: np.ndarray = raw / np.repeat(norms, np.diff(offsets))
-    return scaled
+    return np.asarray(raw / np.repeat(norms, np.diff(offsets)))
