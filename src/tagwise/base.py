@@ -24,9 +24,8 @@ from tagwise.kernels import unit_rows
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
-from tagwise.persistence.folder import write_model
+from tagwise.persistence.folder import ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
-from tagwise.persistence.manifest import ModelRecord
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tagwise import load
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning
 from tagwise.persistence import Checkpoint, ModelRecord, checkpoints, read_model, write_model
-from tagwise.persistence.checkpoints import FitIdentity
+from tagwise.persistence.checkpoints import fit_identity
 from tagwise.persistence.fit_state import State, array, count
 
 X = sp.csr_matrix(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]))
@@ -22,7 +22,7 @@ Y = sp.csr_matrix(np.array([[1.0], [0.0], [1.0]], dtype=np.float32))
 
 def identity(class_name="LEML", data=None, **parameters):
     given = {"X": X, "Y": Y, "observed": None} | (data or {})
-    return FitIdentity.of(class_name, {"reg": 1.0, "loss": "squared", **parameters}, given)
+    return fit_identity(class_name, {"reg": 1.0, "loss": "squared", **parameters}, given)
 
 
 @dataclass

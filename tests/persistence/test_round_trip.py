@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.persistence import ModelRecord, manifest, read_model, tensors, write_model
+from tagwise.persistence import ModelRecord, folder, read_model, tensors, write_model
 from tagwise.persistence.tensors import DTYPE_CODES
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -226,7 +226,7 @@ def test_what_the_format_cannot_hold_is_refused_before_the_disk_is_touched(tmp_p
 
 
 def test_a_manifest_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 2000)
+    monkeypatch.setattr(folder, "MAX_MANIFEST_BYTES", 2000)
     with pytest.raises(InvalidInputError, match="manifest would have"):
         write_model(tmp_path / "m", ModelRecord("A", label_names=["x" * 50] * 50))
     monkeypatch.setattr(tensors, "MAX_HEADER_BYTES", 100)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from tagwise.persistence.atomic import atomic_write
 from tagwise.persistence.checkpoints import Checkpoint
-from tagwise.persistence.folder import read_model, write_model
-from tagwise.persistence.manifest import FORMAT_VERSION, ModelRecord
+from tagwise.persistence.folder import FORMAT_VERSION, ModelRecord, read_model, write_model
 
 __all__ = ["FORMAT_VERSION", "Checkpoint", "ModelRecord", "atomic_write", "read_model", "write_model"]

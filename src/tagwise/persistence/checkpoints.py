@@ -1,7 +1,7 @@
 """Checkpoints: the state of a running fit, in a folder from which a later run resumes.
 
 A checkpoint is a folder of the model format whose class is ``Checkpoint``: written atomically, read without running any
-code. Its parameters say which fit it belongs to (:class:`FitIdentity`); its values and tensors are the history of the
+code. Its parameters say which fit it belongs to (:func:`fit_identity`); its values and tensors are the history of the
 fit and the states of its stages. Specified in ``docs/checkpoints.md``.
 """
 
@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,15 +21,24 @@ import scipy.sparse as sp
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning, warn
 from tagwise.persistence.fit_state import State, StateParts
-from tagwise.persistence.folder import MANIFEST_NAME, as_path, read_manifest, read_model, remove_model, write_model
+from tagwise.persistence.folder import (
+    MANIFEST_NAME,
+    ModelRecord,
+    as_path,
+    parse_manifest,
+    read_manifest,
+    read_model,
+    remove_model,
+    write_model,
+)
 from tagwise.persistence.loading import storable_parameters
-from tagwise.persistence.manifest import Manifest, ModelRecord
-from tagwise.persistence.tensors import JSON, Tensor, to_parts
+from tagwise.persistence.tensors import JSON, Tensor, described, require
 from tagwise.validation import check_integer, check_real, shape_text
 
-__all__ = ["Checkpoint", "FitIdentity", "OpenCheckpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "OpenCheckpoint", "checked_identity", "differences", "fit_identity", "open_checkpoint"]
 
 History: TypeAlias = list[dict[str, Any]]
+Identity: TypeAlias = dict[str, JSON]
 
 # The stage of a fit whose state changes from iteration to iteration.
 _ROUNDS = "rounds"
@@ -40,72 +48,6 @@ _NOT_OF_THE_FIT = ("n_jobs", "verbose")
 _IDENTITY_KEYS = {"class", "parameters", "data", "tagwise_version"}
 _CLASS_NAME = "Checkpoint"
 _CLASS_FIELD = re.compile(rb'"class"\s*:\s*"' + _CLASS_NAME.encode() + rb'"')
-
-
-@dataclass(frozen=True)
-class FitIdentity:
-    """What must be the same for a fit to resume from the state of an earlier run.
-
-    Attributes
-    ----------
-    class_name : str
-    parameters : dict
-        All that the result depends on: neither the number of threads nor how much is shown.
-    data : dict
-        Name → type, shape and SHA-256 of every array that the fit learns from; None for one that is not given.
-    version : str
-        Of tagwise: another version may take other steps.
-    """
-
-    class_name: str
-    parameters: dict[str, JSON]
-    data: dict[str, JSON]
-    version: str
-
-    @classmethod
-    def of(cls, class_name: str, parameters: dict[str, JSON], data: Mapping[str, Tensor | None]) -> FitIdentity:
-        """The identity of a fit about to start. Time: one SHA-256 of the data, of which nothing is copied."""
-        described = {
-            name: None if tensor is None else to_parts(tensor, name)[0].entry() for name, tensor in data.items()
-        }
-        return cls(class_name, parameters, described, __version__)
-
-    def as_values(self) -> dict[str, JSON]:
-        """As a checkpoint holds it."""
-        return {
-            "class": self.class_name,
-            "parameters": self.parameters,
-            "data": self.data,
-            "tagwise_version": self.version,
-        }
-
-    @classmethod
-    def from_values(cls, values: dict[str, JSON]) -> FitIdentity:
-        """The inverse of :meth:`as_values`, for values that may come from anyone."""
-        if set(values) != _IDENTITY_KEYS or not (
-            isinstance(values["parameters"], dict)
-            and isinstance(values["data"], dict)
-            and all(isinstance(values[key], str) for key in ("class", "tagwise_version"))
-        ):
-            raise ModelFormatError(f"the parameters of a checkpoint must be {', '.join(sorted(_IDENTITY_KEYS))}.")
-        return cls(values["class"], values["parameters"], values["data"], values["tagwise_version"])
-
-    def differences(self, saved: FitIdentity) -> list[str]:
-        """How this fit differs from the saved one; empty if it is the same."""
-        found = []
-        if self.class_name != saved.class_name:
-            return [f"the model is {self.class_name} and was {saved.class_name!s:.100}"]
-        if self.version != saved.version:
-            found.append(f"tagwise has version {self.version} and had {saved.version!s:.100}")
-        for name in sorted(self.parameters | saved.parameters):
-            mine, theirs = self.parameters.get(name), saved.parameters.get(name)
-            if not _same(mine, theirs):
-                found.append(_changed_parameter(name, mine, theirs))
-        for name in dict.fromkeys([*self.data, *saved.data]):
-            mine, theirs = self.data.get(name), saved.data.get(name)
-            if mine != theirs:
-                found.append(_changed_data(name, mine, theirs))
-        return found
 
 
 class Checkpoint:
@@ -163,10 +105,10 @@ class Checkpoint:
         if not self._is_taken():
             return False
         try:
-            manifest = Manifest.from_bytes(read_manifest(self.folder))
+            manifest = parse_manifest(read_manifest(self.folder))
         except ModelFormatError:
             return True
-        return manifest.class_name != _CLASS_NAME or bool(manifest.values.get("states"))
+        return manifest["class"] != _CLASS_NAME or bool(manifest["values"].get("states"))
 
     def _is_taken(self) -> bool:
         return os.path.lexists(self.folder / MANIFEST_NAME)
@@ -185,7 +127,7 @@ class Checkpoint:
             raise InvalidInputError(f"{self.folder} holds something other than a checkpoint; nothing was removed.")
         remove_model(self.folder)
 
-    def open(self, identity: FitIdentity) -> OpenCheckpoint:
+    def open(self, identity: Identity) -> OpenCheckpoint:
         """Read the state in the folder, or make the folder; called by ``fit`` before any work starts.
 
         Raises
@@ -203,7 +145,7 @@ class Checkpoint:
             opened.write()
         return opened
 
-    def _read(self, identity: FitIdentity) -> tuple[dict[str, StateParts], History]:
+    def _read(self, identity: Identity) -> tuple[dict[str, StateParts], History]:
         try:
             record = read_model(self.folder)
             if record.class_name != _CLASS_NAME:
@@ -211,14 +153,14 @@ class Checkpoint:
                     f"checkpoint: {self.folder} holds a model of class {record.class_name}; choose another folder."
                 )
             states, history = _states_of(record)
-            differences = identity.differences(FitIdentity.from_values(record.parameters))
+            changes = differences(identity, checked_identity(record.parameters))
         except ModelFormatError as error:
             raise ModelFormatError(f"The checkpoint cannot be used. {error} {self._way_out()}") from error.__cause__
         if not states:
             return {}, []
-        if differences:
+        if changes:
             raise InvalidInputError(
-                f"checkpoint: {self.folder} holds the state of another fit: {'; '.join(differences)}. Fit with the "
+                f"checkpoint: {self.folder} holds the state of another fit: {'; '.join(changes)}. Fit with the "
                 "same data and parameters to resume, or choose another folder to start over."
             )
         return states, history
@@ -238,7 +180,7 @@ class OpenCheckpoint:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, identity: FitIdentity, states: dict[str, StateParts], history: History
+        self, checkpoint: Checkpoint, identity: Identity, states: dict[str, StateParts], history: History
     ) -> None:
         self._checkpoint, self._identity = checkpoint, identity
         self._saved, self._states = states, dict[str, State | StateParts](states)
@@ -287,7 +229,7 @@ class OpenCheckpoint:
 
     def _unusable(self, reason: str) -> ModelFormatError:
         return ModelFormatError(
-            f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity.class_name}: "
+            f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
             f"{reason}. {self._checkpoint._way_out()}"
         )
 
@@ -316,13 +258,12 @@ class OpenCheckpoint:
 
     def write(self, history: History | None = None) -> None:
         """Replace the checkpoint by the current states."""
-        parts = {
-            stage: state if isinstance(state, StateParts) else state.to_parts() for stage, state in self._states.items()
-        }
-        tensors = {f"{stage}.{name}": tensor for stage, own in parts.items() for name, tensor in own.arrays.items()}
-        values = {"history": history or [], "states": {stage: own.values for stage, own in parts.items()}}
+        whole = StateParts()
+        for stage, state in self._states.items():
+            whole.put(stage, state if isinstance(state, StateParts) else state.to_parts())
+        values = {"history": history or [], "states": whole.values}
         try:
-            write_model(self.folder, ModelRecord(_CLASS_NAME, self._identity.as_values(), tensors, values))
+            write_model(self.folder, ModelRecord(_CLASS_NAME, self._identity, whole.arrays, values))
         except OSError as error:
             cause = error.__cause__ or error
             reason = getattr(cause, "strerror", None) or cause
@@ -356,40 +297,67 @@ def open_checkpoint(
                 f"checkpoint: {name} is a function, and a later run could not tell whether it is the same one; use a "
                 "named one, or leave checkpoint out."
             )
-    return checkpoint.open(FitIdentity.of(class_name, storable_parameters(relevant), data))
+    return checkpoint.open(fit_identity(class_name, storable_parameters(relevant), data))
 
 
 def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], History]:
     """The states by stage, and the history, of a record that may come from anyone."""
-    values = record.values
-    if set(values) != {"history", "states"} or not isinstance(values["states"], dict):
-        raise ModelFormatError("values must hold the history and the states of a fit.")
-    arrays: dict[str, dict[str, Tensor]] = {stage: {} for stage in values["states"]}
-    for place, tensor in record.tensors.items():
-        stage, _, name = place.partition(".")
-        if stage not in arrays:
-            raise ModelFormatError(f"the tensor {place!r:.100} belongs to no state.")
-        arrays[stage][name] = tensor
-    for stage, state in values["states"].items():
-        if not isinstance(state, dict):
-            raise ModelFormatError(f"the values of the state {stage!r:.100} must be an object.")
-    states = {stage: StateParts(arrays[stage], state) for stage, state in values["states"].items()}
-    return states, _checked_history(values["history"])
-
-
-def _checked_history(history: JSON) -> History:
-    numbers = ("iteration", "objective", "seconds")
+    named = set(record.values) == {"history", "states"} and isinstance(record.values["states"], dict)
+    require(named, "values must hold the history and the states of a fit.")
+    history, states = record.values["history"], record.values["states"]
+    parts = dict(zip(states, StateParts.put_apart(record.tensors, states)))
     for place, info in enumerate(history if isinstance(history, list) else [None], start=1):
-        if (
-            not isinstance(info, dict)
-            or not all(type(info.get(name)) in (int, float) for name in numbers)
-            or info["iteration"] != place
-        ):
-            raise ModelFormatError("the history must list iteration, objective and seconds of every iteration.")
-    return history
+        require(
+            isinstance(info, dict)
+            and all(type(info.get(name)) in (int, float) for name in ("iteration", "objective", "seconds"))
+            and info["iteration"] == place,
+            "the history must list iteration, objective and seconds of every iteration.",
+        )
+    return parts, history
 
 
-# ---------------------------------------------------------------------- how two fits differ
+# ---------------------------------------------------------------------- which fit a state belongs to
+
+
+def fit_identity(class_name: str, parameters: dict[str, JSON], data: Mapping[str, Tensor | None]) -> Identity:
+    """What must be the same for a fit to resume from the state of an earlier run.
+
+    Class and parameters, the tagwise version (another may take other steps), and type, shape and SHA-256 of every array
+    that the fit learns from, None for one that is not given. Time: one SHA-256 of the data, of which nothing is copied.
+    """
+    entries = {name: None if tensor is None else described(tensor, name, name)[0] for name, tensor in data.items()}
+    return {"class": class_name, "parameters": parameters, "data": entries, "tagwise_version": __version__}
+
+
+def checked_identity(values: JSON) -> Identity:
+    """An identity that was read, and may come from anyone."""
+    require(
+        set(values) == _IDENTITY_KEYS
+        and isinstance(values["parameters"], dict)
+        and isinstance(values["data"], dict)
+        and all(isinstance(values[key], str) for key in ("class", "tagwise_version")),
+        f"the parameters of a checkpoint must be {', '.join(sorted(_IDENTITY_KEYS))}.",
+    )
+    return dict(values)
+
+
+def differences(mine: Identity, saved: Identity) -> list[str]:
+    """How a fit differs from the saved one; empty if it is the same."""
+    if mine["class"] != saved["class"]:
+        return [f"the model is {mine['class']} and was {saved['class']:.100}"]
+    found = []
+    if mine["tagwise_version"] != saved["tagwise_version"]:
+        found.append(f"tagwise has version {mine['tagwise_version']} and had {saved['tagwise_version']:.100}")
+    for name in sorted(mine["parameters"] | saved["parameters"]):
+        new, old = mine["parameters"].get(name), saved["parameters"].get(name)
+        if not _same(new, old):
+            plain = f"{name} is {new!r:.60} and was {old!r:.60}"
+            found.append(f"{name} has other values" if _is_array(new) or _is_array(old) else plain)
+    for name in dict.fromkeys([*mine["data"], *saved["data"]]):
+        new, old = mine["data"].get(name), saved["data"].get(name)
+        if new != old:
+            found.append(_changed_data(name, new, old))
+    return found
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -407,24 +375,14 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or sp.issparse(value)
 
 
-def _changed_parameter(name: str, mine: Any, theirs: Any) -> str:
-    if _is_array(mine) or _is_array(theirs):
-        return f"{name} has other values"
-    return f"{name} is {mine!r:.60} and was {theirs!r:.60}"
-
-
 def _changed_data(name: str, mine: JSON, theirs: JSON) -> str:
     if mine is None or theirs is None:
         return f"{name} is {'not given' if mine is None else 'given'} and was{'' if mine is None else ' not'}"
     if not isinstance(theirs, dict):
         return f"{name} is another"
-    for field, words in (
-        ("kind", "is {} and was {}"),
-        ("shape", "has shape {} and had {}"),
-        ("dtype", "is {} and was {}"),
-    ):
+    for field, now, before in (("kind", "is", "was"), ("shape", "has shape", "had"), ("dtype", "is", "was")):
         if mine.get(field) != theirs.get(field):
-            return f"{name} " + words.format(_text(mine.get(field)), _text(theirs.get(field)))
+            return f"{name} {now} {_text(mine.get(field))} and {before} {_text(theirs.get(field))}"
     return f"{name} has other values"
 
 

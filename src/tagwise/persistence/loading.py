@@ -1,7 +1,13 @@
-"""From a model folder back to a model. Only registered classes are ever imported: a file cannot name code to run."""
+"""From a model folder back to a model, folders of earlier versions included.
+
+Only registered classes are ever imported: a file cannot name code to run. A renamed constructor parameter, fitted value
+or tensor needs a row in ``_RENAMED``; the folders under ``tests/persistence/golden`` show that each class of an earlier
+version still loads and answers as it did.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -10,9 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, ModelFormatError
-from tagwise.persistence.folder import read_model
-from tagwise.persistence.manifest import ModelRecord
-from tagwise.persistence.upgrade import upgraded
+from tagwise.persistence.folder import ModelRecord, read_model
 from tagwise.registry import MODELS, SAVED_CLASSES
 
 __all__ = [
@@ -24,6 +28,19 @@ __all__ = [
     "require_sparse",
     "storable_parameters",
 ]
+
+
+_PROPOSER_PARAMETERS = ("rank", "reg_low_rank", "support", "max_iter", "tol", "normalize", "memory_limit", "n_jobs")
+_PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
+
+_RENAMED: dict[str, dict[str, str]] = {
+    "Cascade": {"likeness": "prototype_weight"},
+    "CompressedSensing": {"sparsity": "n_nonzero", "sparsity_": "n_nonzero_"},
+    "FastXML": {"cost": "C"},
+    "LPSR": {"centres_": "centers_"},
+    "SLEEC": {"centres_": "centers_"},
+}
+"""Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -47,7 +64,7 @@ def load(path: str | PathLike[str]) -> Any:
     try:
         if record.class_name in SAVED_CLASSES:
             module = import_module(SAVED_CLASSES[record.class_name])
-            return getattr(module, record.class_name).from_parts(upgraded(record))
+            return getattr(module, record.class_name).from_parts(_upgraded(record))
         return model_from_parts(record)
     except ModelFormatError as error:
         raise ModelFormatError(f"{path}: {error}") from None
@@ -63,7 +80,63 @@ def model_from_parts(record: ModelRecord) -> Any:
             f"the manifest names the class {record.class_name!r}, which this version of tagwise does not "
             f"know; it knows {', '.join(sorted(known))}."
         )
-    return known[record.class_name].load_class().from_parts(upgraded(record))
+    return known[record.class_name].load_class().from_parts(_upgraded(record))
+
+
+# ---------------------------------------------------------------------- folders of earlier versions
+
+
+def _upgraded(record: ModelRecord) -> ModelRecord:
+    """The record of an earlier version with the names and parts of this one."""
+    names = _RENAMED.get(record.class_name, {})
+    record = replace(
+        record,
+        parameters=_renamed(record.parameters, names),
+        values=_renamed(record.values, names),
+        tensors=_renamed(record.tensors, names),
+    )
+    if record.class_name == "Cascade" and "rank_" in record.values:
+        return _with_proposer(record)
+    return record
+
+
+def _with_proposer(record: ModelRecord) -> ModelRecord:
+    """Until 0.1.0, the arrays of a cascade's proposer, a REML on supports, stood among its own."""
+    own, values, tensors = record.parameters, dict(record.values), dict(record.tensors)
+    chosen = values["chosen_"]
+    parameters = {name: own[name] for name in _PROPOSER_PARAMETERS} | {
+        "random_state": own["random_state"],
+        "reg_sparse": chosen["reg_sparse"],
+        "positive_weight": chosen["positive_weight"],
+        "sparse_part": "support",
+        "sparsity": 0.01,
+        "partitions": 1,
+        "prune": 0.02,
+        "fit_intercept": True,
+        "inner_iter": 1,
+        "verbose": 0,
+    }
+    shared = {name: values[name] for name in ("n_features_in_", "n_labels_", "output_format")}
+    proposer = ModelRecord(
+        class_name="REML",
+        parameters=parameters,
+        tensors={name: tensors.pop(name) for name in _PROPOSER_TENSORS},
+        values=shared | {"history_": values["history_"][:-1], "rank_": values.pop("rank_"), "sparse_part_": "support"},
+    )
+    return replace(record, values=values, tensors=tensors).with_model("proposer_", proposer)
+
+
+def _renamed(entries: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """An entry whose new name is taken keeps its old one, which the reader then refuses."""
+    return {
+        names[key] if key in names and names[key] not in entries else key: _renamed(value, names)
+        if isinstance(value, dict)
+        else value
+        for key, value in entries.items()
+    }
+
+
+# ---------------------------------------------------------------------- what a model saves and checks
 
 
 def require_same(what: str, found: set[str], expected: set[str]) -> None:
@@ -94,9 +167,6 @@ def storable_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
                 f"set_params({name}=…) with a number, text, list or array before saving."
             )
     return stored
-
-
-# ---------------------------------------------------------------------- arrays of a loaded model
 
 
 def require_dense(n_dimensions: int, **arrays: Any) -> None:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
-from tagwise.persistence.manifest import is_text
+from tagwise.persistence.folder import is_text
 from tagwise.progress import counted
 from tagwise.text.features import TextFeatures, check_texts
 

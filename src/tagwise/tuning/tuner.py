@@ -21,7 +21,7 @@ from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.choice import build_model, model_class, model_info
 from tagwise.persistence.atomic import atomic_write
-from tagwise.persistence.checkpoints import FitIdentity
+from tagwise.persistence.checkpoints import Identity, checked_identity, differences, fit_identity
 from tagwise.persistence.loading import storable_parameters
 from tagwise.solvers.search import Evaluation, Rung, Trial, search
 from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space
@@ -185,7 +185,7 @@ def tune(
     }
     names = ("X", "Y", "observed")
     data = {**dict(zip(names, training)), **{f"validation {key}": part for key, part in zip(names, judges)}}
-    record = _StateFile(state, FitIdentity.of(name, described, data), candidates)
+    record = _StateFile(state, fit_identity(name, described, data), candidates)
     resumed = len(record)
     evaluate = _evaluator(name, training, judges, metric, seed, n_jobs)
     found = search(candidates, evaluate, rungs=rungs, n_protected=1, record=record, callback=callback)
@@ -245,7 +245,7 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
     A path of None keeps it in memory only. A file of another search is refused and left as it is.
     """
 
-    def __init__(self, path: str | PathLike[str] | None, identity: FitIdentity, candidates: list[Settings]) -> None:
+    def __init__(self, path: str | PathLike[str] | None, identity: Identity, candidates: list[Settings]) -> None:
         super().__init__()
         self.path = None if path is None else Path(path)
         self.identity = identity
@@ -264,7 +264,7 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
             "format": FORMAT,
             "finished": result is not None,
             "result": result,
-            "search": self.identity.as_values(),
+            "search": self.identity,
             "trials": [trial_values(trial) for trial in self.values()],
         }
         page = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).encode() + b"\n"
@@ -272,14 +272,14 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
 
     def _read(self, path: Path, candidates: list[Settings]) -> None:
         # As JSON has it: tuples of this run would differ from the lists of the file.
-        mine = FitIdentity.from_values(json.loads(json.dumps(self.identity.as_values())))
+        mine = json.loads(json.dumps(self.identity))
         positions = {json.dumps(settings, sort_keys=True): position for position, settings in enumerate(candidates)}
         try:
             content = json.loads(path.read_bytes())
             if content["format"] != FORMAT:
                 raise ValueError("another format")
-            differences = mine.differences(FitIdentity.from_values(content["search"]))
-            for values in [] if differences else content["trials"]:
+            changes = differences(mine, checked_identity(content["search"]))
+            for values in [] if changes else content["trials"]:
                 position = positions[json.dumps(values["settings"], sort_keys=True)]
                 trial = _read_trial(values, candidates[position], position)
                 super().__setitem__((trial.rung, position), trial)
@@ -287,9 +287,9 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
             raise InvalidInputError(
                 f"{path} exists and was not written by a search of tagwise; name another file, or remove it."
             ) from None
-        if differences:
+        if changes:
             raise InvalidInputError(
-                f"{path} holds another search: {differences[0]}. Name another file, remove that one to start anew, or "
+                f"{path} holds another search: {changes[0]}. Name another file, remove that one to start anew, or "
                 "repeat the command that made it."
             )
 
