@@ -220,18 +220,12 @@ class OpenCheckpoint:
         """Turn the errors of undamaged content that cannot be of this fit into a ModelFormatError."""
         try:
             yield
-        except ModelFormatError as error:
-            raise self._unusable(str(error)) from None
-        except KeyError as error:
-            raise self._unusable(f"it has no {error}") from None
-        except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise self._unusable(str(error)) from None
-
-    def _unusable(self, reason: str) -> ModelFormatError:
-        return ModelFormatError(
-            f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
-            f"{reason}. {self._checkpoint._way_out()}"
-        )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise ModelFormatError(
+                f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
+                f"{reason}. {self._checkpoint._way_out()}"
+            ) from None
 
     def save(self, state: State, history: History) -> None:
         """Write the state of the running stage if it is due."""
@@ -305,7 +299,6 @@ def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], History]:
     named = set(record.values) == {"history", "states"} and isinstance(record.values["states"], dict)
     require(named, "values must hold the history and the states of a fit.")
     history, states = record.values["history"], record.values["states"]
-    parts = dict(zip(states, StateParts.put_apart(record.tensors, states)))
     for place, info in enumerate(history if isinstance(history, list) else [None], start=1):
         require(
             isinstance(info, dict)
@@ -313,7 +306,7 @@ def _states_of(record: ModelRecord) -> tuple[dict[str, StateParts], History]:
             and info["iteration"] == place,
             "the history must list iteration, objective and seconds of every iteration.",
         )
-    return parts, history
+    return StateParts.put_apart(record.tensors, states), history
 
 
 # ---------------------------------------------------------------------- which fit a state belongs to

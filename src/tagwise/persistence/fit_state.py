@@ -62,7 +62,7 @@ class StateParts:
         self.arrays.update(with_prefix(name, inner.arrays))
 
     @classmethod
-    def put_apart(cls, arrays: Mapping[str, Tensor], values: Mapping[str, JSON]) -> list[StateParts]:
+    def put_apart(cls, arrays: Mapping[str, Tensor], values: Mapping[str, JSON]) -> dict[str, StateParts]:
         """The inverse of :meth:`put` for several states: one for each of ``values``, which may come from anyone."""
         parts = {name: cls({}, own) for name, own in values.items()}
         for place, tensor in arrays.items():
@@ -73,7 +73,7 @@ class StateParts:
         for name, own in values.items():
             if not isinstance(own, dict):
                 raise ModelFormatError(f"the values of the state {name!r:.100} must be an object.")
-        return list(parts.values())
+        return parts
 
 
 class State:
@@ -248,7 +248,7 @@ def each(state_class: type[State]) -> Any:
             raise ValueError(f"{name} must list the values of states")
         values = {str(i): own for i, own in enumerate(listed)}
         apart = StateParts.put_apart(within(name, parts.arrays), values)
-        return [state_class.from_parts(own, names) for own in apart]
+        return [state_class.from_parts(own, names) for own in apart.values()]
 
     return _field(restore, save)
 

@@ -22,6 +22,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -80,7 +81,6 @@ MAX_DEPTH = 64
 _PAYLOAD_NAME = re.compile(r"tensors-[0-9a-f]{32}\.safetensors")
 # Our manifests start like this, whatever their version: it tells our folders from others without parsing them.
 _MANIFEST_START = re.compile(rb'\s*\{\s*"format"\s*:\s*"tagwise-model"')
-_START_BYTES = 4096
 # Each attempt after the first needs one more save to finish within the same few milliseconds.
 _READ_ATTEMPTS = 8
 _CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -123,19 +123,19 @@ class ModelRecord:
 
     def with_model(self, name: str, inner: ModelRecord) -> ModelRecord:
         """The record with a fitted model in it; its tensors have ``name`` and a dot in front of their names."""
-        described = {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values}
+        fields = {"class": inner.class_name, "parameters": inner.parameters, "values": inner.values}
         tensors = self.tensors | with_prefix(name, inner.tensors)
-        return replace(self, tensors=tensors, values={**self.values, name: described})
+        return replace(self, tensors=tensors, values={**self.values, name: fields})
 
     def split_model(self, name: str) -> tuple[ModelRecord, ModelRecord]:
         """The inverse of :meth:`with_model`: the model, and the record without it."""
         values = dict(self.values)
-        described = values.pop(name)
-        if not isinstance(described, dict) or set(described) != {"class", "parameters", "values"}:
+        fields = values.pop(name)
+        if not isinstance(fields, dict) or set(fields) != {"class", "parameters", "values"}:
             raise ValueError(f"{name} must hold class, parameters and values of a model")
         own = within(name, self.tensors)
         rest = {key: tensor for key, tensor in self.tensors.items() if not key.startswith(f"{name}.")}
-        inner = ModelRecord(described["class"], described["parameters"], own, described["values"])
+        inner = ModelRecord(fields["class"], fields["parameters"], own, fields["values"])
         return inner, replace(self, tensors=rest, values=values)
 
 
@@ -211,11 +211,6 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
 
 def read_model(path: str | os.PathLike[str]) -> ModelRecord:
     """Read a model folder, which may come from anyone: nothing in it is run, or trusted unchecked.
-
-    Parameters
-    ----------
-    path : path
-        A folder written by :func:`write_model`.
 
     Returns
     -------
@@ -319,7 +314,7 @@ def _refuse_foreign(folder: Path, overwrite: bool) -> None:
         start = b""
         if stat.S_ISREG(os.lstat(manifest).st_mode):
             with open(manifest, "rb") as stream:
-                start = stream.read(_START_BYTES)
+                start = stream.read(4096)
         if not _MANIFEST_START.match(start):
             raise InvalidInputError(f"{manifest} is not a manifest of a tagwise model; choose an empty or new folder.")
         if not overwrite:
@@ -434,13 +429,9 @@ def read_manifest(folder: Path) -> bytes:
     try:
         descriptor = os.open(folder / MANIFEST_NAME, flags)
         with open(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelFormatError("manifest.json must be a regular file.")
-            if status.st_size > MAX_MANIFEST_BYTES:
-                raise ModelFormatError(
-                    f"manifest.json has {status.st_size:,} bytes; {MAX_MANIFEST_BYTES:,} are allowed."
-                )
+            status, most = os.fstat(descriptor), MAX_MANIFEST_BYTES
+            require(stat.S_ISREG(status.st_mode), "manifest.json must be a regular file.")
+            require(status.st_size <= most, f"manifest.json has {status.st_size:,} bytes; {most:,} are allowed.")
             # Not a larger number: read() allocates all that it is asked for.
             return stream.read(status.st_size)
     except FileNotFoundError as error:
@@ -549,8 +540,7 @@ def _parse_json(raw: bytes) -> JSON:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ModelFormatError(f"manifest.json has the key {twice[:100]!r} twice in one object.")
     return result
 
@@ -560,15 +550,14 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _parse_integer(text: str) -> int:
-    if len(text) > _MAX_INTEGER_TEXT:
-        raise ModelFormatError(f"manifest.json holds an integer of {len(text):,} digits; 64 bits are allowed.")
+    fits = len(text) <= _MAX_INTEGER_TEXT
+    require(fits, f"manifest.json holds an integer of {len(text):,} digits; 64 bits are allowed.")
     return int(text)
 
 
 def _parse_float(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):
-        raise ModelFormatError("manifest.json holds a number too large for a 64-bit float.")
+    require(math.isfinite(number), "manifest.json holds a number too large for a 64-bit float.")
     return number
 
 
