@@ -23,7 +23,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -408,15 +408,17 @@ def _is_tensor_name(name: object) -> bool:
     return isinstance(name, str) and 0 < len(name) <= _MAX_NAME and "/" not in name and name.isprintable()
 
 
-def _names_text(names: list[str] | None) -> str:
-    if not names:
-        return "null" if names is None else "[]"
+def _names_text(names: Iterable[str] | None) -> str:
+    if names is None:
+        return "null"
+    lines = []
     for position, name in enumerate(names):
         if not isinstance(name, str):
             raise InvalidTypeError(f"label_names[{position}] must be a string; found {name!r}.")
         if not is_text(name):
             raise InvalidInputError(f"label_names[{position}] is not Unicode text (it has a lone surrogate): {name!r}.")
-    return "[\n" + ",\n".join(f"    {json.dumps(name, ensure_ascii=False)}" for name in names) + "\n  ]"
+        lines.append("    " + json.dumps(name, ensure_ascii=False))
+    return "[\n" + ",\n".join(lines) + "\n  ]" if lines else "[]"
 
 
 # ---------------------------------------------------------------------- the manifest, read from anyone
