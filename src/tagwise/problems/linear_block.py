@@ -16,7 +16,9 @@ of the conjugate-gradient steps that z and b take.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,6 +32,9 @@ __all__ = ["Design", "LinearBlock"]
 
 # Scores that one pass of the losses handles at a time: half a megabyte of float32, which stays in the L2 cache.
 _BLOCK_SCORES = 1 << 17
+
+_OfPairs: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,8 @@ class LinearBlock:
 
     def value(self) -> np.ndarray:
         """F of each label, shape (1, B), float64."""
-
-        def chunk(start: int, stop: int) -> np.ndarray:
-            losses = self.loss.value(self.batch.targets[start:stop], self._scores[start:stop])
-            if self.batch.weights is not None:
-                losses *= self.batch.weights[start:stop]
-            return _column_sums(losses)
-
-        total = sum(run_chunks(chunk, self._chunks, self.design.n_threads), start=np.zeros(self._V.shape[1]))
+        sums = self._weighted(self.loss.value, self._scores, lambda losses, _: _column_sums(losses))
+        total = sum(sums, start=np.zeros(self._V.shape[1]))
         weights = self._V[: self.n_features]
         like_weights = np.broadcast_to(self.penalty, weights.shape)
         penalty = 0.5 * np.einsum("ij,ij,ij->j", weights, weights, like_weights, dtype=np.float64)
@@ -125,15 +124,7 @@ class LinearBlock:
 
     def gradient(self) -> np.ndarray:
         """∇f at the point, shaped like V."""
-        slope = np.empty_like(self._scores)
-
-        def chunk(start: int, stop: int) -> None:
-            slope[start:stop] = self.loss.first(self.batch.targets[start:stop], self._scores[start:stop])
-            if self.batch.weights is not None:
-                slope[start:stop] *= self.batch.weights[start:stop]
-
-        run_chunks(chunk, self._chunks, self.design.n_threads)
-        return self._pulled_back(slope, self._V)
+        return self._pulled_back(self._of_all(self.loss.first), self._V)
 
     def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
         """∇²f · direction at the point, shaped like V."""
@@ -175,28 +166,32 @@ class LinearBlock:
         if self.loss.name == "squared":
             return self.batch.weights
         if self._curvature is None:
-            self._curvature = np.empty_like(self._scores)
-            made = self._curvature
-
-            def chunk(start: int, stop: int) -> None:
-                made[start:stop] = self.loss.second(self.batch.targets[start:stop], self._scores[start:stop])
-                if self.batch.weights is not None:
-                    made[start:stop] *= self.batch.weights[start:stop]
-
-            run_chunks(chunk, self._chunks, self.design.n_threads)
+            self._curvature = self._of_all(self.loss.second)
         return self._curvature
 
     def _curvature_at_start(self) -> float:
         start = self.batch.start.astype(self.batch.targets.dtype)
+        scores = np.broadcast_to(start, self.batch.targets.shape)
+        sums = self._weighted(self.loss.second, scores, lambda second, _: float(second.sum(dtype=np.float64)))
+        return sum(sums) / len(start)
 
-        def chunk(first: int, last: int) -> float:
-            targets = self.batch.targets[first:last]
-            second = self.loss.second(targets, np.broadcast_to(start, targets.shape))
+    def _of_all(self, function: _OfPairs) -> np.ndarray:
+        """ω·function(y, s) of all pairs at the point (n×B)."""
+        out = np.empty_like(self._scores)
+        self._weighted(function, self._scores, lambda values, rows: np.copyto(out[rows], values))
+        return out
+
+    def _weighted(self, function: _OfPairs, scores: np.ndarray, use: Callable[[np.ndarray, slice], _T]) -> list[_T]:
+        """What ``use`` makes of ω·function(y, s), a chunk of rows at a time."""
+
+        def chunk(start: int, stop: int) -> _T:
+            rows = slice(start, stop)
+            values = function(self.batch.targets[rows], scores[rows])
             if self.batch.weights is not None:
-                second = second * self.batch.weights[first:last]
-            return float(second.sum(dtype=np.float64))
+                values = values * self.batch.weights[rows]
+            return use(values, rows)
 
-        return sum(run_chunks(chunk, self._chunks, self.design.n_threads)) / len(start)
+        return run_chunks(chunk, self._chunks, self.design.n_threads)
 
 
 def _column_sums(block: np.ndarray) -> np.ndarray:

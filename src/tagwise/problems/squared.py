@@ -141,7 +141,9 @@ class SquaredTerms:
         solution = solve_row_systems(transpose, transpose.data, right, extended, base, n_threads=self.n_threads)
         # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
         value = self.constant - 0.5 * float(np.sum(right * solution))
-        return _split(solution, A, value, fit_intercept)
+        H = np.ascontiguousarray(solution[:, : A.shape[1]], dtype=A.dtype)
+        b = solution[:, -1].astype(np.float64) if fit_intercept else np.zeros(len(solution))
+        return LabelSolution(H=H, intercept=b, value=value)
 
     def _solve_together(self, A: np.ndarray, reg: float, fit_intercept: bool) -> LabelSolution:
         """The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
@@ -387,12 +389,6 @@ def _penalties(width: int, reg: float, fit_intercept: bool) -> np.ndarray:
     if fit_intercept:
         penalties[-1] = _TINY
     return penalties
-
-
-def _split(solution: np.ndarray, A: np.ndarray, value: float, fit_intercept: bool) -> LabelSolution:
-    H = np.ascontiguousarray(solution[:, : A.shape[1]], dtype=A.dtype)
-    b = solution[:, -1].astype(np.float64) if fit_intercept else np.zeros(len(solution))
-    return LabelSolution(H=H, intercept=b, value=value)
 
 
 def with_intercept(A: np.ndarray) -> np.ndarray:

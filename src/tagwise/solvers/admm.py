@@ -220,15 +220,11 @@ class L1FitRidge:
     method : "auto", "eigen", "cholesky" or "cg"
         How the H-step is solved. With m = min(n, d):
 
-        ``"eigen"``: an eigendecomposition of XᵀX (of XXᵀ when n < d), in which a new ρ is a new diagonal, so that each
-        column may adapt its own. O(m³) once (a large constant), O(m²) per column and step, 8m² bytes, 24m² while it is
-        made.
-
+        ``"eigen"``: an eigendecomposition of XᵀX (of XXᵀ when n < d), in which each column may adapt its own ρ. O(m³)
+        once, O(m²) per column and step, 8m² bytes, 24m² while it is made.
         ``"cholesky"``: a Cholesky factor of (1+ρ)XᵀX + λ1 I, or of its n×n twin by Woodbury's identity. m³/3 once,
         O(m²) per column and step, 8m² bytes, 16m² while it is made. **ρ stays fixed.**
-
         ``"cg"``: conjugate gradients from the last H; ρ may adapt; no memory beyond the arrays of a solve.
-
         ``"auto"`` takes the first for m ≤ 2,000, else the second, each if ``memory_limit`` allows, else the third.
     memory_limit : float
         Bytes for the factorisation.
@@ -292,15 +288,8 @@ class L1FitRidge:
     ) -> ADMMResult:
         """Solve for the columns of R given by XᵀR and ‖R‖².
 
-        Parameters
-        ----------
-        cross : array (d, B)
-            XᵀR in float32 or float64, the type of all results.
-        squared_norm : array (B,)
-            Each column's ‖R‖², for the objective alone.
-        start : (split, dual), optional
-            Of an earlier result, for the same or a similar R. By default both are 0; a dual of None is 0 too.
-        options : ADMMOptions
+        ``cross`` = XᵀR (d×B) is in float32 or float64, the type of all results; ``squared_norm`` = ‖R‖² (B) serves the
+        objective alone. ``start`` is (split, dual) of an earlier result for the same or a similar R, 0 by default.
 
         Notes
         -----

@@ -83,10 +83,6 @@ def dual_coordinate_descent(
     n_threads : int
         Labels are spread over threads in chunks that do not depend on it.
 
-    Returns
-    -------
-    DualDescentResult
-
     Notes
     -----
     A pass costs O(nnz of the rows in it). Rows whose variable sits at a bound and is pushed against it leave the later

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -14,22 +14,12 @@ from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.solvers.cg import conjugate_gradient
 
-__all__ = ["CGSystem", "CholeskySystem", "EigenSystem", "GramSystem", "is_single"]
+__all__ = ["CGSystem", "CholeskySystem", "EigenSystem", "GramSystem", "cholesky_factor", "is_single"]
 
 _CG_TOL, _CG_MAX_ITER = 1e-2, 50
 _SOLVE_COLUMNS = 128
 # Numbers of a stripe of the Gram matrix's making: 32 MB of float64.
 _STRIPE_NUMBERS = 1 << 22
-
-
-class GramSystem(Protocol):
-    """Solves (sXᵀX + λ1 I)H = right, s one number per column; ``H`` and ``gram_H`` = XᵀXH are the last step's."""
-
-    adaptive: bool
-
-    def solve(self, right: np.ndarray, scale: np.ndarray, H: np.ndarray, gram_H: np.ndarray) -> np.ndarray:
-        """The new H (d×B) for ``right`` (d×B)."""
-        ...
 
 
 class _Direct(ABC):
@@ -77,13 +67,9 @@ class CholeskySystem(_Direct):
         system = _small_gram(self.X)
         system *= scale
         system[np.diag_indices(len(system))] += reg
-        try:
-            with single_threaded_blas():
-                self.factor = scipy.linalg.cho_factor(system.T, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            raise InvalidInputError(
-                f'reg={reg:g} is too small beside X to factorise the system; raise reg, or use method="cg".'
-            ) from None
+        self.factor = cholesky_factor(
+            system, f'reg={reg:g} is too small beside X to factorise the system; raise reg, or use method="cg".'
+        )
 
     def inverse(self, right: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Two triangular solves."""
@@ -129,6 +115,20 @@ class CGSystem:
         missing = right - scale * gram_H
         missing -= reg * H
         return H + conjugate_gradient(system, missing, tol=self.tol, max_iter=self.max_iter, inner=dot_columns).solution
+
+
+GramSystem: TypeAlias = CholeskySystem | EigenSystem | CGSystem
+"""Its ``solve`` takes H and XᵀXH of the last step beside the right sides; ``adaptive`` says whether s may change."""
+
+
+def cholesky_factor(system: np.ndarray, too_small: str) -> tuple[np.ndarray, bool]:
+    """The factor of a symmetric matrix, in its place; raises ``too_small`` if it is not positive definite."""
+    try:
+        with single_threaded_blas():
+            # The transpose of a symmetric matrix in C order is the same matrix in the order that LAPACK overwrites.
+            return scipy.linalg.cho_factor(system.T, lower=True, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        raise InvalidInputError(too_small) from None
 
 
 def _small_gram(X: FeatureMatrix) -> np.ndarray:

@@ -12,6 +12,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
+from tagwise.solvers.gram_system import cholesky_factor
 from tagwise.validation import Features
 
 __all__ = ["RidgeFactor", "RidgeSolution", "closed_form_memory", "reduced_rank_ridge"]
@@ -66,14 +67,10 @@ class RidgeFactor:
         elif fit_intercept:
             system -= n_rows * self.mean[:, None] * self.mean[None, :]
         system[np.diag_indices(len(system))] += reg
-        try:
-            with single_threaded_blas():
-                # The transpose of a symmetric matrix in C order is the same matrix in the order that LAPACK overwrites.
-                self.factor = scipy.linalg.cho_factor(system.T, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            raise InvalidInputError(
-                f'reg={reg:g} is too small beside the features to solve for directly; raise reg, or use solver="cg".'
-            ) from None
+        advice = 'raise reg, or use solver="cg"'
+        self.factor = cholesky_factor(
+            system, f"reg={reg:g} is too small beside the features to solve for directly; {advice}."
+        )
 
     def solve(self, columns: sp.csr_matrix) -> RidgeSolution:
         """For the columns of Y given as rows: CSR (B, n)."""
@@ -136,20 +133,9 @@ def reduced_rank_ridge(
 
     M_k the best rank-k approximation of M. For λ = 0 this is Claim 1 of LEML, and CPLST's solution.
 
-    Parameters
-    ----------
-    X : CSR or array (n, d)
-    Y : CSR (n, L)
-    rank : int
-    reg : float
-        λ ≥ 0. At 0, directions of X with singular values below rounding are left out (the pseudo-inverse).
-    fit_intercept : bool
-    memory_limit : float
-        Bytes for the dense matrices; a problem that needs more is refused.
-
-    Returns
-    -------
-    W (d, k), H (L, k) with orthonormal columns, Z = WHᵀ; b (L); the value of the objective. All float64.
+    At λ = 0, directions of X with singular values below rounding are left out (the pseudo-inverse). A problem whose
+    dense matrices need more than ``memory_limit`` bytes is refused. Returns W (d×k), H (L×k) with orthonormal columns,
+    Z = WHᵀ, b (L) and the value of the objective, all float64.
 
     Notes
     -----

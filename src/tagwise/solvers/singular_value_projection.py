@@ -46,17 +46,8 @@ def singular_value_projection(
     grows while the value falls; a step that raises it is taken back and halves η; at η = 1, where an exact projection
     cannot raise the value, that ends the run.
 
-    Parameters
-    ----------
-    known : CSR (n, n)
-        G on Ω, symmetric; a stored 0 is a known 0.
-    rank : int
-    rng : Generator
-        For the first basis.
-    tol : float
-        Ends the run when a step lowers the value by less than ``tol`` times the value at M = 0.
-    max_iter : int
-    n_threads : int
+    ``known`` (n×n, symmetric) holds G on Ω; a stored 0 is a known 0. ``rng`` draws the first basis. The run ends when a
+    step lowers the value by less than ``tol`` times the value at M = 0.
 
     Notes
     -----

@@ -37,18 +37,9 @@ def spherical_k_means(
     Begins with distinct random rows for centres. A cluster that loses all its rows restarts at the row that fits its
     own centre worst. Ends when no row moves, or after ``max_iter`` rounds.
 
-    Parameters
-    ----------
-    rows : CSR or array (n, d)
-        Of unit length; rows of zeros go to the first cluster.
-    n_clusters : int
-        At most n.
-    rng : Generator
-    max_iter : int
-    weights : array (n,), optional
-        w_i > 0, how much a row counts in its centre; 1 by default. They neither move rows between centres nor choose
-        the row that an empty cluster restarts at.
-    n_threads : int
+    Rows (n×d) have unit length; rows of zeros go to the first cluster. There are at most n clusters. ``weights`` (n)
+    say how much a row counts in its centre, 1 by default; they neither move rows between centres nor choose the row
+    that an empty cluster restarts at.
 
     Notes
     -----

@@ -177,22 +177,9 @@ class SupportRidge:
     With a mask, sums run over the known rows of each column: P are the known positives, and b and A are added up from
     the rows, as no G serves two columns.
 
-    Parameters
-    ----------
-    X : SupportFeatures
-        Several fits can share them.
-    positives : CSR (n, L) of ones
-        Where the targets are 1; inside the mask, where there is one.
-    known : CSR (n, L) of ones, optional
-        The mask; all entries are known by default.
-    reg : float
-        λ > 0.
-    support : int
-        The most features a column may use.
-    positive_weight : array (L,), optional
-        c > 0 per column; 1 by default.
-    n_threads : int
-        Columns are spread over this many threads; the result has the same bits for any number of them.
+    ``positives`` (n×L, ones) say where the targets are 1, inside the mask ``known`` (n×L, ones) where there is one;
+    λ = ``reg`` > 0; c = ``positive_weight`` (L), 1 by default. Several fits can share X. The result has the same bits
+    for any number of threads.
 
     Notes
     -----
