@@ -141,16 +141,10 @@ def _column_counts(matrix: sp.csr_matrix) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """B labels of n rows.
+    """B labels of n rows, and the constant score that minimises each label's loss (``start``, B).
 
-    Attributes
-    ----------
-    targets : array (n, B)
-        Labels in the loss's coding; pairs that are not known hold the code of "off" and weigh 0.
-    weights : array (n, B), or None
-        ω_ij, 0 outside Ω; None where every pair weighs 1.
-    start : array (B,)
-        The constant score that minimises each label's loss.
+    ``targets`` (n×B) are in the loss's coding; unknown pairs hold the code of "off" and weigh 0. ``weights`` (n×B) are
+    ω_ij, 0 outside Ω; None where every pair weighs 1.
     """
 
     targets: np.ndarray

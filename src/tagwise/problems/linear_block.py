@@ -39,16 +39,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Design:
-    """The features, and what all batches need to know of them.
+    """The features (n×d), and what all batches need to know of them.
 
-    Attributes
-    ----------
-    X : FeatureMatrix (n, d)
-    mean : array (d,), or None
-        μ; None where there is no intercept.
-    mean_square : array (d,)
-        (1/n) Σ_i (x_if − μ_f)², float64.
-    n_threads : int
+    ``mean`` (d) is μ, None where there is no intercept; ``mean_square`` (d) is (1/n) Σ_i (x_if − μ_f)², float64.
     """
 
     X: FeatureMatrix

@@ -72,23 +72,11 @@ def conjugate_gradient(
 ) -> CGResult:
     """Solve ``operator(s) = right`` for ``s``, from ``s = 0``: one problem, or many independent ones together.
 
-    Parameters
-    ----------
-    operator : callable
-        The product of a symmetric positive definite operator with an array shaped like ``right``.
-    right : array of any shape
-    tol : float
-        A problem has converged when ‖operator(s) − right‖ ≤ tol · ‖right‖.
-    max_iter : int
-        At most this many products.
-    inner : callable
-        What counts as one problem (:mod:`tagwise.kernels.vectors`), by default everything. Each has its own step
-        lengths, and stands still once it has converged.
-    add_to : array shaped like ``right``, optional
-        Add the solution to this array, in place, and use ``right`` up as workspace: two arrays less. The result's
-        ``solution`` is then this array.
-    n_threads : int
-        For what is done to the arrays of one problem between products.
+    ``operator`` is the product of a symmetric positive definite operator with an array shaped like ``right``. A problem
+    has converged when ‖operator(s) − right‖ ≤ tol · ‖right‖; there are at most ``max_iter`` products. ``inner`` says
+    what counts as one problem (:mod:`tagwise.kernels.vectors`), by default everything: each has its own step lengths,
+    and stands still once it has converged. With ``add_to`` the solution is added to this array, in place, and
+    ``right`` is used up as workspace: two arrays less. ``n_threads`` are for the arrays of one problem.
 
     Notes
     -----

@@ -58,28 +58,22 @@ def dual_coordinate_descent(
     Parameters
     ----------
     X : CSR (n, d)
-        Rows of features, canonical.
-    positives : CSR (B, n)
-        By label, the rows that are on; the values are their costs c > 0.
-    negatives : CSR (B, n), optional
-        By label, the rows that are off, with their costs: those outside a shortlist, say, need not take part. None
-        means every row that is not a positive, at cost 1.
+        Canonical.
+    positives, negatives : CSR (B, n)
+        By label, the rows that are on and those that are off; the values are their costs c > 0. Without ``negatives``
+        every row that is not a positive is one, at cost 1.
     loss : {"hinge", "squared_hinge"}
     reg : float
         λ > 0.
     intercept_scale : float
         B, the value of the constant feature whose weight is the intercept: the larger, the less b is penalised and the
         slower the descent. 0 means no intercept.
-    tol : float
-        A label has converged when the projected gradients of its dual spread over at most ``tol``; all of them are −1
-        at the start.
-    max_iter : int
-        Maximum number of passes. Shrinking makes most of them short.
-    seed : int
-        Of the random order of the rows, drawn anew for each pass.
-    streams : int array (B,), optional
-        The number of each label's own random stream, so that a label is solved alike in any batch; by default its
-        place in this call.
+    tol, max_iter : float, int
+        A label has converged when the projected gradients of its dual (−1 at the start) spread over at most ``tol``;
+        it ends after ``max_iter`` passes, most of which shrinking makes short.
+    seed, streams : int, int array (B,)
+        Of the random order of rows in each pass: a label's own stream makes it solved alike in any batch. The streams
+        are numbered by place by default.
     n_threads : int
         Labels are spread over threads in chunks that do not depend on it.
 

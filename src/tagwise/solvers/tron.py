@@ -54,19 +54,10 @@ def tron(
 ) -> TRONResult:
     """Minimise from ``start``.
 
-    Parameters
-    ----------
-    problem : SmoothProblem
-    start : array
-    tol : float
-        A problem has converged when its gradient norm is at most ``tol`` times the norm at the start.
-    max_iter : int
-        Maximum number of Newton steps. Rounds in which no problem takes its step do not count: the balls have shrunk,
-        and a smaller step is tried at once.
-    cg_tol, cg_max_iter : float, int
-        The model of a step is solved to this relative residual, with at most so many products.
-    inner : callable
-        What counts as one problem.
+    A problem has converged when its gradient norm is at most ``tol`` times the norm at the start. ``max_iter`` counts
+    Newton steps, without rounds in which no problem takes its step: the balls have shrunk, and a smaller step is tried
+    at once. The model of a step is solved to the relative residual ``cg_tol`` with at most ``cg_max_iter`` products.
+    ``inner`` says what counts as one problem.
 
     Notes
     -----
