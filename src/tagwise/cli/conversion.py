@@ -19,7 +19,7 @@ from tagwise.cli.rows import dialect_of, open_rows, read_matrix, read_names, rea
 from tagwise.data.columns import EVERY_TAG, Columns, join_tags
 from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
 from tagwise.data.streams import atomic_writer
-from tagwise.data.tables import Row, TableReader
+from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.text.features import TextFeatures
@@ -95,7 +95,11 @@ def convert_texts(job: Conversion, options: RowOptions) -> int:
             if delimiter is not None:
                 output.write(delimited_line(columns, delimiter))
             for row in reader:
-                fields = {**row.fields, **_lists_of(row, reader.columns)}
+                fields = dict(row.fields)
+                if reader.columns.tags is not None:
+                    fields[reader.columns.tags] = row.tags
+                if reader.columns.known is not None:
+                    fields[reader.columns.known] = row.known
                 if delimiter is not None:
                     cells = [_cell(fields.get(name), name, job, reader.columns, changed) for name in columns]
                     output.write(delimited_line(cells, delimiter))
@@ -119,15 +123,6 @@ def _all_columns(source: str, options: RowOptions) -> list[str]:
         for row in reader:
             names.update(dict.fromkeys(row.fields))
     return list(names)
-
-
-def _lists_of(row: Row, columns: Columns) -> dict[str, Any]:
-    lists: dict[str, Any] = {}
-    if columns.tags is not None:
-        lists[columns.tags] = row.tags
-    if columns.known is not None:
-        lists[columns.known] = row.known
-    return lists
 
 
 def _cell(value: Any, name: str, job: Conversion, columns: Columns, changed: set[str]) -> str:

@@ -70,15 +70,8 @@ def read_matrix(
 ) -> LabelledRows:
     """Read features and labels of an XMC, svmlight, ARFF or npz file; says what was found beside it.
 
-    Parameters
-    ----------
-    path : str
-    options : RowOptions
-        ``format``, ``labels`` and ``skip_faulty`` are used; columns have no meaning here and are refused.
-    shape : (features, labels), optional
-        What a model expects; an svmlight file does not hold it.
-    exact : bool
-        Read the numbers of text formats as 64-bit floats.
+    Options of columns are refused. ``shape``, (features, labels), is what a model expects and svmlight files do
+    not hold; ``exact`` reads the numbers of text formats as 64-bit floats.
     """
     from tagwise import data
 

@@ -85,8 +85,6 @@ def read_arff(
 
 def _check_labels_argument(labels: Any) -> int | list[str] | tuple[str, ...] | None:
     """The argument, with a path replaced by the tuple of names in it; a list stays a list, in its order."""
-    if labels is None:
-        return None
     if isinstance(labels, (str, os.PathLike)):
         return tuple(_read_mulan_xml(labels))
     if isinstance(labels, Sequence):
@@ -99,10 +97,9 @@ def _check_labels_argument(labels: Any) -> int | list[str] | tuple[str, ...] | N
         if len(set(names)) < len(names):
             raise InvalidInputError("labels lists a name twice; name each label attribute once.")
         return names
-    count = check_integer(labels, "labels")
-    if count == 0:
+    if labels is not None and check_integer(labels, "labels") == 0:
         raise InvalidInputError("labels is 0; pass how many of the first (positive) or last (negative) attributes.")
-    return count
+    return None if labels is None else int(labels)
 
 
 def _find_labels(path: str, header: _Header, wanted: int | list[str] | tuple[str, ...] | None) -> list[int]:
@@ -287,14 +284,13 @@ def _read_nominal(line: str, position: int) -> tuple[dict[str, float], int]:
 def _numbered(words: list[str]) -> dict[str, float]:
     """Nominal values that are all numbers stand for themselves, others for their place in the list."""
     try:
-        numbers = {word: parse_number(word, np.dtype(np.float32)) for word in words}
+        return {word: parse_number(word, _FLOAT32) for word in words}
     except ValueError:
-        numbers = {}
-    return numbers or {word: float(place) for place, word in enumerate(words)}
+        return {word: float(place) for place, word in enumerate(words)}
 
 
 def _skip_blanks(line: str, position: int) -> int:
-    while position < len(line) and line[position] in " \t":
+    while line[position : position + 1] in (" ", "\t"):
         position += 1
     return position
 
@@ -315,13 +311,12 @@ class _RowReader:
         self.source = source
         self.header = header
         self.label_places = label_places
-        column_of_label = {place: column for column, place in enumerate(label_places)}
-        self.feature_places = [p for p in range(len(header.attributes)) if p not in column_of_label]
+        self.feature_places = sorted(set(range(len(header.attributes))).difference(label_places))
         # A feature's column as it is, a label's column c as -1 - c.
         self.column = [0] * len(header.attributes)
         for column, place in enumerate(self.feature_places):
             self.column[place] = column
-        for place, column in column_of_label.items():
+        for column, place in enumerate(label_places):
             self.column[place] = -1 - column
         self.values = [attribute.values for attribute in header.attributes]
         self.number_cache: dict[str, float] = {}

@@ -86,25 +86,14 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things are.
-
-    Attributes
-    ----------
-    text : str
-    tags, known, id : str or None
-        None where they are not to be read.
-    separator : str or None
-        What separates two tags of a cell; None where tags must be lists.
-    guesses : tuple of str
-        What was guessed, each as it follows the word "guessed".
-    """
+    """Where things are; None is not to be read."""
 
     text: str
     tags: str | None = None
     known: str | None = None
     id: str | None = None
-    separator: str | None = None
-    guesses: tuple[str, ...] = ()
+    separator: str | None = None  # of two tags of a cell; None where tags must be lists
+    guesses: tuple[str, ...] = ()  # each as it follows the word "guessed"
 
 
 def find_columns(
@@ -113,13 +102,6 @@ def find_columns(
     """Decide on columns, from their names and the first records.
 
     In a table a cell of tags is text, and its separator is guessed; elsewhere tags are lists unless one is given.
-
-    Raises
-    ------
-    ParseError
-        A given column is not in the header, or there more than once.
-    InvalidInputError
-        No column looks like what is needed, or one is named for two things.
     """
     names = records.columns
     if names is None:
@@ -198,30 +180,15 @@ def _json_list(cell: str) -> list[Any] | None:
 
 
 class TagCell(NamedTuple):
-    """The tags of one cell: different ones, none of them empty.
-
-    Attributes
-    ----------
-    tags : list of str
-    has_repeats : bool
-        Whether a tag is listed twice; it counts once.
-    has_empty : bool
-        Whether a tag is empty, as in ``a;;b`` and ``a;``; it is ignored. An empty cell has no tags, not an empty one.
-    """
+    """The tags of one cell: different ones, none of them empty."""
 
     tags: list[str]
-    has_repeats: bool
-    has_empty: bool
+    has_repeats: bool  # a tag is listed twice; it counts once
+    has_empty: bool  # as in ``a;;b`` and ``a;``; it is ignored. An empty cell has no tags, not an empty one
 
     @classmethod
     def parse(cls, value: Any, column: str | None, separator: str | None, option: str) -> TagCell:
-        """Read a cell: a list of strings, or a text that the separator splits.
-
-        Raises
-        ------
-        ValueError
-            With the sentence of what is wrong with the cell.
-        """
+        """Read a cell: a list of strings, or a text that the separator splits; a ValueError says what is wrong."""
         if not isinstance(value, str) or separator is None or separator == JSON_LISTS:
             listed = _checked_list(value, column, separator, option)
         else:

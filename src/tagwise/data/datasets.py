@@ -193,13 +193,7 @@ def _missing_files(folder: Path) -> list[str]:
 
 
 def read_folder(folder: Path, name: str) -> Dataset:
-    """Read the data set that a folder holds; its texts only when they are asked for.
-
-    Raises
-    ------
-    ParseError
-        If a file is damaged or does not fit the others.
-    """
+    """Read the data set that a folder holds; its texts only when they are asked for."""
     X_train, Y_train = _matrices(folder, "trn")
     X_test, Y_test = _matrices(folder, "tst")
     for kind, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):

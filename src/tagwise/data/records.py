@@ -88,24 +88,12 @@ def format_by_name(path: str, option: str) -> str:
 
 
 class Records(ABC):
-    """The records of one open file.
+    """The records of one open file."""
 
-    Attributes
-    ----------
-    path : str
-        For messages.
-    line : int
-        Where the last record starts, from 1.
-    columns : list of str or None
-        The columns of the header; None where each record names its own fields.
-    guess : str or None
-        What was guessed about the file itself, for people.
-    """
-
-    path: str
-    line: int = 0
-    columns: list[str] | None = None
-    guess: str | None = None
+    path: str  # for messages
+    line: int = 0  # where the last record starts, from 1
+    columns: list[str] | None = None  # those of the header; None where each record names its own fields
+    guess: str | None = None  # what was guessed about the file itself, for people
 
     @abstractmethod
     def next(self) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ __all__ = ["read_svmlight", "read_xmc", "write_svmlight", "write_xmc"]
 BLOCK_BYTES = 1 << 20
 LARGEST_INT32_SIZE = 2**31 - 1
 _ROWS_PER_WRITE = 4096
-_LARGEST_GROWTH = 1.35
+_LARGEST_GROWTH = 1.35  # a file may be denser at its start than the prediction says
 _SPARE = 1.01
 _LONGEST_HEADER = 4096
 _HEADER_WORDS = ("rows", "features", "labels")
@@ -178,12 +178,7 @@ def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: 
 
 
 class _CsrArrays:
-    """CSR arrays that grow in place.
-
-    ``ndarray.resize`` is a realloc, which moves large arrays without copying them where the system can. A
-    growth aims at the final size predicted from the part of the file read so far, but is at most
-    ``_LARGEST_GROWTH``, since a file may be denser at its start.
-    """
+    """CSR arrays that grow in place: ``ndarray.resize`` is a realloc, which copies large arrays only where it must."""
 
     def __init__(self, wide: bool, dtype: np.dtype[Any] | None) -> None:
         self.indptr: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
@@ -217,6 +212,7 @@ class _CsrArrays:
 
 
 def _grow(array: NDArray[Any], used: int, more: int, fraction: float) -> None:
+    """Make room for ``more`` entries, aiming at the size that the fraction of the file read so far predicts."""
     needed = used + more
     if needed > len(array):
         predicted = used / fraction * _SPARE if fraction > 0 else np.inf

@@ -33,28 +33,14 @@ _ROWS_PER_REPORT = 2000
 
 @dataclass(slots=True)
 class Row:
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes
-    ----------
-    line : int
-        Where it starts in the file, from 1.
-    id : str or None
-    text : str
-    tags : list of str
-        Different names; empty where none are read.
-    known : list of str or None
-        The tags that were looked at; None where all were.
-    fields : dict
-        The record as it is in the file.
-    """
-
-    line: int
+    line: int  # where it starts in the file, from 1
     id: str | None
     text: str
-    tags: list[str]
-    known: list[str] | None
-    fields: dict[str, Any]
+    tags: list[str]  # all different; empty where none are read
+    known: list[str] | None  # the tags that were looked at; None where all were
+    fields: dict[str, Any]  # the record as it is in the file
 
 
 class TableReader:
@@ -143,10 +129,8 @@ class TableReader:
 
     def notes(self) -> list[str]:
         """Sentences on what was left out or changed so far."""
-        left_out = []
-        if self.skipped:
-            left_out.append(f"left out: {counted(self.skipped, 'faulty row')}; the first: {self.first_fault}.")
-        return left_out + self.changes()
+        left_out = f"left out: {counted(self.skipped, 'faulty row')}; the first: {self.first_fault}."
+        return ([left_out] if self.skipped else []) + self.changes()
 
     def changes(self) -> list[str]:
         """Sentences on what was read so far differently from how it is in the file."""
@@ -249,36 +233,17 @@ class TableReader:
 
 @dataclass(eq=False)
 class Table:
-    """All rows of a file.
-
-    Attributes
-    ----------
-    texts : list of str
-    tags : list of lists of str
-    known : list of lists of str (or None), or None
-        As ``Tagger.fit`` takes it; None where no column was given.
-    ids : list of str or None
-    lines : list of int
-        Where the rows start in the file.
-    duplicates : int
-        Rows that repeat an earlier one, text and tags alike.
-    skipped : int
-        Faulty rows that were left out.
-    guess : str or None
-        The sentence on what was guessed.
-    notes : list of str
-        Sentences on what was left out, changed or looks wrong.
-    """
+    """All rows of a file; ``known`` is as ``Tagger.fit`` takes it, and None (as ``ids``) where no column was given."""
 
     texts: list[str] = field(default_factory=list)
     tags: list[list[str]] = field(default_factory=list)
     known: list[list[str] | None] | None = None
     ids: list[str] | None = None
-    lines: list[int] = field(default_factory=list)
-    duplicates: int = 0
-    skipped: int = 0
-    guess: str | None = None
-    notes: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)  # where the rows start in the file
+    duplicates: int = 0  # rows that repeat an earlier one, text and tags alike
+    skipped: int = 0  # faulty rows that were left out
+    guess: str | None = None  # the sentence on what was guessed
+    notes: list[str] = field(default_factory=list)  # sentences on what was left out, changed or looks wrong
 
     @property
     def tag_counts(self) -> Counter[str]:
@@ -300,21 +265,10 @@ def read_table(
     on_guess: Callable[[str], None] | None = None,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> Table:
-    """Read all rows with their tags.
+    """Read all rows with their tags; an identifier that occurs twice, or no row left, is a :class:`ParseError`.
 
-    Parameters
-    ----------
-    path : str
-    dialect : Dialect
-    on_guess : callable, optional
-        Called with the sentence on what was guessed, before the rows are read.
-    on_progress : callable, optional
-        Called now and then with the fraction of the file and the number of rows read.
-
-    Raises
-    ------
-    ParseError
-        A row is faulty and not skipped, an identifier occurs twice, or no row is left.
+    ``on_guess`` is called with the sentence on what was guessed, before the rows are read; ``on_progress`` now and then
+    with the fraction of the file and the number of rows read.
     """
     table = Table()
     seen: set[int] = set()
@@ -585,7 +539,7 @@ def write_csv(
     _check_tag_separator(tag_separator)
     names = _checked_strings(label_names, "label_names")
     rows = _checked_rows(texts, Y, names, row_ids)
-    for name in names:
+    for name in names:  # also of labels that no row has
         join_tags([name], tag_separator, "tag_separator")
     with atomic_writer(path) as stream:
         columns = [text, tags] if row_ids is None else [id, text, tags]
