@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any
 from xml.parsers import expat
 
@@ -334,13 +333,12 @@ class _RowReader:
                 if not body or body[0] == "%":
                     continue
                 columns, values, labels = self._row(line)
-            except _WordError as error:
-                if not skip:
+            except UnskippableError:
+                raise
+            except (ParseError, _WordError) as error:
+                if not skip and isinstance(error, _WordError):
                     raise self.source.fault(str(error), _byte_column(line, error.position)) from None
-                n_skipped += 1
-                continue
-            except ParseError as error:
-                if not skip or isinstance(error, UnskippableError):
+                if not skip:
                     raise
                 n_skipped += 1
                 continue
@@ -380,10 +378,6 @@ class _RowReader:
             else:
                 name = self.header.attributes[place].name
                 raise _WordError(position, f"the label {name!r} must be 0 or 1; found {text!r}")
-        if any(left > right for left, right in pairwise(columns)):
-            order = sorted(range(len(columns)), key=columns.__getitem__)
-            columns, numbers = [columns[i] for i in order], [numbers[i] for i in order]
-        labels.sort()
         return columns, numbers, labels
 
     def _number(self, place: int, text: str, was_quoted: bool, position: int) -> float:
@@ -503,6 +497,7 @@ def _csr(data: array[float], indices: array[int], ends: array[int], size: int) -
         ),
         shape=(len(ends) - 1, size),
     )
+    matrix.sort_indices()
     matrix.has_canonical_format = True
     return matrix
 

@@ -38,8 +38,7 @@ ZERO, NINE, LOWER_E, UPPER_E = 48, 57, 101, 69
 MAX_DIGITS = 18
 # Stands for an id of more digits than that; it is out of every range.
 HUGE_ID = (1 << 63) - 1
-# The product or quotient of two doubles that are exact is correctly rounded: mantissas up to 2**53, powers
-# to 10**22.
+# The product or quotient of two exact doubles is correctly rounded: mantissas up to 2**53, powers to 10**22.
 EXACT_MANTISSA = 1 << 53
 EXACT_POWER = 22
 # Correctly rounded powers; 18 digits scaled by 10**-64 reach the smallest float32.

@@ -65,7 +65,6 @@ def _gaps(rng: np.random.Generator, p: float, total: int, remaining: int) -> np.
     """Draw distances to the next known entries, about as many as are still to come and at most a chunk."""
     expected = p * remaining
     wanted = int(expected + 4 * np.sqrt(expected) + 16)
-    # A gap beyond the end counts as "one past the end"; with that bound, the chunk's running sum fits 64
-    # bits.
+    # A gap beyond the end counts as "one past the end"; with that bound, the chunk's running sum fits 64 bits.
     length = max(1, min(wanted, _CHUNK, (1 << 62) // (total + 1)))
     return np.minimum(rng.geometric(p, size=length), total + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import zipfile
 from typing import IO, Any
@@ -57,9 +58,8 @@ def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> 
     X.has_canonical_format = True
     loaded = _load(y_path)
     if loaded.shape[0] != X.shape[0]:
-        raise ParseError(
-            y_path, 0, 0, f"the labels have {loaded.shape[0]:,} rows, but the features have {X.shape[0]:,}"
-        )
+        reason = f"the labels have {loaded.shape[0]:,} rows, but the features have {X.shape[0]:,}"
+        raise ParseError(y_path, 0, 0, reason)
     try:
         Y = check_labels(loaded)
     except InvalidInputError as error:
@@ -149,9 +149,7 @@ def _member(archive: zipfile.ZipFile, name: str, file_size: int) -> NDArray[Any]
         raise _Malformed(f"the member {name!r} claims {info.file_size:,} bytes, more than the file can hold")
     with archive.open(info) as stream:
         shape, dtype = _npy_header(stream, name)
-    size = dtype.itemsize
-    for extent in shape:
-        size *= extent
+    size = math.prod(shape, start=dtype.itemsize)
     if size > info.file_size:
         raise _Malformed(f"the member {name!r} announces {size:,} bytes of numbers but has {info.file_size:,}")
     with archive.open(info) as stream:

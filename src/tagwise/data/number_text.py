@@ -12,8 +12,7 @@ from tagwise.exceptions import InvalidInputError
 
 __all__ = ["check_float_dtype", "parse_number", "shortest_texts"]
 
-# Decimal floats only: Python's float() would also take "1_000", "nan", other scripts' digits and blanks
-# around it.
+# Decimal floats only: Python's float() would also take "1_000", "nan", other scripts' digits and blanks around it.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 

@@ -72,8 +72,7 @@ def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = N
 def _admit(candidates: sp.csr_matrix, spare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which candidates can go to the test side together, and which can never go."""
     rows = np.repeat(np.arange(candidates.shape[0]), np.diff(candidates.indptr))
-    # A stable sort by label keeps the queue's order within each label, so positions there count earlier
-    # claims.
+    # A stable sort by label keeps the queue's order within each label, so positions there count earlier claims.
     order = np.argsort(candidates.indices, kind="stable")
     label = candidates.indices[order]
     claims_before = np.arange(len(label)) - np.searchsorted(label, label, side="left")
