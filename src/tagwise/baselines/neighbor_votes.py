@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.neighbours import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
+from tagwise.kernels.neighbors import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.persistence.loading import require_finite_floats
 from tagwise.validation import Features

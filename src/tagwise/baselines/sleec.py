@@ -12,7 +12,7 @@ from tagwise.baselines.neighbor_votes import OFF, centered_votes, check_label_ro
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.kernels import matmul_in_order, unit_rows
-from tagwise.kernels.neighbours import inverted_index, nearest_dense_rows, nearest_sparse_rows
+from tagwise.kernels.neighbors import inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, each, flag, generator, real
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse

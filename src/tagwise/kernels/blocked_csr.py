@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,20 +72,17 @@ class BlockedCSR(FeatureMatrix):
         self._blocks = even_chunks(matrix.shape[0], -(-matrix.shape[0] // n_blocks))
         self._group_rows = _rows_per_group(matrix, self._blocks, width, keep_bytes)
         self._groups = _groups(self._blocks, self._group_rows)
-        self._transposed: _Transposed | None = None
-        self._kept = _KeptGroups(matrix, self._groups, keep_bytes)
-        transposer = _Transposer(matrix, row_scale, n_threads)
-        for place, (start, stop) in enumerate(self._kept.borders):
-            transposer.transpose(start, stop, self._kept.group(place))
+        n_kept = int(np.searchsorted(_transposed_bytes(matrix, self._groups), keep_bytes, side="right"))
+        self._kept = _rooms(matrix, self._groups[:n_kept])
+        for (start, stop), room in zip(self._groups, self._kept, strict=False):
+            self._transpose(start, stop, room)
+        # For the groups that are not kept, one after the other; as large as the largest of all.
+        self._room: _Transposed | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
-
-    def matmul(self, right: np.ndarray) -> np.ndarray:
-        """X @ right."""
-        return self.matmul_rows(right, 0, self.shape[0])
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of X @ right."""
@@ -110,7 +107,6 @@ class BlockedCSR(FeatureMatrix):
 
     def rmatmul_blocks(self, rows_of: RowsOf) -> np.ndarray:
         """Xᵀ @ left for the left (n×k) of which ``rows_of(start, stop)`` gives rows; asked for once each, in order."""
-        transposer = _Transposer(self.matrix, self.row_scale, self.n_threads)
         out = np.empty((0, 0))
         place = 0
         for start, stop in self._blocks:
@@ -123,21 +119,44 @@ class BlockedCSR(FeatureMatrix):
                     f"{out.dtype}; found shape {left.shape} and type {left.dtype}."
                 )
             for first, last in even_chunks(stop - start, self._group_rows):
-                if place < len(self._kept.borders):
-                    transposed = self._kept.group(place)
+                if place < len(self._kept):
+                    transposed = self._kept[place]
                 else:
-                    transposed = transposer.transpose(start + first, start + last, self._room())
+                    transposed = self._transposed(start + first, start + last)
                 _add_transposed(transposed, left[first:last], out, _PARTIAL_TERMS // len(self._groups), self.n_threads)
                 place += 1
             del left  # or the next block would be made beside it
         return out
 
-    def _room(self) -> _Transposed:
-        """For the groups that are not kept, one after the other."""
-        if self._transposed is None:
-            entries = self.matrix.indptr[np.array(self._groups)].astype(np.int64)
-            self._transposed = _empty_group(self.matrix, int((entries[:, 1] - entries[:, 0]).max()))
-        return self._transposed
+    def _transposed(self, start: int, stop: int) -> _Transposed:
+        """A group that is not kept, in the room that all of them share."""
+        if self._room is None:
+            indptr = self.matrix.indptr
+            self._room = _rooms(
+                self.matrix, [max(self._groups, key=lambda group: indptr[group[1]] - indptr[group[0]])]
+            )[0]
+        self._transpose(start, stop, self._room)
+        return self._room
+
+    def _transpose(self, start: int, stop: int, room: _Transposed) -> None:
+        """Transpose rows of the matrix into ``room``, by a counting sort."""
+        rows = self.matrix.indptr, self.matrix.indices, self.matrix.data
+        scale = np.ones(1, dtype=self.matrix.dtype) if self.row_scale is None else self.row_scale
+        # How many pieces share the counting does not show in the result, so there may be one a thread.
+        positions = np.empty((max(1, self.n_threads), self.shape[1]), dtype=self.matrix.indptr.dtype)
+        size = -(-(stop - start) // len(positions))
+        pieces = even_chunks(stop - start, size)
+        positions[len(pieces) :] = 0
+
+        def count(first: int, last: int) -> None:
+            _count(rows, start + first, start + last, positions[first // size])
+
+        def place(first: int, last: int) -> None:
+            _place(rows, scale, start, start + first, start + last, positions[first // size], room)
+
+        run_chunks(count, pieces, self.n_threads)
+        _counts_to_positions(positions, room.indptr)
+        run_chunks(place, pieces, self.n_threads)
 
 
 def _groups(blocks: Bounds, group_rows: int) -> Bounds:
@@ -177,8 +196,7 @@ def _entry_bytes(matrix: sp.csr_matrix) -> int:
     return 2 + matrix.data.itemsize
 
 
-@dataclass(frozen=True)
-class _Transposed:
+class _Transposed(NamedTuple):
     """Some rows of the matrix as CSR over features: a feature's entries lie together, in the order of the rows."""
 
     indptr: np.ndarray
@@ -186,63 +204,15 @@ class _Transposed:
     values: np.ndarray
 
 
-class _KeptGroups:
-    """The first groups, as many as fit the memory, in three arrays.
-
-    Many small arrays made between large temporary ones would split the heap.
-    """
-
-    def __init__(self, matrix: sp.csr_matrix, groups: Bounds, memory: float) -> None:
-        self.borders = groups[: int(np.searchsorted(_transposed_bytes(matrix, groups), memory, side="right"))]
-        entries = int(matrix.indptr[self.borders[-1][1]]) if self.borders else 0
-        self._starts = matrix.indptr
-        self._indptr = np.empty((len(self.borders), matrix.shape[1] + 1), dtype=matrix.indptr.dtype)
-        self._rows = np.empty(entries, dtype=np.uint16)
-        self._values = np.empty(entries, dtype=matrix.data.dtype)
-
-    def group(self, place: int) -> _Transposed:
-        start, stop = self.borders[place]
-        entries = slice(int(self._starts[start]), int(self._starts[stop]))
-        return _Transposed(self._indptr[place], self._rows[entries], self._values[entries])
-
-
-def _empty_group(matrix: sp.csr_matrix, entries: int) -> _Transposed:
-    return _Transposed(
-        np.empty(matrix.shape[1] + 1, dtype=matrix.indptr.dtype),
-        np.empty(entries, dtype=np.uint16),
-        np.empty(entries, dtype=matrix.data.dtype),
-    )
-
-
-class _Transposer:
-    """Transposes groups of rows, by a counting sort."""
-
-    def __init__(self, matrix: sp.csr_matrix, row_scale: np.ndarray | None, n_threads: int) -> None:
-        self.matrix, self.n_threads = matrix, n_threads
-        self.scale = np.ones(1, dtype=matrix.data.dtype) if row_scale is None else row_scale
-        self._positions: np.ndarray | None = None
-
-    def transpose(self, start: int, stop: int, room: _Transposed) -> _Transposed:
-        indptr, indices, data = self.matrix.indptr, self.matrix.indices, self.matrix.data
-        if self._positions is None:
-            # How many pieces share the counting does not show in the result, so there may be one a thread.
-            self._positions = np.empty((max(1, self.n_threads), self.matrix.shape[1]), dtype=indptr.dtype)
-        positions = self._positions
-        size = -(-(stop - start) // len(positions))
-        pieces = even_chunks(stop - start, size)
-        positions[len(pieces) :] = 0
-
-        def count(first: int, last: int) -> None:
-            _count(indptr, indices, start + first, start + last, positions[first // size])
-
-        def place(first: int, last: int) -> None:
-            own = positions[first // size]
-            _place(indptr, indices, data, self.scale, start, start + first, start + last, own, room.rows, room.values)
-
-        run_chunks(count, pieces, self.n_threads)
-        _counts_to_positions(positions, room.indptr)
-        run_chunks(place, pieces, self.n_threads)
-        return room
+def _rooms(matrix: sp.csr_matrix, groups: Bounds) -> list[_Transposed]:
+    """Room for groups that follow one another, in three arrays: many small ones would split the heap."""
+    starts = [int(matrix.indptr[start]) for start, _ in groups]
+    stops = [int(matrix.indptr[stop]) for _, stop in groups]
+    entries = stops[-1] - starts[0] if groups else 0
+    indptr = np.empty((len(groups), matrix.shape[1] + 1), dtype=matrix.indptr.dtype)
+    rows, values = np.empty(entries, dtype=np.uint16), np.empty(entries, dtype=matrix.dtype)
+    parts = [slice(start - starts[0], stop - starts[0]) for start, stop in zip(starts, stops, strict=True)]
+    return [_Transposed(indptr[place], rows[part], values[part]) for place, part in enumerate(parts)]
 
 
 def _add_transposed(
@@ -254,14 +224,15 @@ def _add_transposed(
     for start, stop in even_chunks(left.shape[1], stripe):
 
         def features(first: int, last: int, start: int = start, stop: int = stop) -> None:
-            arrays = transposed.indptr, transposed.rows, transposed.values, left, out
-            _add_products(*arrays, added_terms, start, stop, first, last)
+            _add_products(transposed, left, out, added_terms, (start, stop), first, last)
 
         run_chunks(features, chunks, n_threads)
 
 
 @compiled()
-def _count(indptr, indices, start, stop, counts):
+def _count(matrix, start, stop, counts):
+    """How often each feature is stored in the rows ``start`` to ``stop``."""
+    indptr, indices, _ = matrix
     counts[:] = 0
     for position in range(np.uintp(indptr[start]), np.uintp(indptr[stop])):
         counts[np.uintp(indices[position])] += 1
@@ -281,7 +252,10 @@ def _counts_to_positions(counts, indptr):
 
 
 @compiled()
-def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, values):
+def _place(matrix, scale, origin, start, stop, positions, room):
+    """Put the scaled entries of the rows ``start`` to ``stop`` where ``positions`` says, numbered from ``origin``."""
+    indptr, indices, data = matrix
+    _, rows, values = room
     one = scale[0]
     for row in range(start, stop):
         factor = scale[row] if len(scale) > 1 else one
@@ -295,8 +269,10 @@ def _place(indptr, indices, data, scale, origin, start, stop, positions, rows, v
 
 
 @compiled(fastmath={"contract"})
-def _add_products(indptr, rows, values, left, out, added_terms, start, stop, first, last):
-    """``out[f]`` += Σ values · rows of ``left``: features ``first`` to ``last``, columns ``start`` to ``stop``."""
+def _add_products(transposed, left, out, added_terms, columns, first, last):
+    """``out[f]`` += Σ values · rows of ``left``: features ``first`` to ``last``, in ``columns`` = (start, stop)."""
+    indptr, rows, values = transposed
+    start, stop = columns
     width = left.shape[1]
     part = np.empty(stop - start, dtype=left.dtype)
     total = np.empty(stop - start, dtype=np.float64)
@@ -306,12 +282,12 @@ def _add_products(indptr, rows, values, left, out, added_terms, start, stop, fir
         if begin == end:
             continue
         if end - begin <= added_terms:
-            sum_rows(rows, values, left, begin, end, limit, start, stop, 1, out, feature * width)
+            sum_rows(rows, values, left, (begin, end, limit), columns, 1, out, feature * width)
             continue
         total[:] = 0
         while begin < end:
             after = min(begin + _PARTIAL_TERMS, end)
-            sum_rows(rows, values, left, begin, after, limit, start, stop, 0, part, -start)
+            sum_rows(rows, values, left, (begin, after, limit), columns, 0, part, -start)
             for column in range(len(part)):
                 total[column] += part[column]
             begin = after
@@ -323,11 +299,7 @@ def row_factors(matrix: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:
     """1 / the Euclidean length of every row (0 for rows of zeros), in float64."""
     out = np.empty(matrix.shape[0], dtype=np.float64)
     indptr, data = matrix.indptr, matrix.data
-
-    def rows(start: int, stop: int) -> None:
-        _row_factors(indptr, data, out, start, stop)
-
-    run_chunks(rows, work_chunks(indptr), n_threads)
+    run_chunks(lambda start, stop: _row_factors(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
     return out
 
 

@@ -18,14 +18,16 @@ __all__ = ["sum_rows", "sum_rows_plain"]
 
 
 @compiled(fastmath={"contract"})
-def sum_rows_plain(indices, data, dense, begin, end, limit, first, stop, add, target, shift):
+def sum_rows_plain(indices, data, dense, entries, columns, add, target, shift):
     """``target[j + shift]`` = Σ ``data[p]``·``dense[indices[p], j]`` for columns first ≤ j < stop, or += if ``add``.
 
-    begin ≤ p < end; ``dense`` (rows×columns) and ``target`` (of any shape, addressed as if it were flat: a row of it
-    would be counted as a reference to it, which threads wait for) are C-ordered and of one type. Terms are added in
-    the order of p in that type, so that a column's sum has the same bits wherever it stands. The entries from ``end``
-    to ``limit`` are likely to be summed next.
+    ``entries`` = (begin, end, limit): begin ≤ p < end are summed, and those from end to limit are likely to be summed
+    next; ``columns`` = (first, stop). ``dense`` (rows×columns) and ``target`` (of any shape, addressed as if it were
+    flat: a row of it would be counted as a reference to it, which threads wait for) are C-ordered and of one type.
+    Terms are added in the order of p in that type, so that a column's sum has the same bits wherever it stands.
     """
+    begin, end, _ = entries
+    first, stop = columns
     sums = target.reshape(-1)
     if not add:
         sums[first + shift : stop + shift] = 0
@@ -38,10 +40,10 @@ def sum_rows_plain(indices, data, dense, begin, end, limit, first, stop, add, ta
 def choose(candidate: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     """What ``candidate()`` gives if it compiles and sums two rows of 0, …, 10 rightly, else :func:`sum_rows_plain`."""
     dense = np.arange(22, dtype=np.float32).reshape(2, 11)
-    entries, values, sums = np.arange(2, dtype=np.int32), np.array([1, 2], dtype=np.float32), np.empty_like(dense[0])
+    indices, values, sums = np.arange(2, dtype=np.int32), np.array([1, 2], dtype=np.float32), np.empty_like(dense[0])
     try:
         found = candidate()
-        found(entries, values, dense, 0, 2, 2, 0, 11, 0, sums, 0)
+        found(indices, values, dense, (0, 2, 2), (0, 11), 0, sums, 0)
     except Exception:  # numba's internals may fail in any way
         return sum_rows_plain
     return found if (sums == values @ dense).all() else sum_rows_plain

@@ -87,12 +87,7 @@ class NormSorted:
 
 
 def norm_pruned_topk(
-    left: np.ndarray,
-    labels_by_norm: NormSorted,
-    k: int,
-    *,
-    exclude: sp.csr_matrix | None = None,
-    n_threads: int = 1,
+    left: np.ndarray, labels_by_norm: NormSorted, k: int, *, exclude: sp.csr_matrix | None = None, n_threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k largest entries of each row of ``left @ Hᵀ + intercept``, as :mod:`tagwise.kernels.top_k` says.
 

@@ -66,7 +66,7 @@ class FeatureMatrix(Protocol):
 
     def matmul(self, right: np.ndarray) -> np.ndarray:
         """X @ right: n×d by d×k."""
-        ...
+        return self.matmul_rows(right, 0, self.shape[0])
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of X @ right."""
@@ -91,18 +91,13 @@ class CSRWithTranspose(FeatureMatrix):
     """
 
     def __init__(self, matrix: sp.csr_matrix, *, n_threads: int = 1) -> None:
-        self.matrix = matrix
+        self.matrix, self.n_threads = matrix, n_threads
         self.transpose = sp.csr_matrix(matrix.T)
-        self.n_threads = n_threads
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
-
-    def matmul(self, right: np.ndarray) -> np.ndarray:
-        """X @ right."""
-        return csr_matmul(self.matrix, right, n_threads=self.n_threads)
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of X @ right."""
@@ -117,17 +112,12 @@ class DenseFeatures(FeatureMatrix):
     """A dense array; both products are BLAS calls on fixed row blocks."""
 
     def __init__(self, matrix: np.ndarray, *, n_threads: int = 1) -> None:
-        self.matrix = matrix
-        self.n_threads = n_threads
+        self.matrix, self.n_threads = matrix, n_threads
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
-
-    def matmul(self, right: np.ndarray) -> np.ndarray:
-        """X @ right."""
-        return dense_matmul(self.matrix, right, n_threads=self.n_threads)
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of X @ right; BLAS may round them in another way than in the whole product."""
@@ -207,13 +197,13 @@ def matmul_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_t
         return csr_matmul(rows, matrix, n_threads=n_threads)
     if rows.ndim != 2 or matrix.ndim != 2 or rows.shape[1] != len(matrix):
         raise InvalidInputError(f"rows of shape {rows.shape} cannot be multiplied by a matrix of shape {matrix.shape}.")
-    rows = np.ascontiguousarray(rows)
-    out = np.empty((len(rows), matrix.shape[1]))
-
-    def block(start: int, stop: int) -> None:
-        dense_in_order(rows[start:stop], matrix, out[start:stop])
-
-    run_chunks(block, even_chunks(len(rows), _ROWS), n_threads)
+    dense = np.ascontiguousarray(rows)
+    out = np.empty((len(dense), matrix.shape[1]))
+    run_chunks(
+        lambda start, stop: dense_in_order(dense[start:stop], matrix, out[start:stop]),
+        even_chunks(len(dense), _ROWS),
+        n_threads,
+    )
     return out
 
 
@@ -250,12 +240,12 @@ def _csr_matmul(indptr, indices, data, dense, out, shift, start, stop):
     for row in range(start, stop):
         begin, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
         if end - begin <= _PARTIAL_TERMS:
-            sum_rows(indices, data, dense, begin, end, limit, 0, width, 0, out, row * out.shape[1] + shift)
+            sum_rows(indices, data, dense, (begin, end, limit), (0, width), 0, out, row * out.shape[1] + shift)
             continue
         total[:] = 0
         while begin < end:
             last = min(begin + _PARTIAL_TERMS, end)
-            sum_rows(indices, data, dense, begin, last, limit, 0, width, 0, part, 0)
+            sum_rows(indices, data, dense, (begin, last, limit), (0, width), 0, part, 0)
             for column in range(width):
                 total[column] += part[column]
             begin = last
@@ -326,19 +316,15 @@ def add_scaled_rows(
     A dense matrix gives the same numbers as its CSR form. Time O(stored entries of the rows), no memory.
     """
     scale = scale.astype(target.dtype, copy=False)
-
     if isinstance(matrix, np.ndarray):
-
-        def chunk(start: int, stop: int) -> None:
-            _add_scaled_dense_rows(target, matrix, rows, scale, start, stop)
-
+        kernel, arrays = _add_scaled_dense_rows, (matrix,)
     else:
-        indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
-
-        def chunk(start: int, stop: int) -> None:
-            _add_scaled_rows(target, indptr, indices, data, rows, scale, start, stop)
-
-    run_chunks(chunk, even_chunks(len(rows), _SCALED_ROWS), n_threads)
+        kernel, arrays = _add_scaled_rows, (matrix.indptr, matrix.indices, matrix.data)
+    run_chunks(
+        lambda start, stop: kernel(target, *arrays, rows, scale, start, stop),
+        even_chunks(len(rows), _SCALED_ROWS),
+        n_threads,
+    )
 
 
 @compiled()
@@ -376,11 +362,7 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
 
 def _unit_values(indptr: np.ndarray, data: np.ndarray, n_threads: int) -> np.ndarray:
     out = np.empty_like(data)
-
-    def rows(start: int, stop: int) -> None:
-        _unit_rows(indptr, data, out, start, stop)
-
-    run_chunks(rows, work_chunks(indptr), n_threads)
+    run_chunks(lambda start, stop: _unit_rows(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
     return out
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.neighbours import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
+from tagwise.kernels.neighbors import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
 
 FLOATS = [np.float32, np.float64]
 
