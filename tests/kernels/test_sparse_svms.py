@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dual_coordinate_descent import train_sparse_svms
-from tagwise.kernels.shortlists import shortlist_margins, shortlist_margins_by_feature
+from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 
@@ -75,7 +75,7 @@ def test_margins_are_entries_of_the_product():
         found = shortlist_margins(X, labels, weights, intercept, n_threads=threads)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         by_feature = sp.csr_matrix(weights.T)
-        found = shortlist_margins_by_feature(X, labels, by_feature, intercept, n_threads=threads)
+        found = shortlist_margins(X, labels, by_feature, intercept, by_feature=True, n_threads=threads)
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -86,4 +86,4 @@ def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
         shortlist_margins(X, np.zeros((3, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
     with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):
-        shortlist_margins_by_feature(X, np.zeros((80, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
+        shortlist_margins(X, np.zeros((80, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7), by_feature=True)

@@ -109,7 +109,7 @@ def test_the_floor_is_a_score_that_k_labels_reach():
 def test_parts_that_do_not_fit_are_named():
     given = problem(np.float32)
     left, right = given.pop("left"), given.pop("right")
-    with pytest.raises(InvalidInputError, match="n×r, L×r, n×d and d×L"):
+    with pytest.raises(InvalidInputError, match="n×r and L×r"):
         top_k_within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
     with pytest.raises(InvalidInputError, match="lengths has shape"):
         top_k_within_bounds(left, right, norm_bounds(right)[1:], 3, **given)

@@ -82,7 +82,7 @@ def test_a_screened_group_is_zero_in_the_solution(seed, reg, steps):
     in_play, norms = np.ones(n_groups, dtype=bool), np.empty(n_groups)
     gap, scale = kernel._gap(c, gradient, beta, 1.0, starts, reg, in_play, norms)
     assert gap == pytest.approx(group_lasso_gap(X, atoms, starts, reg, beta[None])[0], abs=1e-12)
-    kernel._screen(beta, starts, np.ones(n_groups), 1.0, reg, gap, scale, in_play, norms)
+    kernel._screen(kernel.GroupedGram(gram, starts, np.ones(n_groups)), beta, 1.0, reg, gap, scale, in_play, norms)
     solution = accelerated_group_lasso(X, atoms, starts, reg, tol=1e-12, max_iter=20_000)[0]
     in_use = np.sqrt(np.add.reduceat(solution**2, starts[:-1])) > 1e-5
     assert not (in_use & ~in_play).any()

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import random_stream, shuffle
 from tagwise.parallel import run_chunks, work_chunks
 
@@ -59,11 +60,7 @@ class _LabelRows(NamedTuple):
 
 def feature_rows(X: sp.csr_matrix, *, n_threads: int = 1) -> FeatureRows:
     """X with its squared norms, in float64. Time O(nnz)."""
-    norms = np.empty(X.shape[0])
-    run_chunks(
-        lambda start, stop: _squared_norms(X.indptr, X.data, norms, start, stop), work_chunks(X.indptr), n_threads
-    )
-    return FeatureRows(X.indptr, X.indices, X.data, norms)
+    return FeatureRows(X.indptr, X.indices, X.data, squared_norms(X, n_threads=n_threads))
 
 
 def train_sparse_svms(
@@ -79,9 +76,7 @@ def train_sparse_svms(
     seed: int = 0,
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
-    r"""An L2-loss support vector machine for each label on its own few rows, kept sparse.
-
-    .. math:: \min_{w, b}\ \tfrac12 (\|w\|^2 + (b/B)^2) + C \sum_i \max(0, 1 - y_i(w^\top x_i + b))^2
+    """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
 
     Parameters
     ----------
@@ -95,7 +90,7 @@ def train_sparse_svms(
     prune : float
         Weights below this in size are dropped.
     tol, max_iter
-        A label ends when the projected gradients of its dual spread over at most ``tol``, or after so many passes.
+        As in :class:`Descent`.
     seed : int
         Of the order of the rows, one stream per label.
     n_threads : int
@@ -105,7 +100,7 @@ def train_sparse_svms(
     weights : CSR (L, d) in the type of X, features in rising order
     intercept : float64 array (L,)
     objective : float64 array (L,)
-        The dual objective reached, a lower bound of the objective above.
+        The dual objective reached, a lower bound of the primal.
 
     Notes
     -----
@@ -123,12 +118,13 @@ def train_sparse_svms(
     entries = _entries(positives, lengths) + _entries(negatives, lengths)
     counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
     on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
-    sizes, results = (entries, n_features), (counts, intercept, objective)
-
-    def labels(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return _train_sparse(rows, descent, on, off, (float(cost), float(prune)), sizes, results, start, stop)
-
-    found = run_chunks(labels, work_chunks(np.concatenate([[0], np.cumsum(entries)])), n_threads)
+    labels = on, off, entries
+    costs, results = (float(cost), float(prune)), (counts, intercept, objective)
+    found = run_chunks(
+        lambda start, stop: _train_sparse(rows, n_features, descent, labels, costs, results, start, stop),
+        work_chunks(np.concatenate([[0], np.cumsum(entries)])),
+        n_threads,
+    )
     indptr = np.concatenate([[0], np.cumsum(counts)])
     indices = np.concatenate([part for part, _ in found])
     data = np.concatenate([part for _, part in found])
@@ -142,21 +138,11 @@ def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
 
 
 @compiled()
-def _squared_norms(indptr, data, out, start, stop):
-    """‖x_i‖² of the rows ``start`` to ``stop``."""
-    for row in range(start, stop):
-        total = 0.0
-        for position in range(indptr[row], indptr[row + 1]):
-            total += np.float64(data[position]) ** 2
-        out[row] = total
-
-
-@compiled()
-def descend_labels(rows, descent, positives, negatives, other_cost, streams, found, start, stop):
+def descend_labels(rows, descent, pairs, streams, found, start, stop):
     """Solve the labels ``start`` to ``stop``.
 
-    ``positives`` and ``negatives`` are (indptr, indices, data) of CSR matrices: by label the rows that are on and off
-    with their costs C. A positive ``other_cost`` makes every row that is not a positive a negative of that cost, and
+    ``pairs`` = (positives, negatives, other_cost). The first two are (indptr, indices, data) of CSR matrices: by label
+    the rows that are on and off with their costs C. A positive ``other_cost`` makes every row that is not a positive a negative of that cost, and
     ``negatives`` is not looked at. ``streams`` numbers the random stream of each label. ``found`` = (weights,
     intercepts, values, violations, passes) takes the results.
     """
@@ -166,7 +152,7 @@ def descend_labels(rows, descent, positives, negatives, other_cost, streams, fou
     w = np.empty(weights.shape[1], dtype=np.float64)
     own = _LabelRows(np.empty(n_rows, dtype=np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
     for label in range(start, stop):
-        count = _gather(label, positives, negatives, other_cost, own)
+        count = _gather(label, pairs, own)
         w[:] = 0
         own.dual[:count] = 0
         stream = random_stream(descent.seed, streams[label])
@@ -186,8 +172,9 @@ def descend_labels(rows, descent, positives, negatives, other_cost, streams, fou
 
 
 @compiled()
-def _gather(label, positives, negatives, other_cost, own):
+def _gather(label, pairs, own):
     """The label's rows with their signs and costs into ``own``; returns how many."""
+    positives, negatives, other_cost = pairs
     indptr, indices, data = positives
     row_of, sign, cost, n_rows = own.rows, own.sign, own.cost, len(own.rows)
     count = 0
@@ -270,10 +257,11 @@ def _descend(rows, descent, own, count, stream, w):
 
 
 @compiled()
-def _train_sparse(rows, descent, positives, negatives, cost_and_prune, sizes, results, start, stop):
+def _train_sparse(rows, n_features, descent, labels, costs, results, start, stop):
+    """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
     indptr, indices, data, _ = rows
-    cost, prune = cost_and_prune
-    entries, n_features = sizes
+    positives, negatives, entries = labels
+    cost, prune = costs
     counts, intercepts, objectives = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):

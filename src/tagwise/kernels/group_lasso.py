@@ -66,7 +66,7 @@ def solve_group_lasso(correlations, squared_norms, grouped, reg, tol, max_passes
     Gram matrix copied together, and with Newton steps where that takes long; repeat. Time O(R) for each
     coefficient in use at each change of the working set, and O(w) for each that changes in a pass over w atoms.
     """
-    gram, starts, curvature = grouped
+    gram, starts, _ = grouped
     coefficients, gaps, passes, screened = found
     n_rows, n_atoms = correlations.shape
     n_groups = len(starts) - 1
@@ -85,12 +85,10 @@ def solve_group_lasso(correlations, squared_norms, grouped, reg, tol, max_passes
             gap, scale = _gap(c, gradient, beta, squared, starts, reg, in_play, norms)
             if gap <= wanted or done >= max_passes:
                 break
-            _screen(beta, starts, curvature, squared, reg, gap, scale, in_play, norms)
+            _screen(grouped, beta, squared, reg, gap, scale, in_play, norms)
             size = _choose(beta, starts, reg, in_play, norms, chosen)
-            inner = max(_INNER_MARGIN * wanted, _INNER_SHARE * gap)
-            done += _solve_working_set(
-                c, gram, starts, curvature, squared, reg, inner, max_passes - done, chosen, size, beta
-            )
+            until = max(_INNER_MARGIN * wanted, _INNER_SHARE * gap), max_passes - done
+            done += _solve_working_set(grouped, c, squared, reg, until, chosen, size, beta)
             gradient[:] = c
             for atom in range(n_atoms):
                 if beta[atom] != 0:
@@ -133,8 +131,9 @@ def _gap(c, gradient, beta, squared, starts, reg, in_play, norms):
 
 
 @compiled()
-def _screen(beta, starts, curvature, squared, reg, gap, scale, in_play, norms):
+def _screen(grouped, beta, squared, reg, gap, scale, in_play, norms):
     """Take groups out of play that are zero in every solution."""
+    _, starts, curvature = grouped
     radius = np.sqrt(2 * (gap + _ROUNDING * squared))
     for group in range(len(starts) - 1):
         if in_play[group] and abs(scale) * norms[group] + radius * np.sqrt(curvature[group]) < reg:
@@ -169,8 +168,10 @@ def _choose(beta, starts, reg, in_play, norms, chosen):
 
 
 @compiled(fastmath=_FAST)
-def _solve_working_set(c, gram, starts, curvature, squared, reg, wanted, max_passes, chosen, size, beta):
-    """Descend on the chosen groups until their own gap is at most ``wanted``; returns the number of passes."""
+def _solve_working_set(grouped, c, squared, reg, until, chosen, size, beta):
+    """Descend on the chosen groups ``until`` = (their own gap, number of passes); returns the number of passes."""
+    gram, starts, curvature = grouped
+    wanted, max_passes = until
     n_groups = chosen.sum()
     atoms = np.empty(size, dtype=np.int64)
     local_starts = np.zeros(n_groups + 1, dtype=np.int64)

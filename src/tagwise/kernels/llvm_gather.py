@@ -10,6 +10,8 @@ comes later is known beyond the entries of one sum: the same entries in the next
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -30,8 +32,7 @@ _CACHE_LINE_BYTES = 64
 _INT32, _INT64, _BYTE_POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 
 
-@intrinsic
-def _sum_columns(typing, indices, data, dense, entries, columns, add, target, shift):
+def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, add, target, shift):
     """``target[j + shift]`` = Σ ``data[p]`` · ``dense[indices[p], j]`` over begin ≤ p < end, or += if ``add``.
 
     ``entries`` = (begin, end, limit) and ``columns`` = (n, column, last, next_column, rewind). The columns j are n ≤ 8
@@ -122,6 +123,9 @@ def _sum_columns(typing, indices, data, dense, entries, columns, add, target, sh
 
     counts = types.UniTuple(types.int64, 3), types.UniTuple(types.int64, 5), types.int64
     return types.void(indices, data, dense, *counts, target, types.int64), generate
+
+
+_sum_columns: Callable[..., None] = intrinsic(_sum_columns_in_ir)
 
 
 def _phi(builder, kind, *incoming):

@@ -3,7 +3,7 @@
 Sparse rows are kept as an inverted index (Xᵀ as CSR: for each feature the rows that have it), so a query costs one
 addition for every stored entry that shares a feature with it. Products are sums in float64 in the order of a query's
 features, for dense rows too: BLAS, whose order depends on how many queries there are, would part rows that are equal,
-and a query would have other neighbours in other company. So ties go to the lower row id, whatever is asked beside, and
+and a query would have other neighbors in other company. So ties go to the lower row id, whatever is asked beside, and
 the result has the same bits for every number of threads.
 """
 
@@ -13,9 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
-from tagwise.kernels.products import dense_in_order
-from tagwise.kernels.top_k import check_exclude, hide, merge, nothing_found, top_k_of_factors_and_sparse
+from tagwise.kernels.products import dense_in_order, squared_norms
+from tagwise.kernels.top_k import hidden_pairs, hide, merge, nothing_found, top_k_of_factors_and_sparse
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import shape_text
 
@@ -33,11 +32,9 @@ def inverted_index(rows: sp.csr_matrix) -> sp.csr_matrix:
 
 def half_squared_norms(stored: sp.csr_matrix | np.ndarray) -> np.ndarray:
     """½‖b‖² of each row of an array (n, d), or of each row behind an inverted index (d, n); float64."""
+    if isinstance(stored, np.ndarray):
+        return 0.5 * squared_norms(stored)
     with np.errstate(over="ignore"):
-        if isinstance(stored, np.ndarray):
-            out = np.empty(len(stored))
-            _half_squares(np.ascontiguousarray(stored), out)
-            return out
         squares = stored.data.astype(np.float64) ** 2
         return 0.5 * np.bincount(stored.indices, weights=squares, minlength=stored.shape[1])
 
@@ -64,7 +61,7 @@ def nearest_sparse_rows(
         ½‖b‖² of each row, which makes q·b − ½‖b‖² the measure: its order is that of rising Euclidean distance. Without
         it the measure is the inner product, which is the cosine for rows of unit length.
     exclude : CSR (m, n) with sorted indices, optional
-        Pairs that never count as neighbours: the diagonal, when rows look for neighbours among themselves.
+        Pairs that never count as neighbors: the diagonal, when rows look for neighbors among themselves.
     n_threads : int
 
     Returns
@@ -113,7 +110,7 @@ def nearest_dense_rows(
             f"queries and rows must have as many columns; found {shape_text(queries.shape)} and "
             f"{shape_text(rows.shape)}."
         )
-    check_exclude(exclude, (len(queries), len(rows)))
+    hidden = hidden_pairs(exclude, (len(queries), len(rows)))
     ids, measures = nothing_found(len(queries), k, np.dtype(np.float64))
     queries = np.ascontiguousarray(queries)
     tiles = [
@@ -129,18 +126,8 @@ def nearest_dense_rows(
             dense_in_order(queries[start:stop], columns, tile)
             if half_squares is not None:
                 tile -= half_squares[first : first + width]
-            if exclude is not None:
-                hide(tile, exclude.indptr, exclude.indices, start, first)
+            hide(tile, hidden, start, first, -np.inf)
             merge(tile, first, measures[start:stop], ids[start:stop])
 
     run_chunks(block, even_chunks(len(queries), _QUERIES), n_threads)
     return ids, measures
-
-
-@compiled()
-def _half_squares(rows, out):
-    for row in range(len(rows)):
-        total = 0.0
-        for value in rows[row]:
-            total += np.float64(value) * np.float64(value)
-        out[row] = 0.5 * total

@@ -18,8 +18,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
-    check_exclude,
+    check_parts,
     hidden_pairs,
+    hide,
     is_hidden,
     keep,
     merge,
@@ -91,20 +92,8 @@ def norm_pruned_topk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k largest entries of each row of ``left @ Hᵀ + intercept``, as :mod:`tagwise.kernels.top_k` says.
 
-    Parameters
-    ----------
-    left : array (n, r)
-        In the type of H.
-    labels_by_norm : NormSorted
-        H and the intercept.
-    k : int
-        How many per row; may exceed L.
-    exclude : CSR (n, L) with sorted indices, optional
-    n_threads : int
-        Row blocks are spread over this many threads; the result has the same bits for any number of them.
+    ``left`` (n, r) is in the type of H; the other arguments are those of :func:`~tagwise.kernels.top_k_of_factors`.
 
-    Notes
-    -----
     Time O(r) for each pair of a row and a label that is not ruled out: all of them where label factors are equally
     long, which costs a few percent more than :func:`~tagwise.kernels.top_k_of_factors`. Memory O(n·k) and, per thread,
     one tile of about a megabyte and a copy of the factors of a tile's labels.
@@ -115,10 +104,9 @@ def norm_pruned_topk(
         raise InvalidInputError(
             f"left must be n×{rank} of type {known.factors.dtype}; found shape {left.shape} of type {left.dtype}."
         )
-    check_exclude(exclude, (len(left), n_labels))
+    hidden = hidden_pairs(exclude, (len(left), n_labels))
     left = np.ascontiguousarray(left)
     labels, scores = nothing_found(len(left), k, left.dtype)
-    hidden = hidden_pairs(exclude)
     arrays = (known.order, known.lengths, known.shift, known.highest)
 
     def one_by_one(block: np.ndarray, rows: np.ndarray, first: int) -> None:
@@ -163,8 +151,7 @@ def top_k_within_bounds(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns, on one thread.
 
-    Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by
-    :func:`norm_bounds`.
+    Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by :func:`norm_bounds`.
 
     Steps: add up intercept and sparse part of all labels; the k labels that are best by these have k scores, of which
     the least is a floor; of the labels whose bound reaches the floor, take the k best scores.
@@ -173,30 +160,25 @@ def top_k_within_bounds(
     product of length r for each label that the bounds leave (1 in 70 of 27,754 subject headings for k = 50). Memory
     3·L numbers and the result.
     """
-    n_rows, (n_labels, rank) = len(left), right.shape
-    if rows.shape[0] != n_rows or sparse.shape != (rows.shape[1], n_labels) or left.shape[1] != rank:
-        raise InvalidInputError(
-            f"left {left.shape}, right {right.shape}, rows {rows.shape} and sparse {sparse.shape} must be n×r, L×r, "
-            "n×d and d×L."
-        )
+    n_rows, n_labels = len(left), len(right)
+    check_parts(left, right, rows, sparse)
     if lengths.shape != (n_labels,):
         raise InvalidInputError(f"lengths has shape {lengths.shape} where {(n_labels,)} is expected.")
-    check_exclude(exclude, (n_rows, n_labels))
+    hidden = hidden_pairs(exclude, (n_rows, n_labels))
     labels, scores = nothing_found(n_rows, k, left.dtype)
-    hidden = hidden_pairs(exclude)
-    _search_within_bounds(
-        np.ascontiguousarray(left), np.ascontiguousarray(right), lengths, intercept.astype(left.dtype, copy=False),
-        (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data), hidden, scores, labels,
-    )  # fmt: skip
+    factors = np.ascontiguousarray(left), np.ascontiguousarray(right), lengths
+    features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
+    shift = intercept.astype(left.dtype, copy=False)
+    _search_within_bounds(factors, shift, features, lists, hidden, scores, labels)
     return labels, scores
 
 
 @compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
 def product(left, right, row):
-    """Sum of products of an array and a row of another."""
+    """``left`` · ``right[row]``."""
     total = left.dtype.type(0)
-    for place in range(len(left)):
-        total += left[place] * right[row, place]
+    for i in range(len(left)):
+        total += left[i] * right[row, i]
     return total
 
 
@@ -204,8 +186,8 @@ def product(left, right, row):
 def norm(row):
     """The Euclidean length of an array, in float64."""
     square = 0.0
-    for place in range(len(row)):
-        square += np.float64(row[place]) * np.float64(row[place])
+    for i in range(len(row)):
+        square += np.float64(row[i]) * np.float64(row[i])
     return np.sqrt(square)
 
 
@@ -272,18 +254,20 @@ def _add_up(row, features, lists, shift, sums):
 # Without "reassoc" and "contract": a score is its sum plus its product, rounded once, and so is its bound, which is
 # then never below it.
 @compiled()
-def _search_within_bounds(left, right, lengths, shift, features, lists, hidden, best_scores, best_labels):
+def _search_within_bounds(factors, shift, features, lists, hidden, best_scores, best_labels):
+    left, right, lengths = factors
     n_labels, (n_rows, k) = len(right), best_scores.shape
-    sums, scores = np.empty(n_labels, dtype=left.dtype), np.empty((1, n_labels), dtype=left.dtype)
+    tile, scores = np.empty((1, n_labels), dtype=left.dtype), np.empty((1, n_labels), dtype=left.dtype)
+    sums = tile[0]
     reaching = np.zeros((n_labels + _WORD - 1) // _WORD * _WORD, dtype=np.uint8)
     candidates = np.empty(n_labels + 1, dtype=np.int32)
     for row in range(n_rows):
         embedded = left[row]
         _add_up(row, features, lists, shift, sums)
         # A finite number first: -inf would spoil the maxima of the groups, which are sums of products.
-        _set_hidden(row, hidden, np.finfo(sums.dtype).min, sums)
+        hide(tile, hidden, row, 0, np.finfo(sums.dtype).min)
         floor = _floor(embedded, right, sums, k)
-        _set_hidden(row, hidden, -np.inf, sums)
+        hide(tile, hidden, row, 0, -np.inf)
         length = left.dtype.type(norm(embedded))
         for label in range(n_labels):
             reaching[label] = np.uint8(sums[label] + length * lengths[label] >= floor)
@@ -295,14 +279,6 @@ def _search_within_bounds(left, right, lengths, shift, features, lists, hidden, 
         for place in range(k):
             if names[0, place] >= 0:
                 names[0, place] = candidates[names[0, place]]
-
-
-@compiled()
-def _set_hidden(row, hidden, value, sums):
-    """Give the labels that are hidden in a row a sum of ``value``."""
-    if len(hidden[0]) > 0:
-        for place in range(hidden[0][row], hidden[0][row + 1]):
-            sums[hidden[1][place]] = value
 
 
 @compiled()

@@ -33,6 +33,7 @@ __all__ = [
     "matmul",
     "matmul_in_order",
     "row_range",
+    "squared_norms",
     "unit_rows",
 ]
 
@@ -316,15 +317,14 @@ def add_scaled_rows(
     A dense matrix gives the same numbers as its CSR form. Time O(stored entries of the rows), no memory.
     """
     scale = scale.astype(target.dtype, copy=False)
-    if isinstance(matrix, np.ndarray):
-        kernel, arrays = _add_scaled_dense_rows, (matrix,)
-    else:
-        kernel, arrays = _add_scaled_rows, (matrix.indptr, matrix.indices, matrix.data)
-    run_chunks(
-        lambda start, stop: kernel(target, *arrays, rows, scale, start, stop),
-        even_chunks(len(rows), _SCALED_ROWS),
-        n_threads,
-    )
+
+    def chunk(start: int, stop: int) -> None:
+        if isinstance(matrix, np.ndarray):
+            _add_scaled_dense_rows(target, matrix, rows, scale, start, stop)
+        else:
+            _add_scaled_rows(target, matrix.indptr, matrix.indices, matrix.data, rows, scale, start, stop)
+
+    run_chunks(chunk, even_chunks(len(rows), _SCALED_ROWS), n_threads)
 
 
 @compiled()
@@ -364,6 +364,26 @@ def _unit_values(indptr: np.ndarray, data: np.ndarray, n_threads: int) -> np.nda
     out = np.empty_like(data)
     run_chunks(lambda start, stop: _unit_rows(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
     return out
+
+
+def squared_norms(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """‖x_i‖² of each row in float64, added up in the order of its entries. Time O(stored entries)."""
+    if isinstance(X, np.ndarray):
+        indptr, data = np.arange(X.shape[0] + 1) * X.shape[1], X.reshape(-1)
+    else:
+        indptr, data = X.indptr, X.data
+    out = np.empty(X.shape[0])
+    run_chunks(lambda start, stop: _squared_norms(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
+    return out
+
+
+@compiled()
+def _squared_norms(indptr, data, out, start, stop):
+    for row in range(start, stop):
+        total = 0.0
+        for position in range(indptr[row], indptr[row + 1]):
+            total += np.float64(data[position]) ** 2
+        out[row] = total
 
 
 # "nnan" and "reassoc" let maximum and sum use vector registers; values are finite, and the order is still fixed.

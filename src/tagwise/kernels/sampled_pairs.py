@@ -59,11 +59,11 @@ def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray,
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     out = np.empty(pattern.nnz, dtype=left.dtype)
     indptr, indices = pattern.indptr, pattern.indices
-
-    def rows(start: int, stop: int) -> None:
-        _sampled_product(indptr, indices, left, right, out, start, stop)
-
-    run_chunks(rows, work_chunks(indptr), n_threads)
+    run_chunks(
+        lambda start, stop: _sampled_product(indptr, indices, left, right, out, start, stop),
+        work_chunks(indptr),
+        n_threads,
+    )
     return out
 
 
@@ -96,13 +96,9 @@ def _sampled_product(indptr, indices, left, right, out, start, stop):
         a = left[row]
         position, end = indptr[row], indptr[row + 1]
         while position + 3 < end:
-            out[position], out[position + 1], out[position + 2], out[position + 3] = _four_products(
-                a,
-                right[indices[position]],
-                right[indices[position + 1]],
-                right[indices[position + 2]],
-                right[indices[position + 3]],
-            )
+            b, c = right[indices[position]], right[indices[position + 1]]
+            d, e = right[indices[position + 2]], right[indices[position + 3]]
+            out[position], out[position + 1], out[position + 2], out[position + 3] = _four_products(a, b, c, d, e)
             position += 4
         while position < end:
             out[position] = _one_product(a, right[indices[position]])
@@ -120,13 +116,12 @@ def sampled_csr_product(
     """
     _check_sampled(pattern, left, right)
     out = np.empty(pattern.nnz, dtype=right.dtype)
-
-    def rows(start: int, stop: int) -> None:
-        _sampled_csr_product(
-            pattern.indptr, pattern.indices, left.indptr, left.indices, left.data, right, out, start, stop
-        )
-
-    run_chunks(rows, work_chunks(pattern.indptr), n_threads)
+    pattern_rows, left_rows = (pattern.indptr, pattern.indices), (left.indptr, left.indices, left.data)
+    run_chunks(
+        lambda start, stop: _sampled_csr_product(pattern_rows, left_rows, right, out, start, stop),
+        work_chunks(pattern.indptr),
+        n_threads,
+    )
     return out
 
 
@@ -138,7 +133,9 @@ def _check_sampled(pattern: sp.csr_matrix, left: sp.csr_matrix, right: sp.csr_ma
 
 
 @compiled()
-def _sampled_csr_product(indptr, labels, left_indptr, features, data, right, out, start, stop):
+def _sampled_csr_product(pattern, left, right, out, start, stop):
+    indptr, labels = pattern
+    left_indptr, features, data = left
     longest = 0
     for row in range(start, stop):
         longest = max(longest, indptr[row + 1] - indptr[row])
@@ -167,7 +164,6 @@ def sampled_sparse_product(
     _check_sampled(pattern, left, right)
     out = np.empty(pattern.nnz, dtype=left.dtype)
     products = np.concatenate([[0], np.cumsum(np.diff(right.indptr)[left.indices], dtype=np.int64)])[left.indptr]
-
     pattern_rows, left_rows = (pattern.indptr, pattern.indices), (left.indptr, left.indices, left.data)
     right_rows = right.indptr, right.indices, right.data
 
@@ -210,11 +206,11 @@ def pair_curvature_product(
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     out = np.empty_like(left)
     indptr, indices = pattern.indptr, pattern.indices
-
-    def rows(start: int, stop: int) -> None:
-        _pair_curvature_product(indptr, indices, weights, left, right, out, start, stop)
-
-    run_chunks(rows, work_chunks(indptr), n_threads)
+    run_chunks(
+        lambda start, stop: _pair_curvature_product(indptr, indices, weights, left, right, out, start, stop),
+        work_chunks(indptr),
+        n_threads,
+    )
     return out
 
 
@@ -279,19 +275,19 @@ def solve_row_systems(
     """
     out = np.empty_like(right)
     features = np.ascontiguousarray(features)
-    indptr, indices = pattern.indptr, pattern.indices
-    typed = weights.astype(features.dtype, copy=False)
-
-    def labels(start: int, stop: int) -> None:
-        _solve_row_systems(indptr, indices, typed, right, features, base, out, start, stop)
-
+    systems = pattern.indptr, pattern.indices, weights.astype(features.dtype, copy=False)
     with single_threaded_blas():
-        run_chunks(labels, work_chunks(indptr, least_work=1 << 10), n_threads)
+        run_chunks(
+            lambda start, stop: _solve_row_systems(systems, right, features, base, out, start, stop),
+            work_chunks(pattern.indptr, least_work=1 << 10),
+            n_threads,
+        )
     return out
 
 
 @compiled()
-def _solve_row_systems(indptr, indices, weights, right, features, base, out, start, stop):
+def _solve_row_systems(systems, right, features, base, out, start, stop):
+    indptr, indices, weights = systems
     width = features.shape[1]
     plain = np.empty((_GATHER_ROWS, width), dtype=features.dtype)
     scaled = np.empty((width, _GATHER_ROWS), dtype=features.dtype)

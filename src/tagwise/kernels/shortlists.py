@@ -1,7 +1,7 @@
 """A few candidates per row: the k best of them, their margins, and scores that are stored for a few columns only.
 
-Margins are exact scores of sparse linear models for the shortlisted labels alone. Methods that look at neighbours store
-scores for a few columns of each row, while every other column has a base score of its own: a label that no neighbour
+Margins are exact scores of sparse linear models for the shortlisted labels alone. Methods that look at neighbors store
+scores for a few columns of each row, while every other column has a base score of its own: a label that no neighbor
 has gets the same score in every row. The k best of a row are then found among its stored columns and the head of the
 columns sorted by base score; n×L never exists.
 """
@@ -14,14 +14,13 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.norm_pruned import product
-from tagwise.kernels.top_k import check_exclude, hidden_pairs, is_hidden, keep, nothing_found
+from tagwise.kernels.top_k import hidden_pairs, is_hidden, keep, nothing_found
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
 
 __all__ = [
     "scores_of_listed",
     "shortlist_margins",
-    "shortlist_margins_by_feature",
     "top_k_of_candidates",
     "top_k_of_listed",
 ]
@@ -41,20 +40,8 @@ def top_k_of_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k largest of some entries of each row of ``left @ rightᵀ + intercept``, as :mod:`tagwise.kernels.top_k` says.
 
-    Parameters
-    ----------
-    left, right : array (n, r), array (L, r)
-        Both of one floating type.
-    candidates : int array (n, m)
-        Different labels in each row; −1 for none.
-    k : int
-    intercept : array (L,)
-    exclude : CSR (n, L) with sorted indices, optional
-    n_threads : int
-
-    Notes
-    -----
-    Time O(n·m·r), memory the result.
+    ``candidates``, int (n, m), are the labels to look at, different ones in each row and −1 for none; the other
+    arguments are those of :func:`~tagwise.kernels.top_k_of_factors`. Time O(n·m·r), memory the result.
     """
     shapes = (left.shape, right.shape, candidates.shape, intercept.shape)
     fits = candidates.ndim == 2 and len(candidates) == len(left) and intercept.shape == (len(right),)
@@ -62,65 +49,56 @@ def top_k_of_candidates(
         raise InvalidInputError(f"left, right, candidates and intercept must be n×r, L×r, n×m and L; found {shapes}.")
     if candidates.size and candidates.max() >= len(right):
         raise InvalidInputError(f"candidates holds label {candidates.max()}; there are {len(right)}.")
-    check_exclude(exclude, (len(left), len(right)))
+    hidden = hidden_pairs(exclude, (len(left), len(right)))
     labels, scores = nothing_found(len(left), k, left.dtype)
-    hidden = hidden_pairs(exclude)
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    shift = intercept.astype(left.dtype, copy=False)
-
-    def rows(start: int, stop: int) -> None:
-        _score_candidates(left, right, candidates, shift, hidden, scores, labels, start, stop)
-
-    work = np.arange(len(left) + 1) * max(1, candidates.shape[1] * right.shape[1])
-    run_chunks(rows, work_chunks(work), n_threads)
+    factors = left, right, intercept.astype(left.dtype, copy=False)
+    run_chunks(
+        lambda start, stop: _score_candidates(factors, candidates, hidden, scores, labels, start, stop),
+        work_chunks(np.arange(len(left) + 1) * max(1, candidates.shape[1] * right.shape[1])),
+        n_threads,
+    )
     return labels, scores
 
 
 def shortlist_margins(
-    rows: sp.csr_matrix, labels: np.ndarray, weights: sp.csr_matrix, intercept: np.ndarray, *, n_threads: int = 1
+    rows: sp.csr_matrix,
+    labels: np.ndarray,
+    weights: sp.csr_matrix,
+    intercept: np.ndarray,
+    *,
+    by_feature: bool = False,
+    n_threads: int = 1,
 ) -> np.ndarray:
     """``x_iᵀ w_j + b_j`` for the labels j of a shortlist of each row: (n, M) in the type of ``rows``.
 
-    ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d). A row is spread over an array of d numbers
-    and read at each label's features: time O(Σ weights of the shortlisted labels), memory d numbers per thread.
+    ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d), or (d, L) if they are stored
+    ``by_feature``.
+
+    By label, a row is spread over an array of d numbers and read at each label's features: time O(Σ weights of the
+    shortlisted labels), memory d numbers per thread. By feature, the lists of the row's features are searched for the
+    labels of its shortlist: time O(L + Σ weights of the row's features), memory 5·L bytes per thread; faster where rows
+    are short and rankers have many weights.
     """
-    if labels.shape[0] != rows.shape[0] or weights.shape[1] != rows.shape[1]:
+    n_labels, n_features = len(intercept), rows.shape[1]
+    expected = (n_features, n_labels) if by_feature else (n_labels, n_features)
+    if labels.shape[0] != rows.shape[0] or weights.shape != expected:
         raise InvalidInputError(
-            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and L×d."
+            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and "
+            f"{'d×L' if by_feature else 'L×d'}."
         )
     out = np.zeros(labels.shape, dtype=rows.dtype)
     shift = intercept.astype(rows.dtype, copy=False)
-
-    features, by_label = (rows.indptr, rows.indices, rows.data), (weights.indptr, weights.indices, weights.data)
-
-    def part(start: int, stop: int) -> None:
-        _margins(features, labels, by_label, shift, np.zeros(rows.shape[1], dtype=rows.dtype), out, start, stop)
-
-    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * max(1, labels.shape[1])), n_threads)
-    return out
-
-
-def shortlist_margins_by_feature(
-    rows: sp.csr_matrix, labels: np.ndarray, weights: sp.csr_matrix, intercept: np.ndarray, *, n_threads: int = 1
-) -> np.ndarray:
-    """What :func:`shortlist_margins` returns, from weights stored by feature: CSR (d, L).
-
-    The lists of the row's features are searched for the labels of its shortlist: time O(L + Σ weights of the row's
-    features), memory 5·L bytes per thread. Faster where rows are short and rankers have many weights.
-    """
-    if labels.shape[0] != rows.shape[0] or weights.shape != (rows.shape[1], len(intercept)):
-        raise InvalidInputError(
-            f"rows {rows.shape}, labels {labels.shape} and weights {weights.shape} must be n×d, n×M and d×L."
-        )
-    out = np.zeros(labels.shape, dtype=rows.dtype)
-    shift = intercept.astype(rows.dtype, copy=False)
-
     features, lists = (rows.indptr, rows.indices, rows.data), (weights.indptr, weights.indices, weights.data)
 
     def part(start: int, stop: int) -> None:
-        _margins_by_feature(features, labels, lists, shift, np.empty(len(shift), dtype=np.int32), out, start, stop)
+        if by_feature:
+            _margins_by_feature(features, labels, lists, shift, np.empty(n_labels, dtype=np.int32), out, start, stop)
+        else:
+            _margins(features, labels, lists, shift, np.zeros(n_features, dtype=rows.dtype), out, start, stop)
 
-    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * len(shift)), n_threads)
+    row_work = n_labels if by_feature else max(1, labels.shape[1])
+    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * row_work), n_threads)
     return out
 
 
@@ -144,10 +122,8 @@ def top_k_of_listed(
         A stored entry is the score of its column, a stored 0 too.
     base : array (L,)
         The score of each column in the rows that do not list it.
-    k : int
-        How many per row; may exceed L.
-    exclude : CSR (n, L), optional
-    n_threads : int
+    k, exclude, n_threads
+        As in :func:`~tagwise.kernels.top_k_of_factors`; the indices of ``exclude`` need not be sorted.
 
     Notes
     -----
@@ -155,16 +131,15 @@ def top_k_of_listed(
     per thread.
     """
     _check_base(listed, base)
-    check_exclude(exclude, listed.shape)
+    hidden = hidden_pairs(exclude, listed.shape)
     labels, scores = nothing_found(listed.shape[0], k, base.dtype)
     by_base = np.argsort(-base, kind="stable")
     stored = listed.indptr, listed.indices, listed.data.astype(base.dtype, copy=False)
-    hidden = hidden_pairs(exclude)
-
-    def rows(start: int, stop: int) -> None:
-        _merge_listed(stored, base, by_base, hidden, start, stop, scores, labels)
-
-    run_chunks(rows, even_chunks(listed.shape[0], _ROWS), n_threads)
+    run_chunks(
+        lambda start, stop: _merge_listed(stored, base, by_base, hidden, start, stop, scores, labels),
+        even_chunks(listed.shape[0], _ROWS),
+        n_threads,
+    )
     return labels, scores
 
 
@@ -177,7 +152,8 @@ def _check_base(listed: sp.csr_matrix, base: np.ndarray) -> None:
 
 # Without "reassoc", so that a score has the bits of a row's score in norm_pruned_topk.
 @compiled()
-def _score_candidates(left, right, candidates, shift, hidden, best_scores, best_labels, start, stop):
+def _score_candidates(factors, candidates, hidden, best_scores, best_labels, start, stop):
+    left, right, shift = factors
     for row in range(start, stop):
         for place in range(candidates.shape[1]):
             label = candidates[row, place]

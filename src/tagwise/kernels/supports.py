@@ -154,8 +154,8 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
         candidates = touched[:n_candidates]
         candidates.sort()
         extra = positives.weights[label] - 1.0
+        extra_weights = np.full(len(rows_of_label), extra)
         for feature in candidates:
-            slot[feature] = -1
             right[feature] -= (
                 _dot(low_rank.gram_factors[feature], label_factors[label])
                 + intercept[label] * gram.column_sums[feature]
@@ -163,16 +163,17 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
         if extra != 0:
             for feature in candidates:
                 along[feature] = _dot(low_rank.feature_factors[feature], label_factors[label])
-                squares[feature] = 0
-            _weigh_positives(rows, rows_of_label, intercept[label], extra, along, right, squares)
+            residuals = _residuals(rows, rows_of_label, intercept[label], along)
+            _slope_and_squares(rows, rows_of_label, residuals, extra_weights, slot, right, squares)
         gain = np.empty(n_candidates, dtype=np.float64)
         for i in range(n_candidates):
             feature = candidates[i]
             gain[i] = right[feature] ** 2 / (gram.diagonal[feature] + squares[feature] + choice.reg)
+            slot[feature] = -1
         chosen = _chosen(label, candidates, gain, choice)
         system = _empty_system(chosen, slot, workspace)
         if len(chosen) > 0:
-            n_rare = _first_at_least(chosen, first_in_block)
+            n_rare = np.searchsorted(chosen, first_in_block)
             walk, columns = 0, 0
             for i in range(len(chosen)):
                 columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
@@ -185,7 +186,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
                 _add_by_rows(rows, chosen[:n_rare], slot, system)
             _copy_block(block, first_in_block, chosen, n_rare, system)
             if extra != 0:
-                _add_positives(rows, rows_of_label, extra, slot, system)
+                _add_outer_products(rows, rows_of_label, extra_weights, slot, system)
         filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
         for feature in candidates:
             right[feature] = 0
@@ -315,16 +316,14 @@ def _dot(left, right):
 
 
 @compiled()
-def _weigh_positives(rows, rows_of_label, intercept, extra, along, right, squares):
-    """(c − 1)·X_Pᵀ(1 − scores) onto ``right`` and the diagonal of (c − 1)·X_PᵀX_P into ``squares``."""
-    for row in rows_of_label:
-        residual = 1.0 - intercept
-        for position in range(rows.indptr[row], rows.indptr[row + 1]):
-            residual -= rows.data[position] * along[rows.indices[position]]
-        for position in range(rows.indptr[row], rows.indptr[row + 1]):
-            feature, value = rows.indices[position], np.float64(rows.data[position])
-            right[feature] += extra * residual * value
-            squares[feature] += extra * value * value
+def _residuals(rows, rows_of_label, intercept, along):
+    """1 − the low-rank score of each positive, for the label's factors ``along`` the features."""
+    residuals = np.empty(len(rows_of_label))
+    for i in range(len(rows_of_label)):
+        residuals[i] = 1.0 - intercept
+        for position in range(rows.indptr[rows_of_label[i]], rows.indptr[rows_of_label[i] + 1]):
+            residuals[i] -= rows.data[position] * along[rows.indices[position]]
+    return residuals
 
 
 @compiled()
@@ -412,30 +411,6 @@ def _add_by_columns(rows, chosen, n_rare, head, chain, system):
             head[rows.feature_rows[place]] = -1
 
 
-@compiled()
-def _first_at_least(rising, least):
-    """How many of the rising numbers are below ``least``."""
-    count = 0
-    while count < len(rising) and rising[count] < least:
-        count += 1
-    return count
-
-
-@compiled()
-def _add_positives(rows, rows_of_label, extra, slot, system):
-    for row in rows_of_label:
-        for a in range(rows.indptr[row], rows.indptr[row + 1]):
-            i = slot[rows.indices[a]]
-            if i < 0:
-                continue
-            scaled = extra * rows.data[a]
-            # Indices rise within a row, and so do the slots.
-            for b in range(rows.indptr[row], a + 1):
-                j = slot[rows.indices[b]]
-                if j >= 0:
-                    system[i, j] += scaled * rows.data[b]
-
-
 @compiled(fastmath={"contract", "reassoc"})
 def _solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
@@ -453,7 +428,7 @@ def _solve_lower(lower, solution):
 
 @compiled()
 def _slope_and_squares(rows, known, residuals, weights, slot, right, squares):
-    """Xᵀ(ω·residual) and the diagonal of Xᵀ diag(ω) X over the known rows, where ``slot`` marks a candidate."""
+    """Xᵀ(ω·residual) onto ``right`` and the diagonal of Xᵀ diag(ω) X onto ``squares``, where ``slot`` is not −1."""
     for place in range(len(known)):
         row = known[place]
         weight = np.float64(weights[place])
@@ -468,21 +443,20 @@ def _slope_and_squares(rows, known, residuals, weights, slot, right, squares):
 
 @compiled()
 def _add_outer_products(rows, known, weights, slot, system):
-    """Xᵀ diag(ω) X of the support into the lower triangle, the one that the Cholesky factorisation reads."""
-    places = np.empty(len(system), dtype=np.int64)
+    """Xᵀ diag(ω) X of the support over the known rows onto the lower triangle."""
+    slots = np.empty(len(system), dtype=np.int64)
     entries = np.empty(len(system), dtype=np.float64)
-    for k in range(len(known)):
-        row = known[k]
+    for at in range(len(known)):
+        row = known[at]
         count = 0
         for position in range(rows.indptr[row], rows.indptr[row + 1]):
-            place = slot[rows.indices[position]]
-            if place >= 0:
-                places[count] = place
+            if slot[rows.indices[position]] >= 0:
+                slots[count] = slot[rows.indices[position]]
                 entries[count] = rows.data[position]
                 count += 1
         # Indices rise within a row, and so do the slots.
         for a in range(count):
-            scaled = weights[k] * entries[a]
-            target = system[places[a]]
+            scaled = weights[at] * entries[a]
+            target = system[slots[a]]
             for b in range(a + 1):
-                target[places[b]] += scaled * entries[b]
+                target[slots[b]] += scaled * entries[b]

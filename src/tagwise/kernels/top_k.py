@@ -25,7 +25,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = [
-    "check_exclude",
+    "check_parts",
     "hidden_pairs",
     "hide",
     "is_hidden",
@@ -77,14 +77,14 @@ def top_k_of_factors(
         Added to every row.
     exclude : CSR (n, L) with sorted indices, optional
     n_threads : int
-        Row blocks are spread over this many threads.
+        Row blocks are spread over this many threads; the result has the same bits for any number of them.
 
     Notes
     -----
     Time O(n·L·r), memory O(n·k) and one tile of about a megabyte per thread.
     """
     n_rows, n_labels = len(left), len(right)
-    check_exclude(exclude, (n_rows, n_labels))
+    hidden = hidden_pairs(exclude, (n_rows, n_labels))
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     labels, scores = nothing_found(n_rows, k, left.dtype)
     shift = np.zeros(n_labels, dtype=left.dtype) if intercept is None else intercept.astype(left.dtype, copy=False)
@@ -95,8 +95,7 @@ def top_k_of_factors(
         for first, last in even_chunks(n_labels, width):
             tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
             np.matmul(left[start:stop], right[first:last].T, out=tile)
-            if exclude is not None:
-                hide(tile, exclude.indptr, exclude.indices, start, first)
+            hide(tile, hidden, start, first, -np.inf)
             _merge_shifted(tile, first, shift[first:last], scores[start:stop], labels[start:stop])
 
     with single_threaded_blas():
@@ -112,15 +111,12 @@ def row_blocks(n_rows: int) -> list[tuple[int, int]]:
 def top_k_of_scores(
     block: np.ndarray, k: int, *, exclude: sp.csr_matrix | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries of each row of a block of scores (n×L).
-
-    Time O(n·L). The block itself is left as it is.
-    """
-    check_exclude(exclude, block.shape)
+    """The k largest entries of each row of a block of scores (n×L), which is left as it is. Time O(n·L)."""
+    hidden = hidden_pairs(exclude, block.shape)
     labels, scores = nothing_found(len(block), k, block.dtype)
     if exclude is not None:
         block = block.copy()
-        hide(block, exclude.indptr, exclude.indices, 0, 0)
+        hide(block, hidden, 0, 0, -np.inf)
     merge(np.ascontiguousarray(block), 0, scores, labels)
     return labels, scores
 
@@ -132,15 +128,13 @@ def nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.
     return np.full((n_rows, k), -1, dtype=np.int64), np.full((n_rows, k), -np.inf, dtype=dtype)
 
 
-def hidden_pairs(exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-    """Indptr and indices of the pairs to exclude, both empty for none; see :func:`is_hidden`."""
-    return (_NONE_HIDDEN, _NONE_HIDDEN) if exclude is None else (exclude.indptr, exclude.indices)
-
-
-def check_exclude(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> None:
-    """Raise InvalidInputError unless the pairs to exclude, if any, have the shape of the scores."""
-    if exclude is not None and exclude.shape != shape:
+def hidden_pairs(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Indptr and indices of the pairs to exclude from scores of this shape; both empty for none."""
+    if exclude is None:
+        return _NONE_HIDDEN, _NONE_HIDDEN
+    if exclude.shape != shape:
         raise InvalidInputError(f"exclude has shape {exclude.shape} where the scores have {shape}.")
+    return exclude.indptr, exclude.indices
 
 
 def top_k_of_factors_and_sparse(
@@ -154,38 +148,20 @@ def top_k_of_factors_and_sparse(
     exclude: sp.csr_matrix | None = None,
     n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries of each row of ``left @ rightᵀ + intercept + rows @ sparse``.
+    """The k largest entries of each row of ``left @ rightᵀ + intercept + rows @ sparse``, as the module says.
 
-    Parameters
-    ----------
-    left : array (n, r)
-        Of width 0 where there is no low rank.
-    right : array (L, r)
-        Of the same floating type, which is the type of the scores.
-    k : int
-        How many per row; may exceed L.
-    intercept : array (L,), optional
-        Added to every row.
-    rows : CSR (n, d)
-        The features X.
-    sparse : CSR (d, L)
-        The weights S; sorted indices save a copy.
-    exclude : CSR (n, L) with sorted indices, optional
-    n_threads : int
-        Row blocks are spread over this many threads; the result has the same bits for any number of them.
+    ``rows`` is CSR (n, d), the features X; ``sparse`` CSR (d, L), the weights S, where sorted indices save a copy; the
+    other arguments are those of :func:`top_k_of_factors`. Without a low rank, ``left`` and ``right`` have width 0.
 
-    Notes
-    -----
     Time O(n·L·r) by BLAS, O(n·L) to look for the best and one addition for every weight that a stored feature of a row
     has. Memory O(n·k) and, per thread, one tile of 2²⁰ scores and 8 bytes for each stored entry of 256 rows.
     """
     n_rows, n_labels = len(left), len(right)
-    sparse = _check_parts(left, right, rows, sparse)
-    check_exclude(exclude, (n_rows, n_labels))
+    sparse = check_parts(left, right, rows, sparse)
+    hidden = hidden_pairs(exclude, (n_rows, n_labels))
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     labels, scores = nothing_found(n_rows, k, left.dtype)
     shift = _check_intercept(intercept, n_labels, left.dtype)
-
     features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
 
     def block(start: int, stop: int) -> None:
@@ -196,8 +172,7 @@ def top_k_of_factors_and_sparse(
             tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
             _multiply(left[start:stop], right[first:last], tile)
             _add_sparse(tile, first, start, features, lists, shift, cursors)
-            if exclude is not None:
-                hide(tile, exclude.indptr, exclude.indices, start, first)
+            hide(tile, hidden, start, first, -np.inf)
             merge(tile, first, scores[start:stop], labels[start:stop])
 
     with single_threaded_blas():
@@ -219,11 +194,10 @@ def scores_of_factors_and_sparse(
     Arguments as in :func:`top_k_of_factors_and_sparse`, with the same time; memory is the result.
     """
     n_labels = len(right)
-    sparse = _check_parts(left, right, rows, sparse)
+    sparse = check_parts(left, right, rows, sparse)
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     shift = _check_intercept(intercept, n_labels, left.dtype)
     out = np.empty((len(left), n_labels), dtype=left.dtype)
-
     features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
 
     def block(start: int, stop: int) -> None:
@@ -248,7 +222,7 @@ def _multiply(left: np.ndarray, right: np.ndarray, tile: np.ndarray) -> None:
         tile.fill(0)
 
 
-def _check_parts(left: np.ndarray, right: np.ndarray, rows: sp.csr_matrix, sparse: sp.csr_matrix) -> sp.csr_matrix:
+def check_parts(left: np.ndarray, right: np.ndarray, rows: sp.csr_matrix, sparse: sp.csr_matrix) -> sp.csr_matrix:
     """``sparse`` with sorted indices; raises where the four parts do not fit together."""
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise InvalidInputError(f"left and right must be n×r and L×r; found shapes {left.shape} and {right.shape}.")
@@ -323,14 +297,17 @@ def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
 
 
 @compiled()
-def hide(tile, indptr, indices, first_row, first_label):
-    """Give the stored pairs of a CSR matrix with sorted indices a score of -inf in a tile."""
+def hide(tile, hidden, first_row, first_label, value):
+    """Give hidden pairs the score ``value`` in a tile; ``hidden`` as in :func:`is_hidden`."""
+    indptr, indices = hidden
+    if len(indptr) == 0:
+        return
     n_rows, width = tile.shape
     for row in range(n_rows):
         begin, end = indptr[first_row + row], indptr[first_row + row + 1]
         position = begin + np.searchsorted(indices[begin:end], first_label)
         while position < end and indices[position] < first_label + width:
-            tile[row, indices[position] - first_label] = -np.inf
+            tile[row, indices[position] - first_label] = value
             position += 1
 
 

@@ -213,10 +213,6 @@ class LinearScores(FeatureMatrix):
         """(n, L)."""
         return self.X.shape[0], self.S.shape[1]
 
-    def matmul(self, right: np.ndarray) -> np.ndarray:
-        """F @ right: n×k."""
-        return self.matmul_rows(right, 0, self.shape[0])
-
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         """The rows ``start`` to ``stop`` of F @ right."""
         product = self.X.matmul_rows(self.S.matmul(right), start, stop)
@@ -260,9 +256,6 @@ class _Difference(FeatureMatrix):
     @property
     def shape(self) -> tuple[int, int]:
         return self.first.shape
-
-    def matmul(self, right: np.ndarray) -> np.ndarray:
-        return self.first.matmul(right) - self.second.matmul(right)
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
         return self.first.matmul_rows(right, start, stop) - self.second.matmul_rows(right, start, stop)

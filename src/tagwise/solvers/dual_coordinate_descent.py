@@ -100,12 +100,12 @@ def dual_coordinate_descent(
     )
     on = _arrays(positives, 1 / reg)
     off = on if negatives is None else _arrays(negatives, 1 / reg)
-    other_cost = 1 / reg if negatives is None else 0.0
-
-    def labels(start: int, stop: int) -> None:
-        descend_labels(rows, descent, on, off, other_cost, numbers, found, start, stop)
-
-    run_chunks(labels, even_chunks(n_labels, _LABELS_PER_CHUNK), n_threads)
+    pairs = on, off, 1 / reg if negatives is None else 0.0
+    run_chunks(
+        lambda start, stop: descend_labels(rows, descent, pairs, numbers, found, start, stop),
+        even_chunks(n_labels, _LABELS_PER_CHUNK),
+        n_threads,
+    )
     coefficients, intercept, value, violation, n_iter = found
     return DualDescentResult(coefficients, intercept, reg * value, violation, n_iter, violation <= tol)
 

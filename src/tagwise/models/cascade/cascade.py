@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import shortlist_margins, shortlist_margins_by_feature
+from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.models.cascade.combination import CascadeChoice, Combination, behind_shortlist, check_prototype_weight
 from tagwise.models.cascade.rankers import (
     FittedProposer,
@@ -342,7 +342,7 @@ class Cascade(MultiLabelModel):
         """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
         b, threads = self.ranker_intercept_, self._threads_for(rows)
         if self._weights_by_label is None:
-            return shortlist_margins_by_feature(rows, labels, self.ranker_weights_, b, n_threads=threads)
+            return shortlist_margins(rows, labels, self.ranker_weights_, b, by_feature=True, n_threads=threads)
         return shortlist_margins(rows, labels, self._weights_by_label, b, n_threads=threads)
 
     def _cosines(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
