@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import contains_pairs, sampled_csr_product, sampled_sparse_product
+from tagwise.kernels.sampled_pairs import contains_pairs, sampled_csr_product, sampled_sparse_product
 
 
 @given(st.integers(0, 999), st.integers(0, 30), st.integers(1, 9), st.integers(1, 12), st.integers(1, 3))

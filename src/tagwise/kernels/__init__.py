@@ -18,9 +18,7 @@ from tagwise.kernels.products import (
     unit_rows,
 )
 from tagwise.kernels.sampled_pairs import (
-    contains_pairs,
     pair_curvature_product,
-    sampled_csr_product,
     sampled_product,
     sampled_sparse_product,
     solve_row_systems,
@@ -36,7 +34,6 @@ __all__ = [
     "CSRWithTranspose",
     "DenseFeatures",
     "FeatureMatrix",
-    "contains_pairs",
     "csr_matmul",
     "dense_matmul",
     "feature_matrix",
@@ -44,7 +41,6 @@ __all__ = [
     "matmul",
     "matmul_in_order",
     "pair_curvature_product",
-    "sampled_csr_product",
     "sampled_product",
     "sampled_sparse_product",
     "scores_of_factors_and_sparse",

@@ -16,14 +16,13 @@ from tagwise.parallel import Bounds, even_chunks, run_chunks, work_chunks
 
 __all__ = ["N_BLOCKS", "BlockedCSR", "row_factors"]
 
-# Features gather from so many columns of a group's rows at a time as a processor's last cache holds, at least from one
-# stripe. From a quarter of this up to all of it makes little difference on shapes from 15,539 × 5,000 to 101,842 ×
-# 25,688 and k from 64 to 500.
+# Features gather from as many columns of a group's rows at a time as a processor's last cache holds, at least from one
+# stripe.
 _CACHED_BYTES = 1 << 24
 _STRIPE = 64
 # Rows within a group are numbered by 16 bits.
 _MOST_GROUP_ROWS = 1 << 16
-# The dense factor of a transposed product is asked for in so many blocks of rows, unless told otherwise.
+# The dense factor of a transposed product is asked for in this many blocks of rows by default.
 N_BLOCKS = 4
 # A float32 sum over many rows loses digits; partial sums of this many terms are collected in float64 instead. A sum
 # that goes on over all groups has no more terms either.
@@ -37,10 +36,8 @@ class BlockedCSR(FeatureMatrix):
 
     The transposed product goes over blocks of rows and, within them, over groups: the entries of a group are transposed
     (sorted by feature), and features then gather from its rows, in stripes of columns that fit the cache. Groups are
-    transposed for every product or, as far as ``keep_bytes`` allow, once. With all of them kept, products run at two
-    thirds of the rate of a stored transpose where n×k fits the cache, and at up to 1.5 times where its gathers miss it.
-
-    Sums over rows run in the order of the rows whatever the number of threads.
+    transposed for every product or, as far as ``keep_bytes`` allow, once. Sums over rows run in the order of the rows
+    whatever the number of threads.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The decorator of every compiled function: machine code without the GIL, cached on disk where that is possible.
 
-Short inner loops over entries of a sparse matrix count by unsigned places (``numpy.uintp``): numba takes a signed place
-from outside for one that may be counted from the end, which costs a third to two thirds of such a loop's time.
+Short inner loops over entries of a sparse matrix use unsigned indices (``numpy.uintp``): numba checks whether a signed
+one counts from the end, which costs a third to two thirds of such a loop's time.
 
-The first compilation in a process is said to the logger ``tagwise`` (level INFO): it takes a while, and only once where
-the result can be cached.
+The first compilation in a process is logged to ``tagwise`` (level INFO): it takes a while, and only once where the
+result can be cached.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ __all__ = ["compiled"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The event of numba for a function that is compiled; what is found in the cache causes none.
-_COMPILING = "numba:compile"
-
 
 class _FirstCompilation(event.Listener):
-    """Says that kernels are compiled, once."""
+    """Logs once that kernels are compiled; functions found in the cache cause no event."""
 
     said = False
 
@@ -40,7 +37,7 @@ class _FirstCompilation(event.Listener):
         """Nothing to say."""
 
 
-event.register(_COMPILING, _FirstCompilation())
+event.register("numba:compile", _FirstCompilation())
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:

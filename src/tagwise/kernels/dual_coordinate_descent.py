@@ -141,10 +141,10 @@ def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
 def descend_labels(rows, descent, pairs, streams, found, start, stop):
     """Solve the labels ``start`` to ``stop``.
 
-    ``pairs`` = (positives, negatives, other_cost). The first two are (indptr, indices, data) of CSR matrices: by label
-    the rows that are on and off with their costs C. A positive ``other_cost`` makes every row that is not a positive a negative of that cost, and
-    ``negatives`` is not looked at. ``streams`` numbers the random stream of each label. ``found`` = (weights,
-    intercepts, values, violations, passes) takes the results.
+    ``pairs`` = (positives, negatives, other_cost): the first two are (indptr, indices, data) of CSR matrices, by label
+    the rows that are on and off with their costs C. A positive ``other_cost`` makes every row that is not a positive a
+    negative of that cost, and ``negatives`` is not looked at. ``streams`` numbers the random stream of each label.
+    ``found`` = (weights, intercepts, values, violations, passes) takes the results.
     """
     squared, constant = descent.squared, descent.constant
     n_rows = len(rows.norms)

@@ -157,8 +157,7 @@ def top_k_within_bounds(
     the least is a floor; of the labels whose bound reaches the floor, take the k best scores.
 
     Time a row: two passes over L numbers, one addition for every weight that its features have in ``sparse``, and a
-    product of length r for each label that the bounds leave (1 in 70 of 27,754 subject headings for k = 50). Memory
-    3·L numbers and the result.
+    product of length r for each label that the bounds leave. Memory 3·L numbers and the result.
     """
     n_rows, n_labels = len(left), len(right)
     check_parts(left, right, rows, sparse)

@@ -184,8 +184,7 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
 def _margins_by_feature(features, labels, lists, shift, place_of, out, start, stop):
     indptr, indices, data = features
     list_indptr, list_labels, weights = lists
-    # A byte per label says whether it is on the row's shortlist: most lists are read without their weights, and 27,754
-    # bytes stay in the nearest cache.
+    # A byte per label says whether it is on the row's shortlist: these stay in the cache, and most weights go unread.
     listed = np.zeros(len(shift), dtype=np.bool_)
     for row in range(start, stop):
         margins = out[row]
