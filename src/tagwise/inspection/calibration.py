@@ -125,8 +125,6 @@ class Calibration:
         ids = np.asarray(labels)
         return (ids >= 0) & (np.asarray(scores, dtype=np.float64) >= self.thresholds[np.maximum(ids, 0)])
 
-    # ------------------------------------------------------------------ folders
-
     def saved_values(self) -> dict[str, Any]:
         """The plain values of a folder, for :meth:`restored`."""
         return {"target": self.target, "places": self.k, "rows": self.rows}

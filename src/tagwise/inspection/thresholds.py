@@ -36,15 +36,17 @@ def best_thresholds(pairs: ValidationPairs, target: str, shrinkage: float) -> np
     """
     shared = _shared_threshold(pairs)
     thresholds = np.full(pairs.n_labels, shared)
-    ranking = _Ranking.of(pairs, pairs.label_sizes > 0)
+    ranking = _Ranking.of(pairs)
     if len(ranking.labels) == 0:
         return thresholds
     if target == "macro":
         cuts = ranking.best_cuts(2 * ranking.hits / (ranking.counts + ranking.positives))
     else:
-        cuts = _micro_cuts(pairs, ranking, shared)
+        # Pairs of labels without a positive, all of them wrong, that the shared threshold accepts.
+        rest = np.flatnonzero((pairs.label_sizes[pairs.labels] == 0) & (pairs.scores >= shared))
+        cuts = _micro_cuts(pairs, ranking, rest)
         if target == "example":
-            cuts = _example_cuts(pairs, ranking, cuts, shared)
+            cuts = _example_cuts(pairs, ranking, cuts, rest)
     weight = pairs.label_sizes[ranking.labels] / (pairs.label_sizes[ranking.labels] + shrinkage)
     thresholds[ranking.labels] = weight * ranking.thresholds(cuts) + (1 - weight) * shared
     return thresholds
@@ -52,7 +54,7 @@ def best_thresholds(pairs: ValidationPairs, target: str, shrinkage: float) -> np
 
 @dataclass(frozen=True, eq=False)
 class _Ranking:
-    """The pairs of some labels, label by label and best first. All but the last three arrays are over pairs."""
+    """The pairs of labels with a positive, label by label, best first. All but the last three arrays are over pairs."""
 
     order: np.ndarray
     scores: np.ndarray
@@ -65,8 +67,8 @@ class _Ranking:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, pairs: ValidationPairs, wanted: np.ndarray) -> _Ranking:
-        chosen = np.flatnonzero(wanted[pairs.labels])
+    def of(cls, pairs: ValidationPairs) -> _Ranking:
+        chosen = np.flatnonzero(pairs.label_sizes[pairs.labels] > 0)
         order = chosen[np.lexsort((-pairs.scores[chosen], pairs.labels[chosen]))]
         labels, starts, sizes = np.unique(pairs.labels[order], return_index=True, return_counts=True)
         scores = pairs.scores[order]
@@ -115,37 +117,25 @@ def _shared_threshold(pairs: ValidationPairs) -> float:
     return float((scores[best] + scores[min(best + 1, len(scores) - 1)]) / 2)
 
 
-def _rest_of(pairs: ValidationPairs, ranking: _Ranking, shared: float) -> np.ndarray:
-    """Pairs of all other labels that the shared threshold accepts."""
-    others = np.ones(len(pairs.scores), dtype=bool)
-    others[ranking.order] = False
-    return others & (pairs.scores >= shared)
-
-
-def _micro_cuts(pairs: ValidationPairs, ranking: _Ranking, shared: float) -> np.ndarray:
-    rest = _rest_of(pairs, ranking, shared)
-    rest_hits, rest_count = int(pairs.on[rest].sum()), int(rest.sum())
+def _micro_cuts(pairs: ValidationPairs, ranking: _Ranking, rest: np.ndarray) -> np.ndarray:
     on = pairs.on[ranking.order]
     value, cuts = 0.0, np.zeros(len(ranking.labels), dtype=np.int64)
     for _ in range(_MOST_ROUNDS):
         proposed = ranking.best_cuts(2 * ranking.hits - value * ranking.counts)
         chosen = ranking.accepted(proposed)
-        hits, count = rest_hits + int(on[chosen].sum()), rest_count + int(chosen.sum())
-        reached = 2 * hits / (count + int(pairs.label_sizes.sum()))
+        reached = 2 * int(on[chosen].sum()) / (len(rest) + int(chosen.sum()) + int(pairs.label_sizes.sum()))
         if reached <= value:
             break
         value, cuts = reached, proposed
     return cuts
 
 
-def _example_cuts(pairs: ValidationPairs, ranking: _Ranking, cuts: np.ndarray, shared: float) -> np.ndarray:
-    rest = _rest_of(pairs, ranking, shared)
+def _example_cuts(pairs: ValidationPairs, ranking: _Ranking, cuts: np.ndarray, rest: np.ndarray) -> np.ndarray:
     rows, on = pairs.rows[ranking.order], pairs.on[ranking.order].astype(np.float64)
     inside = ranking.accepted(cuts)
     n_rows = len(pairs.true_sizes)
     predicted = np.bincount(pairs.rows[rest], minlength=n_rows) + np.bincount(rows[inside], minlength=n_rows)
-    hits = np.bincount(pairs.rows[rest], weights=pairs.on[rest], minlength=n_rows).astype(np.float64)
-    hits += np.bincount(rows[inside], weights=on[inside], minlength=n_rows)
+    hits = np.bincount(rows[inside], weights=on[inside], minlength=n_rows)
     cuts = cuts.copy()
     by_frequency = np.argsort(-ranking.positives[ranking.starts], kind="stable")
     for _ in range(_MOST_SWEEPS):

@@ -72,11 +72,11 @@ def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, blo
     areas = np.zeros(n_rows)
     for start in range(0, n_rows, block_rows):
         stop = min(start + block_rows, n_rows)
-        name = f"scores({start}, {stop})" if callable(scores) else "prediction"
         if callable(scores):
+            name = f"scores({start}, {stop})"
             block = require_scores(scores(start, stop), stop - start, n_labels, name=name)
         else:
-            block = scores[start:stop]
+            name, block = "prediction", scores[start:stop]
         # Among themselves p positives make p²/2 of the counts: each pair 1, each label with itself 1/2.
         areas[start:stop] = _counts_below(truth[start:stop], block, name) - positives[start:stop] ** 2 / 2.0
     return float(np.mean(areas[counted] / (positives * negatives)[counted]))
@@ -117,17 +117,14 @@ def _twice_below_sparse(truth: sp.csr_matrix, rows: np.ndarray, scores: sp.csr_m
 
 def _twice_below(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray) -> np.ndarray:
     """#(entries < value) + #(entries ≤ value) in each value's own sorted segment ``ordered[start:stop]``."""
-    lower = _bisect(ordered, start, stop, values, right=False)
-    upper = _bisect(ordered, start, stop, values, right=True)
-    return np.asarray(lower + upper - 2 * start)
-
-
-def _bisect(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray, *, right: bool) -> np.ndarray:
-    """:func:`numpy.searchsorted` with a segment of its own for each value; all searches advance together."""
-    low, high = start.copy(), stop.copy()
-    while (searching := low < high).any():
-        middle = np.minimum((low + high) // 2, ordered.size - 1)
-        ahead = searching & (ordered[middle] <= values if right else ordered[middle] < values)
-        low = np.where(ahead, middle + 1, low)
-        high = np.where(searching & ~ahead, middle, high)
-    return low
+    counts = np.zeros(len(values), dtype=np.int64)
+    for compare in (np.less, np.less_equal):
+        # Bisection, in which all searches advance together.
+        low, high = start.copy(), stop.copy()
+        while (searching := low < high).any():
+            middle = np.minimum((low + high) // 2, ordered.size - 1)
+            ahead = searching & compare(ordered[middle], values)
+            low = np.where(ahead, middle + 1, low)
+            high = np.where(searching & ~ahead, middle, high)
+        counts += low - start
+    return counts

@@ -6,7 +6,7 @@ Each metric reads :class:`Hits`, the result of one top-k pass; :func:`ranking_re
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
@@ -174,8 +174,12 @@ def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
     return weights
 
 
-def one_or_all(values: np.ndarray, single: bool) -> float | np.ndarray:
-    """A float if one k was asked for, else the array."""
+def _at_k(
+    Y_true: Any, prediction: Any, k: int | Several, metric: Callable[[Hits, np.ndarray], np.ndarray]
+) -> float | np.ndarray:
+    """A float if one k was asked for, else an array with one value per k."""
+    ks, single = check_ks(k)
+    values = metric(hits_of(Y_true, prediction, ks), ks)
     return float(values[0]) if single else values
 
 
@@ -207,8 +211,7 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float 
     -----
     A missing prediction counts as wrong: the divisor is always k, even if k > L. Memory O(n·max k + nnz).
     """
-    ks, single = check_ks(k)
-    return one_or_all(hits_of(Y_true, prediction, ks).precision(ks), single)
+    return _at_k(Y_true, prediction, k, Hits.precision)
 
 
 @overload
@@ -223,8 +226,7 @@ def recall_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | n
     Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is over the
     same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
     """
-    ks, single = check_ks(k)
-    return one_or_all(hits_of(Y_true, prediction, ks).recall(ks), single)
+    return _at_k(Y_true, prediction, k, Hits.recall)
 
 
 @overload
@@ -241,8 +243,7 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.
 
     Rows without a true label count as 0. Parameters, result and memory as in :func:`precision_at_k`.
     """
-    ks, single = check_ks(k)
-    return one_or_all(hits_of(Y_true, prediction, ks).ndcg(ks), single)
+    return _at_k(Y_true, prediction, k, Hits.ndcg)
 
 
 @overload
@@ -258,8 +259,7 @@ def coverage_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float |
     and a low coverage. 0 if no row has a true label. (Not scikit-learn's ``coverage_error``, which is a depth in the
     ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz + L).
     """
-    ks, single = check_ks(k)
-    return one_or_all(hits_of(Y_true, prediction, ks).coverage(ks), single)
+    return _at_k(Y_true, prediction, k, Hits.coverage)
 
 
 @overload
@@ -277,29 +277,21 @@ def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sev
 
     Parameters
     ----------
-    Y_true : sparse or dense 0/1 matrix, n×L
-        True labels.
-    prediction : array, sparse matrix or pair
-        Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
-        :mod:`tagwise.metrics`.
+    Y_true, prediction, k
+        As in :func:`precision_at_k`.
     inverse_propensity : array, L
         q, from :func:`inverse_propensity` of the training labels.
-    k : int or sequence of int
-        One k, or several at once.
 
     Returns
     -------
     float or array
-        A float for a whole number k; for a sequence, an array with one value per k in the given order. 0 if no row has
-        a true label.
+        As in :func:`precision_at_k`; 0 if no row has a true label.
 
     Notes
     -----
     Memory O(n·max k + nnz); time O((n·max k + nnz) log nnz).
     """
-    ks, single = check_ks(k)
-    hits = hits_of(Y_true, prediction, ks)
-    return one_or_all(hits.psp(ks, hits.weighted(inverse_propensity)), single)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: hits.psp(ks, hits.weighted(inverse_propensity)))
 
 
 @overload
@@ -320,9 +312,7 @@ def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | 
 
     Parameters, result and cost as in :func:`psp_at_k`.
     """
-    ks, single = check_ks(k)
-    hits = hits_of(Y_true, prediction, ks)
-    return one_or_all(hits.psndcg(ks, hits.weighted(inverse_propensity)), single)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: hits.psndcg(ks, hits.weighted(inverse_propensity)))
 
 
 def ranking_report(
@@ -332,11 +322,8 @@ def ranking_report(
 
     Parameters
     ----------
-    Y_true : sparse or dense 0/1 matrix, n×L
-        True labels.
-    prediction : array, sparse matrix or pair
-        Integer n×w label ids (-1 = none), a pair (labels, scores), sparse or floating-point n×L scores; see
-        :mod:`tagwise.metrics`.
+    Y_true, prediction
+        As in :func:`precision_at_k`.
     ks : int or sequence of int
         Each k.
     inverse_propensity : array, L, optional

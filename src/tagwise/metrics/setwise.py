@@ -68,13 +68,8 @@ def example_precision(
 
     Parameters
     ----------
-    Y_true : sparse or dense 0/1 matrix, n×L
-        True labels.
-    Y_pred : sparse or dense matrix, n×L
-        0/1 predictions; or scores, with ``threshold``.
-    threshold : float, optional
-        Turns scores into predictions: 1 if the score is at least this. An entry that a sparse matrix does not store is
-        0 whatever the threshold.
+    Y_true, Y_pred, threshold
+        As in :func:`hamming_loss`.
     both_empty : float or None
         The value of a row with neither true nor predicted labels: 1 by default, since the prediction is right; 0 agrees
         with scikit-learn's ``average="samples", zero_division=0``; None leaves such rows out of the average.

@@ -53,15 +53,12 @@ def top_k(prediction: Any, k: int = 5, *, n_labels: int | None = None) -> np.nda
 def ranked_labels(prediction: Any, k: int, *, n_rows: int | None, n_labels: int | None) -> np.ndarray:
     """:func:`top_k` with the shape known: also checks ``prediction`` against ``n_rows`` and ``n_labels``."""
     if isinstance(prediction, tuple):
-        labels = _ranked_pair(prediction, n_rows, n_labels)
-        return _first_k(labels, k, n_labels)
+        return _first_k(_ranked_pair(prediction, n_rows, n_labels), k, n_labels)
     if sp.issparse(prediction):
-        scores = _sparse_scores(prediction, n_rows, n_labels)
-        return top_k_of_csr(scores, k)
+        return top_k_of_csr(_sparse_scores(prediction, n_rows, n_labels, "prediction"), k)
     array = _as_array(prediction)
     if array.dtype.kind in "iu":
-        labels = _checked_labels(array, "prediction", n_rows, n_labels)
-        return _first_k(labels, k, n_labels)
+        return _first_k(_checked_labels(array, "prediction", n_rows, n_labels), k, n_labels)
     _require_score_shape(array, n_rows, n_labels)
     return _top_k_of_dense(array, k)
 
@@ -123,9 +120,7 @@ def require_no_nan(scores: np.ndarray, name: str) -> None:
         raise InvalidInputError(f"{name} contains NaN among its scores, which cannot be ranked; remove them first.")
 
 
-def _sparse_scores(
-    prediction: Any, n_rows: int | None, n_labels: int | None, name: str = "prediction"
-) -> sp.csr_matrix:
+def _sparse_scores(prediction: Any, n_rows: int | None, n_labels: int | None, name: str) -> sp.csr_matrix:
     if prediction.ndim != 2:
         raise InvalidInputError(f"{name} must have two dimensions; found {prediction.ndim}.")
     if prediction.dtype.kind not in "fiub":

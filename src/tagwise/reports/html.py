@@ -11,19 +11,11 @@ from pathlib import Path
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.atomic import atomic_write
+from tagwise.reports import sections
 from tagwise.reports.comparison import Comparison, comparison_section
 from tagwise.reports.findings import Findings
 from tagwise.reports.plots import require_matplotlib
-from tagwise.reports.sections import (
-    examples_section,
-    fit_section,
-    frequency_section,
-    headline_section,
-    model_section,
-    notes_section,
-    tags_section,
-    text,
-)
+from tagwise.reports.sections import text
 
 __all__ = ["check_report_path", "report_html", "write_report"]
 
@@ -105,13 +97,13 @@ def report_html(
     script = here.joinpath("report.js").read_text(encoding="utf-8")
     parts = [] if comparison is None else [comparison_section(comparison)]
     parts += [
-        headline_section(findings),
-        notes_section(findings),
-        model_section(findings),
-        frequency_section(findings),
-        fit_section(findings),
-        tags_section(findings),
-        examples_section(findings),
+        sections.headline_section(findings),
+        sections.notes_section(findings),
+        sections.model_section(findings),
+        sections.frequency_section(findings),
+        sections.fit_section(findings),
+        sections.tags_section(findings),
+        sections.examples_section(findings),
     ]
     links = "".join(
         f'<a href="#{name}">{label}</a>' for name, label in _LINKS.items() if name != "comparison" or comparison

@@ -32,17 +32,8 @@ __all__ = [
 
 # Placeholder colours for matplotlib; each becomes a variable of the page's style sheet, so that a plot fits a light and
 # a dark page. No other colour may occur in a plot.
-_VARIABLES = {
-    "#010203": "var(--ink)",
-    "#010204": "var(--faint)",
-    "#010205": "var(--rule)",
-    "#010206": "var(--series-1)",
-    "#010207": "var(--series-2)",
-    "#010208": "var(--series-3)",
-    "#010209": "var(--series-4)",
-    "#01020a": "var(--series-5)",
-    "#01020b": "var(--series-6)",
-}
+_NAMES = ("ink", "faint", "rule", *(f"series-{number}" for number in range(1, 7)))
+_VARIABLES = {f"#0102{position:02x}": f"var(--{name})" for position, name in enumerate(_NAMES, 3)}
 _INK, _FAINT, _RULE, *_SERIES = _VARIABLES
 _SIZE = (4.9, 3.2)
 _METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}

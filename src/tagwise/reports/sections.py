@@ -6,7 +6,7 @@ Every string that comes from data goes through :func:`text`, and nothing else do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -56,9 +56,6 @@ _COLUMNS = {
 _CHIPS = 5
 
 
-# ---------------------------------------------------------------------- pieces of HTML
-
-
 def text(value: Any) -> str:
     """A value as text, safe in content and in quoted attributes; control characters, invalid in HTML, become U+FFFD."""
     written = escape(str(value), quote=True)
@@ -97,23 +94,10 @@ def list_of_facts(facts: Iterable[tuple[str, Any]]) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of finished cells (HTML); all columns but the first are right-aligned."""
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in columns)
-    body = "".join(
-        "<tr>" + f'<th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
-        for row in rows
-    )
-    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")
-
-
 def scrolled(rows: str, *, name: str = "", tall: bool = False) -> str:
     """A table (its inner HTML) that scrolls sideways in a narrow window, and down if it is ``tall``."""
     identifier = f' id="{name}"' if name else ""
     return f'<div class="scroll{" tall" if tall else ""}"><table{identifier}>{rows}</table></div>'
-
-
-# ---------------------------------------------------------------------- sections
 
 
 def headline_section(found: Findings) -> str:
@@ -210,9 +194,13 @@ def frequency_section(found: Findings) -> str:
             continue
         counts = tag_rows[mine]
         span = f"{counts.min():,}" if counts.min() == counts.max() else f"{counts.min():,} – {counts.max():,}"
-        dot, recall = f'<span class="dot g{group}"></span>', percent(found.group_recall[group, k - 1])
-        rows.append([f"{dot}{name}", f"{mine.sum():,}", span, recall])
-    summary = table(["", "tags", "training rows", f"found in {k}, %"], rows)
+        rows.append(
+            f'<tr><th scope="row"><span class="dot g{group}"></span>{name}</th><td>{mine.sum():,}</td><td>{span}</td>'
+            f"<td>{percent(found.group_recall[group, k - 1])}</td></tr>"
+        )
+    columns = ("", "tags", "training rows", f"found in {k}, %")
+    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    summary = scrolled(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
     return section(
         "frequency",
         "Frequent and rare tags",

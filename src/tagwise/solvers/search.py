@@ -73,9 +73,8 @@ def search(
         One rung with all candidates and the budget None otherwise.
     n_protected : int
         The first so many candidates take part in every rung, in front of the others and not counted among them.
-    record : mutable mapping, optional
-        (rung, position) → trial. A trial that it holds is not evaluated again; a new trial is added to it. A mapping
-        that writes to disk makes the search resumable.
+    record : mutable mapping from (rung, position) to trial, optional
+        A trial that it holds is not evaluated again; new ones are added. One that writes to disk can be resumed.
     callback : callable(trial, done, total), optional
         After every trial, once it is recorded; also for trials that were found in the record.
 

@@ -223,41 +223,25 @@ def decomposition_memory(
     # Canonical bases come from a second copy of Z, by group, and exist twice while they are joined.
     largest = float((sizes * ranks).max(initial=0))
     canonical = coefficients * (number + _INDEX) + 2 * size * n_features * number + 4 * 8 * largest
-    group = _group_memory(sizes, ranks, coefficients, n_features, number, decomposition, n_threads)
+    # While a group's part is replaced: its dense rows, and their coefficients, for all of their groups, out of Z.
+    block = sizes * n_features
+    copied = np.minimum(coefficients, sizes * size) * (number + _INDEX)
+    replaced = block * number + copied + sizes * ranks * (2 * _INDEX + 2 * number)
+    if decomposition == "svd":
+        smaller, longer = np.minimum(sizes, n_features), np.maximum(sizes, n_features)
+        products = (8 + number * _partial_products(longer, n_threads)) * smaller**2
+        # The Gram matrix, LAPACK's copy of it, and a transposed N, in its own type first, then in float64.
+        replaced += products + 2 * 8 * smaller**2 + np.where(sizes <= n_features, 8 * block, 0)
+    else:
+        replaced += number * _partial_products(sizes, n_threads) * n_features * ranks
+    # The start, its product, and QR factors in float64.
+    group = float(np.max(replaced + 6 * 8 * n_features * ranks, initial=0))
     return _REST + stays + max(numbering, canonical, group, _search_memory(n_rows, n_features, outliers, number))
 
 
 def dictionary_memory(size: float, n_features: int, *, n_threads: int = 1) -> float:
     """Bytes of the dictionary that prediction uses, for R = ``size`` directions: C, CCᵀ, and partial products."""
     return _REST + 8 * size * n_features + 8 * size**2 * (1 + float(_partial_products(n_features, n_threads)))
-
-
-def _group_memory(
-    sizes: np.ndarray,
-    ranks: np.ndarray,
-    coefficients: float,
-    n_features: int,
-    number: int,
-    decomposition: str,
-    n_threads: int,
-) -> float:
-    """What one group needs while its part is replaced: the maximum over groups."""
-    block = sizes * n_features
-    # The coefficients of the group's rows, for all of their groups, are copied out of Z.
-    copied = np.minimum(coefficients, sizes * float(ranks.sum())) * (number + _INDEX)
-    offsets = sizes * ranks * (2 * _INDEX + 2 * number)
-    needed = block * number + copied + offsets
-    if decomposition == "svd":
-        smaller = np.minimum(sizes, n_features)
-        longer = np.maximum(sizes, n_features)
-        products = (8 + number * _partial_products(longer, n_threads)) * smaller**2
-        # The Gram matrix, LAPACK's copy of it, and a transposed N, in its own type first, then in float64.
-        needed = needed + products + 2 * 8 * smaller**2 + np.where(sizes <= n_features, 8 * block, 0)
-    else:
-        needed = needed + number * _partial_products(sizes, n_threads) * n_features * ranks
-    # The start, its product, and QR factors in float64.
-    needed = needed + 6 * 8 * n_features * ranks
-    return float(np.max(needed, initial=0))
 
 
 def _search_memory(n_rows: int, n_features: int, outliers: float, number: int) -> float:

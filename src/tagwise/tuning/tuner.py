@@ -50,9 +50,7 @@ class TuningResult:
     settings: Settings  # the best: parameters for the model's constructor; empty if nothing beat its defaults
     score: float  # their metric on the validation rows, fitted on all training rows
     default_score: float | None  # that of the model's defaults on the same rows; None if they cannot be fitted
-    trials: list[
-        Trial[Settings]
-    ]  # all fits in order: settings, rows, and in details why it failed or what it warned of
+    trials: list[Trial[Settings]]  # all fits in order; details say why one failed or what it warned of
     rungs: list[Rung]  # how many settings (the defaults not counted) were fitted on how many rows
     resumed: int  # how many of the trials an earlier run had made
 

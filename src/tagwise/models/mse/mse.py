@@ -14,7 +14,7 @@ from tagwise.base import OVERFLOW, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
 from tagwise.kernels import unit_rows
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.models.mse.selection import select_parameters
+from tagwise.models.mse.selection import Grid, select_parameters
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
@@ -170,14 +170,7 @@ class MSE(MultiLabelModel):
 
     @classmethod
     def select(
-        cls,
-        X: Any,
-        Y: Any,
-        grid: dict[str, Sequence[Any]] | Sequence[dict[str, Sequence[Any]]] | None = None,
-        *,
-        n_folds: int = 3,
-        random_state: Any = 0,
-        **parameters: Any,
+        cls, X: Any, Y: Any, grid: Grid | None = None, *, n_folds: int = 3, random_state: Any = 0, **parameters: Any
     ) -> MSE:
         """Choose parameters and δ by cross-validated example-F1 on the training rows, and fit on all of them.
 
@@ -213,8 +206,6 @@ class MSE(MultiLabelModel):
         model.selection_ = tried
         return model
 
-    # ------------------------------------------------------------------ parameters
-
     def _check_parameters(self) -> None:
         resolve_ranks(self.subspace_rank, None)
         check_real(self.outlier_fraction, "outlier_fraction", minimum=0, maximum=1)
@@ -228,8 +219,6 @@ class MSE(MultiLabelModel):
         if not (isinstance(self.memory_limit, float) and self.memory_limit == np.inf):
             check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
-
-    # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
@@ -292,8 +281,6 @@ class MSE(MultiLabelModel):
             dictionary = GroupDictionary.build(atoms, borders, n_threads=threads)
         self._dictionary = dictionary
 
-    # ------------------------------------------------------------------ memory
-
     def _check_fit_memory(self, X: Features, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int) -> None:
         """Refuse a fit whose peak, without X and Y, could be above the limit."""
         threads = thread_count(self.n_jobs)
@@ -323,8 +310,6 @@ class MSE(MultiLabelModel):
                 f"MSE needs memory of {_bytes_text(needed)} for {purpose}, above memory_limit ({limit}); {advice}."
             )
 
-    # ------------------------------------------------------------------ predict
-
     def _score_rows(self, X: Features) -> np.ndarray:
         scores = np.full((X.shape[0], self.n_labels_), LOWEST_SCORE, dtype=self.subspaces_.dtype)
         if len(self.subspaces_):
@@ -353,8 +338,6 @@ class MSE(MultiLabelModel):
         blocks = [sp.csr_matrix(self._one_norms(X[start:stop])) for start, stop in self._row_blocks(X)]
         stacked = sp.csr_matrix(sp.vstack(blocks))
         return sp.csr_matrix((stacked.data, labels[stacked.indices], stacked.indptr), shape=shape)
-
-    # ------------------------------------------------------------------ explain
 
     def explain(self, label: int | str, feature_names: Sequence[str] | None = None, top: int = 10) -> list[Direction]:
         """The subspace of a label as weighted features.
@@ -414,8 +397,6 @@ class MSE(MultiLabelModel):
         if number >= self.n_labels_:
             raise InvalidInputError(f"label must be below {self.n_labels_:,}, the number of labels; found {number}.")
         return number
-
-    # ------------------------------------------------------------------ folders
 
     def save(self, path: str | PathLike[str], *, label_names: list[str] | None = None, overwrite: bool = True) -> None:
         """Write the fitted model as a folder; see :meth:`tagwise.base.MultiLabelModel.save`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import joblib
 import numpy as np
@@ -16,27 +16,19 @@ from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
 from tagwise.validation import Features, check_features, check_integer, check_labels
 
-__all__ = ["DEFAULT_GRID", "best_threshold", "select_parameters"]
+__all__ = ["DEFAULT_GRID", "Grid", "best_threshold", "select_parameters"]
 
-DEFAULT_GRID = {
-    "decomposition": ("brp", "svd"),
-    "subspace_rank": (1, 3, 6, 0.05, 0.1),
-    "reg": (0.1, 0.2, 0.3, 0.45),
-}
+Grid: TypeAlias = dict[str, Sequence[Any]] | Sequence[dict[str, Sequence[Any]]]
+"""As scikit-learn's ``ParameterGrid`` takes it."""
+
+DEFAULT_GRID = {"decomposition": ("brp", "svd"), "subspace_rank": (1, 3, 6, 0.05, 0.1), "reg": (0.1, 0.2, 0.3, 0.45)}
 # Used at prediction only, so one fit serves all of their values.
 _OF_PREDICTION = ("reg", "threshold", "gap_tol")
 _EQUAL_F1 = 1e-12
 
 
 def select_parameters(
-    model_class: type[Any],
-    X: Any,
-    Y: Any,
-    grid: dict[str, Sequence[Any]] | Sequence[dict[str, Sequence[Any]]] | None,
-    *,
-    n_folds: int,
-    random_state: Any,
-    fixed: dict[str, Any],
+    model_class: type[Any], X: Any, Y: Any, grid: Grid | None, *, n_folds: int, random_state: Any, fixed: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``."""
     features = check_features(X)
