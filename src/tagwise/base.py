@@ -62,8 +62,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """Fitted attributes that are arrays or CSR matrices; all that a loaded model needs."""
     _saved_values: ClassVar[tuple[str, ...]] = ()
     """Further fitted attributes that are plain JSON values."""
-    _saved_models: ClassVar[Mapping[str, str]] = {}
-    """Fitted attributes that are models, each with the name of its class; their tensors are saved as
+    _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fitted attributes that are models, each with the classes it may have; their tensors are saved as
     ``attribute.tensor``."""
     explained_score: ClassVar[str] = "the score"
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
@@ -383,10 +383,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             The content does not fit the class.
         """
         inner = {}
-        for name, class_name in cls._saved_models.items():
+        for name, class_names in cls._saved_models.items():
             inner[name], record = record.split_model(name)
-            if inner[name].class_name != class_name:
-                raise ValueError(f"{name} is a {inner[name].class_name!s:.100} where a {class_name} is expected")
+            if inner[name].class_name not in class_names:
+                expected = " or ".join(class_names)
+                raise ValueError(f"{name} is a {inner[name].class_name!s:.100} where a {expected} is expected")
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
         common = {"n_features_in_", "n_labels_", "history_", "output_format"}
         require_same("values", set(record.values) - {"feature_names_in_"}, common | set(cls._saved_values))

@@ -9,7 +9,7 @@ from linear_labels import linear_labels
 from sklearn.linear_model import Ridge
 
 from tagwise.baselines import BayesianCS, bayesian_cs
-from tagwise.baselines.bayesian_cs import SparseLabelModel
+from tagwise.baselines.bayesian_cs import LabelPrior, SparseLabelModel
 from tagwise.data import hide_labels, load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.metrics import precision_at_k
@@ -48,7 +48,7 @@ def test_scores_are_the_inferred_labels():
     X, Y = data()
     model = BayesianCS(n_measurements=6, n_sweeps=7, normalize=False).fit(X, Y)
     measurements = X @ model.feature_factors_ + model.measurement_intercept_
-    inference = SparseLabelModel(model.label_codes_, 0.02, 0.02, 1e-3, 1e-3, n_sweeps=7)
+    inference = SparseLabelModel(model.label_codes_, LabelPrior(0.02, 0.02, 1e-3, 1e-3, n_sweeps=7))
     np.testing.assert_allclose(model.decision_function(X), inference.labels(measurements) - 0.5, atol=1e-9)
 
 
@@ -110,8 +110,7 @@ A, B, SIGMA, CHI = 0.01, 0.02, 0.05, 0.1
 
 
 def model_of(codes, sweeps=6, **changes):
-    given = {"feature_noise": SIGMA, "code_noise": CHI, "prior_shape": A, "prior_rate": B, **changes}
-    return SparseLabelModel(codes=codes, n_sweeps=sweeps, **given)
+    return SparseLabelModel(codes, LabelPrior(SIGMA, CHI, A, B, n_sweeps=sweeps)._replace(**changes))
 
 
 def slow(p, codes, known, sweeps):

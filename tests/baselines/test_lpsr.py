@@ -125,18 +125,19 @@ def test_bad_parameters(topics, parameters, words):
 def test_arrays_that_do_not_fit_together_are_not_saved(topics, tmp_path, base):
     model = LPSR(base=base, rank=5, n_partitions=3).fit(*topics)
     model.save(tmp_path / "model")
-    kept = {name: getattr(model, name) for name in model._fitted_arrays()}
-    for name, array in kept.items():
+    kept = [(holder, name) for holder in (model, model.scorer_) for name in holder._fitted_arrays()]
+    for holder, name in kept:
+        array = getattr(holder, name)
         wrong = [array[:-1]]
         if not sp.issparse(array):
             wrong += [np.full_like(array, np.nan), array.astype(np.float16)]
         else:
             wrong += [2 * array]
         for bad in wrong:
-            setattr(model, name, bad)
+            setattr(holder, name, bad)
             with pytest.raises(InvalidInputError, match="do not fit together"):
                 model.save(tmp_path / "model")
-        setattr(model, name, array)
+        setattr(holder, name, array)
 
 
 @pytest.mark.parametrize(("name", "floor"), [("bibtex", 0.635), ("delicious", 0.65)])

@@ -19,7 +19,7 @@ from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.validation import Features, check_integer, check_real
 
-__all__ = ["BayesianCS", "SparseLabelModel"]
+__all__ = ["BayesianCS", "LabelPrior", "SparseLabelModel"]
 
 # Rounds move W by far more than this relative residual of the regression.
 _REGRESSION_TOL = 1e-4
@@ -173,7 +173,6 @@ class BayesianCS(CompressedModel):
         threads = thread_count(self.n_jobs)
         linear_map = LinearMap(X, self.feature_noise * tau, n_threads=threads, tol=_REGRESSION_TOL)
         model = self._label_model(codes)
-        converged, change = False, 0.0
         for _ in range(self.max_iter):
             W = mapped.coefficients
             predicted = linear_map.predict(mapped)
@@ -195,15 +194,9 @@ class BayesianCS(CompressedModel):
         return mapped
 
     def _label_model(self, codes: np.ndarray) -> SparseLabelModel:
-        return SparseLabelModel(
-            codes=codes,
-            feature_noise=float(self.feature_noise),
-            code_noise=float(self.code_noise),
-            prior_shape=float(self.prior_shape),
-            prior_rate=float(self.prior_rate),
-            n_sweeps=int(self.n_sweeps),
-            n_threads=thread_count(self.n_jobs),
-        )
+        noises = float(self.feature_noise), float(self.code_noise)
+        prior = LabelPrior(*noises, float(self.prior_shape), float(self.prior_rate), int(self.n_sweeps))
+        return SparseLabelModel(codes, prior, thread_count(self.n_jobs))
 
     def _decode(self, measurements: np.ndarray) -> np.ndarray:
         return self._label_model(self.label_codes_.astype(np.float64, copy=False)).labels(measurements)
@@ -215,6 +208,16 @@ def _start(labels: TrainingLabels, codes: np.ndarray) -> np.ndarray:
         return np.asarray(labels.positives @ codes)
     rates = labels.rates()
     return np.asarray((labels.positives - per_label(labels.observed, rates)) @ codes) + rates @ codes
+
+
+class LabelPrior(NamedTuple):
+    """σ², χ², a, b and the number of sweeps of a :class:`SparseLabelModel`."""
+
+    feature_noise: float
+    code_noise: float
+    shape: float
+    rate: float
+    n_sweeps: int
 
 
 @dataclass(frozen=True)
@@ -233,17 +236,12 @@ class SparseLabelModel:
     .. math:: E\alpha_j = (a + \tfrac12) / (b + \tfrac12(\mu_j^2 + s_j)), \quad
               E z = (p/\sigma^2 + \Phi\mu/\chi^2) / (1/\sigma^2 + 1/\chi^2).
 
-    ``codes`` are Φᵀ (L×m, float64); labels with a code of zeros take no part: their μ is 0. The noises are σ² and χ²,
-    the prior's shape and rate a and b; all factors are updated ``n_sweeps`` times. Time O(m) per label and sweep;
-    memory O(m + L) per thread and the result.
+    ``codes`` are Φᵀ (L×m, float64); labels with a code of zeros take no part: their μ is 0. All factors are updated
+    ``n_sweeps`` times. Time O(m) per label and sweep; memory O(m + L) per thread and the result.
     """
 
     codes: np.ndarray
-    feature_noise: float
-    code_noise: float
-    prior_shape: float
-    prior_rate: float
-    n_sweeps: int
+    prior: LabelPrior
     n_threads: int = 1
 
     def labels(self, predicted: np.ndarray) -> np.ndarray:
@@ -267,24 +265,13 @@ class SparseLabelModel:
     ) -> float:
         predicted = np.ascontiguousarray(predicted, dtype=np.float64)
         norms = np.einsum("ij,ij->i", self.codes, self.codes)
-        prior = _Prior(self.feature_noise, self.code_noise, self.prior_shape, self.prior_rate, self.n_sweeps)
         pairs = (known.indptr, known.indices, np.asarray(values, dtype=np.float64))
 
         def rows(start: int, stop: int) -> float:
             part = slice(start, stop)
-            return float(_infer(predicted[part], self.codes, norms, pairs, prior, labels, means, start))
+            return float(_infer(predicted[part], self.codes, norms, pairs, self.prior, labels, means, start))
 
         return sum(run_chunks(rows, even_chunks(len(predicted), _ROWS), self.n_threads))
-
-
-class _Prior(NamedTuple):
-    """σ², χ², a, b and the number of sweeps, for the compiled loop."""
-
-    feature_noise: float
-    code_noise: float
-    shape: float
-    rate: float
-    n_sweeps: int
 
 
 @compiled(fastmath={"contract", "reassoc"})
@@ -293,7 +280,7 @@ def _infer(
     codes: np.ndarray,
     norms: np.ndarray,
     pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
-    prior: _Prior,
+    prior: LabelPrior,
     labels: np.ndarray,
     means: np.ndarray,
     first: int,

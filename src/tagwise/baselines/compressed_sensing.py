@@ -47,10 +47,6 @@ class CompressedModel(MultiLabelModel):
     )
 
     n_measurements: int | None
-    feature_factors_: np.ndarray
-    measurement_intercept_: np.ndarray
-    label_codes_: np.ndarray
-    base_score_: np.ndarray
 
     @abstractmethod
     def _decode(self, measurements: np.ndarray) -> np.ndarray:
@@ -237,19 +233,14 @@ def orthogonal_matching_pursuit(
     norms = np.einsum("ij,ij->i", codes, codes)
 
     def rows(start: int, stop: int) -> None:
-        count = stop - start
         block = measurements[start:stop]
-        pursuit = _Pursuit(
-            np.full((count, steps), -1, dtype=np.int64),
-            np.zeros((count, steps, steps)),
-            np.zeros((count, steps)),
-            block.copy(),
-        )
-        correlation = np.empty((count, len(codes)))
+        pursuit = _Pursuit.start(block, steps)
+        correlation = np.empty((len(block), len(codes)))
         for step in range(steps):
             np.matmul(pursuit.residual, codes.T, out=correlation)
             _extend(block, codes, norms, correlation, step, pursuit)
-        _write(pursuit, out[start:stop])
+        picked = np.nonzero(pursuit.support >= 0)
+        out[start + picked[0], pursuit.support[picked]] = pursuit.coefficients[picked]
 
     _in_blocks(rows, len(measurements), len(codes), n_threads)
     return out
@@ -294,12 +285,19 @@ def _in_blocks(rows: Callable[[int, int], None], n_rows: int, n_codes: int, n_th
 
 
 class _Pursuit(NamedTuple):
-    """OMP of a block of n rows: picked codes (n×s, −1 where none), Cholesky factors, right sides and residuals."""
+    """OMP of a block of n rows: picked codes (n×s, −1 where none), their least squares and its residuals (n×m)."""
 
     support: np.ndarray
     factor: np.ndarray
     right: np.ndarray
+    coefficients: np.ndarray
     residual: np.ndarray
+
+    @classmethod
+    def start(cls, measurements: np.ndarray, steps: int) -> _Pursuit:
+        shape = (len(measurements), steps)
+        support = np.full(shape, -1, dtype=np.int64)
+        return cls(support, np.zeros((*shape, steps)), np.zeros(shape), np.zeros(shape), measurements.copy())
 
 
 @compiled()
@@ -312,7 +310,7 @@ def _extend(
     pursuit: _Pursuit,
 ) -> None:
     """One step of OMP for a block: pick a code, extend the Cholesky factor of the picked codes' Gram matrix, refit."""
-    support, factor, right, residual = pursuit
+    support, factor, right, coefficients, residual = pursuit
     n_rows, n_codes = correlation.shape
     for row in range(n_rows):
         if step > 0 and support[row, step - 1] < 0:
@@ -338,10 +336,10 @@ def _extend(
         new[step] = np.sqrt(squared)
         support[row, step] = pick
         right[row, step] = np.dot(codes[pick], measurements[row])
-        coefficients = _solve(factor[row], right[row], step + 1)
+        coefficients[row, : step + 1] = _solve(factor[row], right[row], step + 1)
         residual[row] = measurements[row]
         for position in range(step + 1):
-            residual[row] -= coefficients[position] * codes[support[row, position]]
+            residual[row] -= coefficients[row, position] * codes[support[row, position]]
 
 
 @compiled()
@@ -357,18 +355,6 @@ def _solve(factor: np.ndarray, right: np.ndarray, size: int) -> np.ndarray:
             x[i] -= factor[j, i] * x[j]
         x[i] /= factor[i, i]
     return x
-
-
-@compiled()
-def _write(pursuit: _Pursuit, out: np.ndarray) -> None:
-    support, factor, right, _ = pursuit
-    for row in range(len(support)):
-        size = 0
-        while size < support.shape[1] and support[row, size] >= 0:
-            size += 1
-        coefficients = _solve(factor[row], right[row], size)
-        for position in range(size):
-            out[row, support[row, position]] = coefficients[position]
 
 
 @compiled()

@@ -83,13 +83,13 @@ class KNN(StoredRows):
         check_real(self.similarity_power, "similarity_power", minimum=0)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        self._store(self._prepared(X), Y)
+        self._store(self._compared(X), Y)
         progress.step(0.0)
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         threads, search = thread_count(self.n_jobs), self._search()
         k = min(self.n_neighbors, search.n_rows)
-        ids, cosines = search.nearest(self._prepared(X), k, n_threads=threads)
+        ids, cosines = search.nearest(self._compared(X), k, n_threads=threads)
         weights = vote_weights(cosines, self.similarity_power)
         return centered_votes(sum_neighbor_labels(ids, weights, self.labels_, threads))
 

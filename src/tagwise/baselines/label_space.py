@@ -9,10 +9,11 @@ import scipy.linalg
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
+from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import FactorModel
-from tagwise.parallel import single_threaded_blas
+from tagwise.parallel import single_threaded_blas, thread_count
 from tagwise.randomness import check_random_state
-from tagwise.validation import check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real
 
 __all__ = ["LabelSpaceModel", "centered_matmul", "centered_rmatmul", "label_rates", "principal_label_directions"]
 
@@ -91,3 +92,11 @@ class LabelSpaceModel(FactorModel):
         check_integer(self.rank, "rank", minimum=1)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
+
+    def _regress(self, X: Features, targets: np.ndarray, decoder: np.ndarray, rates: np.ndarray) -> float:
+        """Learn W and c of the compressed labels (n×k), which ``decoder`` (L×k) decodes to scores; the objective."""
+        mapped = LinearMap(self._prepared(X), self.reg, n_threads=thread_count(self.n_jobs)).fit(targets)
+        self.feature_factors_ = mapped.coefficients.astype(X.dtype)
+        self.label_factors_ = decoder.astype(X.dtype)
+        self.intercept_ = (rates + decoder @ mapped.intercept - 0.5).astype(X.dtype)
+        return mapped.value

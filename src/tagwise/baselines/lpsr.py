@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,15 +11,15 @@ from scipy.special import expit
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
-from tagwise.kernels import csr_matmul, sampled_product, unit_rows
-from tagwise.kernels.sampled_pairs import contains_pairs, sampled_csr_product
+from tagwise.kernels import csr_matmul, unit_rows
+from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.spherical_k_means import spherical_k_means
+from tagwise.solvers.spherical_k_means import Clusters, spherical_k_means
 from tagwise.validation import Features, canonical_csr, check_choice, check_integer, check_real
 
 __all__ = ["LPSR", "choose_labels", "relaxed_precision"]
@@ -71,9 +72,8 @@ class LPSR(SparseScoreModel):
     ----------
     centers_ : array (P, d)
     partition_labels_ : CSR (P, L) of ones
-    intercept_ : array (L,)
-        Of the base scorer; with it either ``coef_`` (d, L), or ``feature_factors_`` (d, k) and ``label_factors_``
-        (L, k).
+    scorer_ : BinaryRelevance or WSABIE
+        The fitted base scorer.
     objective_, history_ : array (2,), list of dict
         After the base scorer its own last objective; after the partitions the mean relaxed precision that the chosen
         labels miss on the training rows. ``stage`` in the history is "base" or "partitions".
@@ -107,11 +107,10 @@ class LPSR(SparseScoreModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("centers_", "partition_labels_", "intercept_")
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("centers_", "partition_labels_")
+    _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"scorer_": ("BinaryRelevance", "WSABIE")}
 
-    centers_: np.ndarray
-    partition_labels_: sp.csr_matrix
-    intercept_: np.ndarray
+    scorer_: BinaryRelevance | WSABIE
 
     def __init__(
         self,
@@ -139,39 +138,36 @@ class LPSR(SparseScoreModel):
 
     def _check_parameters(self) -> None:
         check_choice(self.base, "base", _BASES)
-        check_integer(self.n_partitions, "n_partitions", minimum=1)
-        check_integer(self.labels_per_partition, "labels_per_partition", minimum=1)
-        check_integer(self.n_visited, "n_visited", minimum=1)
+        for name in ("n_partitions", "labels_per_partition", "n_visited", "rank"):
+            check_integer(getattr(self, name), name, minimum=1)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_integer(self.rank, "rank", minimum=1)
         check_random_state(self.random_state)
-
-    # ------------------------------------------------------------------ fit
-
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        rng = random_generator(self.random_state)
-        scorer = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
-        for name in self._base_arrays():
-            setattr(self, name, getattr(scorer, name))
-        if progress.step(float(scorer.objective_[-1]), stage="base"):
-            self._keep_one_partition(X, Y)
-            return
-        ranked, relevant = self._rank(scorer, X, Y)
-        rows = self._prepared(X)
-        assignment = self._partition(rows, self._row_weights(relevant, Y), rng)
-        value = self._assign(ranked, relevant, assignment, Y.shape[1], X.dtype)
-        n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
-        progress.step(1 - value / n_labelled, stage="partitions")
 
     def _iterations(self) -> int:
         return 2
 
-    def _keep_one_partition(self, X: Features, Y: sp.csr_matrix) -> None:
-        counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
-        self.centers_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
-        ones = np.ones(len(names), dtype=X.dtype)
-        self.partition_labels_ = sp.csr_matrix((ones, np.sort(names), [0, len(names)]), shape=(1, Y.shape[1]))
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+        rng = random_generator(self.random_state)
+        self.scorer_ = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
+        if progress.step(float(self.scorer_.objective_[-1]), stage="base"):
+            counts = np.bincount(Y.indices, minlength=Y.shape[1])
+            names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
+            self._keep(np.zeros((1, X.shape[1])), [np.sort(names)], X.dtype)
+            return
+        ranked, relevant = self._rank(X, Y)
+        clusters = self._cluster(self._prepared(X), _row_weights(relevant, Y), rng)
+        order = np.argsort(clusters.assignment, kind="stable")
+        borders = np.searchsorted(clusters.assignment[order], np.arange(len(clusters.centres) + 1))
+
+        def part(first: int, _: int) -> tuple[np.ndarray, float]:
+            members = order[borders[first] : borders[first + 1]]
+            return choose_labels(ranked[members], relevant[members], Y.shape[1], self.labels_per_partition, k=_K)
+
+        parts = [(first, first + 1) for first in range(len(clusters.centres))]
+        chosen = run_chunks(part, parts, thread_count(self.n_jobs))
+        self._keep(clusters.centres, [names for names, _ in chosen], X.dtype)
+        n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
+        progress.step(1 - sum(value for _, value in chosen) / n_labelled, stage="partitions")
 
     def _base_scorer(self, seed: int) -> BinaryRelevance | WSABIE:
         shared: dict[str, Any] = {"normalize": self.normalize, "n_jobs": self.n_jobs}
@@ -179,62 +175,31 @@ class LPSR(SparseScoreModel):
             return WSABIE(rank=self.rank, random_state=seed, **shared)
         return BinaryRelevance(loss=self.base, reg=self.reg, **shared)
 
-    def _base_arrays(self) -> tuple[str, ...]:
-        own = ("feature_factors_", "label_factors_") if self.base == "wsabie" else ("coef_",)
-        return (*own, "intercept_")
-
-    @staticmethod
-    def _rank(scorer: BinaryRelevance | WSABIE, X: Features, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    def _rank(self, X: Features, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
         """The best labels of the training rows by the base scorer, and whether the rows have them."""
         count = min(_RANKED, Y.shape[1])
         ranked = np.empty((X.shape[0], count), dtype=np.int32)
         relevant = np.empty((X.shape[0], count), dtype=bool)
         for start, stop in even_chunks(X.shape[0], _ROWS_RANKED):
-            labels, _ = scorer.predict_topk(X[start:stop], count)
+            labels, _ = self.scorer_.predict_topk(X[start:stop], count)
             ranked[start:stop], relevant[start:stop] = labels, contains_pairs(Y[start:stop], labels)
         return ranked, relevant
 
-    @staticmethod
-    def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:
-        """Precision of each row at k, or at its number of labels if that is smaller."""
-        sizes = np.minimum(np.diff(Y.indptr), _K)
-        counted = relevant[:, :_K] & (np.arange(relevant[:, :_K].shape[1]) < sizes[:, None])
-        return np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT)
-
-    def _partition(self, rows: Features, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Set the centers; returns the partition of each row."""
+    def _cluster(self, rows: Features, weights: np.ndarray, rng: np.random.Generator) -> Clusters:
         threads = thread_count(self.n_jobs)
-        clusters = spherical_k_means(
-            canonical_csr(rows if self.normalize else unit_rows(rows, n_threads=threads)),
-            min(self.n_partitions, rows.shape[0]),
-            rng=rng,
-            max_iter=_KMEANS_ROUNDS,
-            weights=weights,
-            n_threads=threads,
+        directions = canonical_csr(rows if self.normalize else unit_rows(rows, n_threads=threads))
+        count = min(self.n_partitions, rows.shape[0])
+        return spherical_k_means(
+            directions, count, rng=rng, max_iter=_KMEANS_ROUNDS, weights=weights, n_threads=threads
         )
-        self.centers_ = clusters.centres.astype(rows.dtype)
-        return clusters.assignment
 
-    def _assign(
-        self, ranked: np.ndarray, relevant: np.ndarray, assignment: np.ndarray, n_labels: int, dtype: np.dtype
-    ) -> float:
-        """Set the labels of each partition; returns the sum of their objectives."""
-        n_parts = len(self.centers_)
-        order = np.argsort(assignment, kind="stable")
-        borders = np.searchsorted(assignment[order], np.arange(n_parts + 1))
-
-        def part(first: int, _: int) -> tuple[np.ndarray, float]:
-            members = order[borders[first] : borders[first + 1]]
-            return choose_labels(ranked[members], relevant[members], n_labels, self.labels_per_partition, k=_K)
-
-        chosen = run_chunks(part, [(first, first + 1) for first in range(n_parts)], thread_count(self.n_jobs))
-        indptr = np.cumsum([0, *(len(names) for names, _ in chosen)])
-        names = np.concatenate([names for names, _ in chosen]).astype(np.int32)
+    def _keep(self, centers: np.ndarray, labels: list[np.ndarray], dtype: np.dtype) -> None:
+        """Partitions from their centers (P×d) and the labels of each, in ascending order."""
+        self.centers_ = centers.astype(dtype)
+        indptr = np.cumsum([0, *map(len, labels)])
+        names = np.concatenate(labels).astype(np.int32)
         ones = np.ones(len(names), dtype=dtype)
-        self.partition_labels_ = sp.csr_matrix((ones, names, indptr), shape=(n_parts, n_labels))
-        return sum(value for _, value in chosen)
-
-    # ------------------------------------------------------------------ predict
+        self.partition_labels_ = sp.csr_matrix((ones, names, indptr), shape=(len(labels), self.n_labels_))
 
     def _visited(self, rows: sp.csr_matrix) -> sp.csr_matrix:
         """The nearest partitions of each row, CSR (n, P)."""
@@ -247,44 +212,37 @@ class LPSR(SparseScoreModel):
         return sp.csr_matrix((ones, parts.ravel(), indptr), shape=(rows.shape[0], n_parts))
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
-        rows, threads = canonical_csr(self._prepared(X)), thread_count(self.n_jobs)
+        rows = canonical_csr(self._prepared(X))
         candidates = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
-        if self.base == "wsabie":
-            embedded = csr_matmul(rows, self.feature_factors_, n_threads=threads)
-            scores = sampled_product(candidates, embedded, self.label_factors_, n_threads=threads)
-        else:
-            scores = sampled_csr_product(candidates, rows, self.coef_, n_threads=threads)
-        scores = scores + self.intercept_[candidates.indices]
+        scores = self.scorer_._score_pairs(rows, candidates, n_threads=thread_count(self.n_jobs))
         return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 
     def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.intercept_.dtype)
-
-    # ------------------------------------------------------------------ folders
-
-    def _fitted_arrays(self) -> tuple[str, ...]:
-        return ("centers_", "partition_labels_", *self._base_arrays())
+        return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.centers_.dtype)
 
     def _check_restored(self) -> None:
-        d, n_labels = self.n_features_in_, self.n_labels_
-        require_sparse(partition_labels_=self.partition_labels_)
-        require_dense(1, intercept_=self.intercept_)
-        matrices = {name: getattr(self, name) for name in ("centers_", *self._base_arrays()[:-1])}
-        require_dense(2, **matrices)
-        expected = {"centers_": (len(self.centers_), d), "intercept_": (n_labels,)}
-        if self.base == "wsabie":
-            width = max(1, self.feature_factors_.shape[1])
-            expected |= {"feature_factors_": (d, width), "label_factors_": (n_labels, width)}
-        else:
-            expected["coef_"] = (d, n_labels)
-        found = {name: getattr(self, name).shape for name in expected}
-        if found != expected:
-            raise ValueError(f"arrays of shapes {found} where {expected} are expected")
-        require_finite_floats(intercept_=self.intercept_, **matrices)
-        if not len(self.centers_) or self.partition_labels_.shape != (len(self.centers_), n_labels):
-            raise ValueError(f"partition_labels_ of shape {self.partition_labels_.shape}")
-        if not (self.partition_labels_.data == 1).all():
+        centers, labels, scorer = self.centers_, self.partition_labels_, self.scorer_
+        require_sparse(partition_labels_=labels)
+        require_dense(2, centers_=centers)
+        if isinstance(scorer, WSABIE) != (self.base == "wsabie") or scorer.normalize != self.normalize:
+            raise ValueError(
+                f"a scorer_ of the class {type(scorer).__name__} or with a normalize that differ from the model's"
+            )
+        sizes = (self.n_features_in_, self.n_labels_)
+        if (scorer.n_features_in_, scorer.n_labels_) != sizes or centers.shape[1] != sizes[0] or not len(centers):
+            raise ValueError(f"centers_ of shape {centers.shape} and a scorer for {sizes} features and labels")
+        require_finite_floats(centers_=centers, intercept_=scorer.intercept_)
+        if labels.shape != (len(centers), self.n_labels_):
+            raise ValueError(f"partition_labels_ of shape {labels.shape}")
+        if not (labels.data == 1).all():
             raise ValueError("partition_labels_ must store ones only")
+
+
+def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:
+    """Precision of each row at k, or at its number of labels if that is smaller."""
+    sizes = np.minimum(np.diff(Y.indptr), _K)
+    counted = relevant[:, :_K] & (np.arange(relevant[:, :_K].shape[1]) < sizes[:, None])
+    return np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT)
 
 
 def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarray, k: int) -> tuple[float, np.ndarray]:
@@ -300,28 +258,21 @@ def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarr
     """
     value, gradient = 0.0, np.zeros(len(chosen))
     for start, stop in even_chunks(len(ranked), _BLOCK_ROWS):
-        part, slope = _relaxed_precision_of_rows(chosen, ranked[start:stop], relevant[start:stop], k)
-        value += part
-        gradient += slope
+        labels, true = ranked[start:stop], relevant[start:stop]
+        held = labels >= 0
+        alpha = np.where(held, chosen[labels], 0.0)
+        wrong = np.where(true, 0.0, alpha)
+        above = np.cumsum(wrong, axis=1) - wrong
+        late = expit(above - (k - 0.5))
+        share = true / np.maximum(true.sum(axis=1, keepdims=True), 1)
+        gain = share * (1 - late)
+        # A wrong label lowers the terms of all true labels behind it.
+        harm = share * alpha * late * (1 - late)
+        behind = harm[:, ::-1].cumsum(axis=1)[:, ::-1] - harm
+        slope = np.where(true, gain, -behind)
+        value += float((gain * alpha).sum())
+        gradient += np.bincount(labels[held], weights=slope[held], minlength=len(chosen))
     return value, gradient
-
-
-def _relaxed_precision_of_rows(
-    chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarray, k: int
-) -> tuple[float, np.ndarray]:
-    alpha = np.where(ranked >= 0, chosen[ranked], 0.0)
-    wrong = np.where(relevant, 0.0, alpha)
-    above = np.cumsum(wrong, axis=1) - wrong
-    late = expit(above - (k - 0.5))
-    share = relevant / np.maximum(relevant.sum(axis=1, keepdims=True), 1)
-    gain = share * (1 - late)
-    # A wrong label lowers the terms of all true labels behind it.
-    harm = share * alpha * late * (1 - late)
-    behind = harm[:, ::-1].cumsum(axis=1)[:, ::-1] - harm
-    slope = np.where(relevant, gain, -behind)
-    held = ranked >= 0
-    gradient = np.bincount(ranked[held], weights=slope[held], minlength=len(chosen))
-    return float((gain * alpha).sum()), gradient
 
 
 def choose_labels(

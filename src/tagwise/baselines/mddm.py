@@ -161,9 +161,6 @@ class MDDM(MLKNN):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("projection_", "eigenvalues_", "rows_", "labels_", "log_odds_")
 
-    projection_: np.ndarray
-    eigenvalues_: np.ndarray
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -192,17 +189,22 @@ class MDDM(MLKNN):
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        self._require_memory(X, Y.shape[1])
-        rows, threads = self._prepared(X), thread_count(self.n_jobs)
+        needed = projection_memory(X, Y.shape[1])
+        if needed > self.memory_limit:
+            raise InvalidInputError(
+                f"MDDM needs memory of {needed / 2**30:.3g} GiB for dense matrices of {X.shape[1]:,} features × "
+                f"{Y.shape[1]:,} labels and labels × labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); "
+                "use MLKNN, which needs neither, or raise memory_limit."
+            )
         directions, values = dependence_projection(
-            rows, Y, self.correlation, how_many=self._how_many, n_threads=threads
+            self._prepared(X), Y, self.correlation, how_many=self._how_many, n_threads=thread_count(self.n_jobs)
         )
         if len(values) == 0:
             # Nothing depends on the labels (there are none, or features never vary): all rows are equally near.
             directions, values = np.zeros((X.shape[1], 1)), np.zeros(1)
         self.projection_ = np.ascontiguousarray(directions, dtype=X.dtype)
         self.eigenvalues_ = values.astype(X.dtype)
-        self._fit_votes(self._project(rows), Y, progress)
+        super()._fit(X, Y, observed, progress)
 
     def _how_many(self, values: np.ndarray) -> int:
         if self.n_components is not None:
@@ -211,24 +213,12 @@ class MDDM(MLKNN):
         # Rounding may leave the last share below 1.
         return min(len(values), int(np.searchsorted(shares, self.kept)) + 1)
 
-    def _require_memory(self, X: Features, n_labels: int) -> None:
-        needed = projection_memory(X, n_labels)
-        if needed > self.memory_limit:
-            raise InvalidInputError(
-                f"MDDM needs memory of {needed / 2**30:.3g} GiB for dense matrices of {X.shape[1]:,} features × "
-                f"{n_labels:,} labels and labels × labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); "
-                "use MLKNN, which needs neither, or raise memory_limit."
-            )
-
-    def _project(self, rows: Features) -> np.ndarray:
-        projected = matmul_in_order(rows, self.projection_, n_threads=thread_count(self.n_jobs))
+    def _compared(self, X: Features) -> np.ndarray:
+        projected = matmul_in_order(self._prepared(X), self.projection_, n_threads=thread_count(self.n_jobs))
         return projected.astype(self.projection_.dtype, copy=False)
 
     def _search(self) -> SearchableRows:
         return SearchableRows(self.rows_, by_cosine=False)
-
-    def _sparse_scores(self, X: Features) -> sp.csr_matrix:
-        return self._scores_of_prepared(self._project(self._prepared(X)))
 
     def _width(self) -> int:
         return int(self.projection_.shape[1])

@@ -9,9 +9,8 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principal_label_directions
-from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import usable_rank
-from tagwise.parallel import single_threaded_blas, thread_count
+from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.loading import require_dense
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
@@ -86,22 +85,14 @@ class MLCSSP(LabelSpaceModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (*LabelSpaceModel._saved_arrays, "selected_labels_")
 
-    selected_labels_: np.ndarray
-
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
-        rows = self._prepared(X)
         rng = random_generator(self.random_state)
         chosen = drawn_by_leverage(principal_label_directions(Y, rank, rng), rng)
         rates = label_rates(Y)
         weights, left_out = _reconstruction(Y.astype(np.float64), rates, chosen)
-        mapped = LinearMap(rows, self.reg, n_threads=threads).fit(Y[:, chosen].toarray() - rates[chosen])
-        progress.step(left_out + mapped.value)
         self.selected_labels_ = chosen
-        self.feature_factors_ = mapped.coefficients.astype(X.dtype)
-        self.label_factors_ = weights.astype(X.dtype)
-        self.intercept_ = (rates + weights @ mapped.intercept - 0.5).astype(X.dtype)
+        progress.step(left_out + self._regress(X, Y[:, chosen].toarray() - rates[chosen], weights, rates))
 
     def _check_restored(self) -> None:
         super()._check_restored()

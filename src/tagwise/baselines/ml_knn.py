@@ -13,57 +13,10 @@ from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
 from tagwise.validation import Features, check_integer, check_real
 
-__all__ = ["MLKNN", "VoteTable", "mean_log_loss", "vote_log_odds"]
+__all__ = ["MLKNN"]
 
 # Training rows whose neighbors are searched at a time.
 _BLOCK_ROWS = 4096
-
-
-class VoteTable:
-    """Per label: in how many training rows j of the k neighbors have it, split by whether the row has it."""
-
-    def __init__(self, n_labels: int, k: int) -> None:
-        self.k = k
-        self.rows = 0
-        self.positives = np.zeros(n_labels, dtype=np.int64)
-        self.with_label = np.zeros((n_labels, k + 1), dtype=np.int64)
-        self.all_rows = np.zeros((n_labels, k + 1), dtype=np.int64)
-
-    def add(self, votes: sp.csr_matrix, Y: sp.csr_matrix) -> None:
-        """Count rows, by the votes of their neighbors (m, L; integers of at least 1) and their labels (m, L)."""
-        self.rows += Y.shape[0]
-        self.positives += np.bincount(Y.indices, minlength=len(self.positives))
-        self.all_rows += self._counts(votes)
-        self.with_label += self._counts(sp.csr_matrix(votes.multiply(Y)))
-
-    def _counts(self, votes: sp.csr_matrix) -> np.ndarray:
-        cells = votes.indices.astype(np.int64) * (self.k + 1) + votes.data.astype(np.int64)
-        return np.bincount(cells, minlength=self.all_rows.size).reshape(self.all_rows.shape)
-
-    def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows (L, k+1) with and without the label, by number of votes; rows without a vote are the rest."""
-        with_label, all_rows = self.with_label.copy(), self.all_rows.copy()
-        with_label[:, 0] = self.positives - with_label[:, 1:].sum(axis=1)
-        all_rows[:, 0] = self.rows - all_rows[:, 1:].sum(axis=1)
-        return with_label, all_rows - with_label
-
-
-def vote_log_odds(table: VoteTable, smoothing: float) -> np.ndarray:
-    """Per label and number j of votes (L, k+1): log P(on | j) − log P(off | j)."""
-    on, off = table.counts()
-    prior_on = (smoothing + table.positives) / (2 * smoothing + table.rows)
-    likelihood_on, likelihood_off = (
-        (smoothing + counts) / (smoothing * (table.k + 1) + counts.sum(axis=1, keepdims=True)) for counts in (on, off)
-    )
-    odds = np.log(prior_on) - np.log1p(-prior_on)
-    return np.asarray(odds[:, None] + np.log(likelihood_on) - np.log(likelihood_off))
-
-
-def mean_log_loss(table: VoteTable, log_odds: np.ndarray) -> float:
-    """−log of the probability of a training label given its neighbors' votes; mean over all n·L."""
-    on, off = table.counts()
-    total = float(np.sum(on * np.logaddexp(0, -log_odds)) + np.sum(off * np.logaddexp(0, log_odds)))
-    return total / (table.rows * len(log_odds))
 
 
 class MLKNN(StoredRows):
@@ -126,8 +79,6 @@ class MLKNN(StoredRows):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_", "log_odds_")
 
-    log_odds_: np.ndarray
-
     def __init__(
         self,
         n_neighbors: int = 10,
@@ -147,15 +98,23 @@ class MLKNN(StoredRows):
         check_real(self.smoothing, "smoothing", minimum=0, open_minimum=True)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        self._fit_votes(self._prepared(X), Y, progress)
-
-    def _fit_votes(self, rows: Features, Y: sp.csr_matrix, progress: FitProgress) -> None:
+        rows = self._compared(X)
         search = self._store(rows, Y)
-        table = VoteTable(Y.shape[1], min(self.n_neighbors, Y.shape[0] - 1))
-        for start, stop in even_chunks(Y.shape[0], _BLOCK_ROWS):
-            table.add(self._votes(search, rows[start:stop], table.k, own_from=start), Y[start:stop])
-        log_odds = vote_log_odds(table, self.smoothing)
-        progress.step(mean_log_loss(table, log_odds))
+        n_rows, n_labels = Y.shape
+        k = min(self.n_neighbors, n_rows - 1)
+        # Per label and number of votes, the training rows that have the label and all of them.
+        on, every = np.zeros((n_labels, k + 1), dtype=np.int64), np.zeros((n_labels, k + 1), dtype=np.int64)
+        for start, stop in even_chunks(n_rows, _BLOCK_ROWS):
+            votes = self._votes(search, rows[start:stop], k, own_from=start)
+            on += _rows_by_votes(votes.multiply(Y[start:stop]), k)
+            every += _rows_by_votes(votes, k)
+        # Rows without a vote are the rest.
+        on[:, 0] = np.bincount(Y.indices, minlength=n_labels) - on[:, 1:].sum(axis=1)
+        every[:, 0] = n_rows - every[:, 1:].sum(axis=1)
+        off = every - on
+        log_odds = _log_odds(on, off, self.smoothing)
+        loss = float(np.sum(on * np.logaddexp(0, -log_odds)) + np.sum(off * np.logaddexp(0, log_odds)))
+        progress.step(loss / (n_rows * n_labels))
         self.log_odds_ = log_odds.astype(rows.dtype)
 
     def _votes(self, search: SearchableRows, rows: Features, k: int, own_from: int | None = None) -> sp.csr_matrix:
@@ -167,11 +126,7 @@ class MLKNN(StoredRows):
         return sum_neighbor_labels(ids, np.ones(ids.shape), self.labels_, threads)
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
-        return self._scores_of_prepared(self._prepared(X))
-
-    def _scores_of_prepared(self, rows: Features) -> sp.csr_matrix:
-        k = self.log_odds_.shape[1] - 1
-        votes = self._votes(self._search(), rows, k)
+        votes = self._votes(self._search(), self._compared(X), self.log_odds_.shape[1] - 1)
         votes.data = self.log_odds_[votes.indices, votes.data.astype(np.int64)]
         return votes
 
@@ -185,3 +140,21 @@ class MLKNN(StoredRows):
         if shape[0] != self.n_labels_ or not 1 <= shape[1] <= self.labels_.shape[0]:
             raise ValueError(f"log_odds_ of shape {shape} for {self.n_labels_} labels and {self.labels_.shape[0]} rows")
         require_finite_floats(rows_=self.rows_, log_odds_=self.log_odds_)
+
+
+def _rows_by_votes(votes: sp.spmatrix, k: int) -> np.ndarray:
+    """Per label, how many rows have 1, …, k votes (L, k+1), from votes (m, L); column 0 is 0."""
+    votes = sp.csr_matrix(votes)
+    cells = votes.indices.astype(np.int64) * (k + 1) + votes.data.astype(np.int64)
+    return np.bincount(cells, minlength=votes.shape[1] * (k + 1)).reshape(-1, k + 1)
+
+
+def _log_odds(on: np.ndarray, off: np.ndarray, smoothing: float) -> np.ndarray:
+    """Log P(on | votes) − log P(off | votes) from the rows with and without each label by number of votes (L, k+1)."""
+    positives, negatives = on.sum(axis=1), off.sum(axis=1)
+    prior_on = (smoothing + positives) / (2 * smoothing + positives + negatives)
+    likelihood_on, likelihood_off = (
+        (smoothing + counts) / (smoothing * counts.shape[1] + counts.sum(axis=1, keepdims=True)) for counts in (on, off)
+    )
+    odds = np.log(prior_on) - np.log1p(-prior_on)
+    return np.asarray(odds[:, None] + np.log(likelihood_on) - np.log(likelihood_off))

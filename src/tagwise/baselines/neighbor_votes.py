@@ -151,7 +151,10 @@ class StoredRows(SparseScoreModel):
     _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_")
 
     rows_: Features
-    labels_: sp.csr_matrix
+
+    def _compared(self, X: Features) -> Features:
+        """Rows in the form in which they are compared."""
+        return self._prepared(X)
 
     def _store(self, rows: Features, Y: sp.csr_matrix) -> SearchableRows:
         self.rows_, self.labels_ = SearchableRows.stored_form(rows), Y

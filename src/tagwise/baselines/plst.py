@@ -6,9 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, centered_matmul, label_rates, principal_label_directions
-from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import usable_rank
-from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import Features
@@ -73,15 +71,9 @@ class PLST(LabelSpaceModel):
     """
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
-        rows = self._prepared(X)
         rates = label_rates(Y)
         V = principal_label_directions(Y, rank, random_generator(self.random_state))
         compressed = centered_matmul(Y.astype(np.float64), rates, V)
-        mapped = LinearMap(rows, self.reg, n_threads=threads).fit(compressed)
         left_out = 0.5 * (Y.shape[0] * float(np.sum(rates * (1 - rates))) - float(np.sum(compressed**2)))
-        progress.step(left_out + mapped.value)
-        self.feature_factors_ = mapped.coefficients.astype(X.dtype)
-        self.label_factors_ = V.astype(X.dtype)
-        self.intercept_ = (rates + V @ mapped.intercept - 0.5).astype(X.dtype)
+        progress.step(left_out + self._regress(X, compressed, V, rates))

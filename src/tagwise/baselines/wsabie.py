@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import csr_matmul, top_k_of_factors
+from tagwise.kernels import csr_matmul, sampled_product, top_k_of_factors
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 from tagwise.models.factor_model import FactorModel
@@ -148,8 +148,6 @@ class WSABIE(FactorModel):
         check_flag(self.deterministic, "deterministic")
         check_random_state(self.random_state)
 
-    # ------------------------------------------------------------------ fit
-
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rows = canonical_csr(self._prepared(X))
         # Steps are scaled by the squares of embedded rows, which must be finite.
@@ -195,6 +193,12 @@ class WSABIE(FactorModel):
             if progress.step(sum(losses) / max(1, sum(visits)), state=descent):
                 break
         return descent.W, descent.H
+
+    def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
+        """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
+        embedded = csr_matmul(rows, self.feature_factors_, n_threads=n_threads)
+        scores = sampled_product(pairs, embedded, self.label_factors_, n_threads=n_threads)
+        return scores + self.intercept_[pairs.indices]
 
     def _border(self, X: sp.csr_matrix, Y: sp.csr_matrix, intercept: np.ndarray) -> float:
         """The score with the best micro-F1 on the training rows if labels at or above it are on."""

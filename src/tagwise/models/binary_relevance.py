@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from tagwise.base import BLOCK_SCORES, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
+from tagwise.kernels.sampled_pairs import sampled_csr_product
 from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, PositiveWeight, check_positive_weight, resolve_positive_weight
@@ -301,6 +302,10 @@ class BinaryRelevance(MultiLabelModel):
         scores = matmul(self._prepared(X), self.coef_, n_threads=n_threads)
         scores += self.intercept_
         return scores
+
+    def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
+        """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
+        return sampled_csr_product(pairs, rows, self.coef_, n_threads=n_threads) + self.intercept_[pairs.indices]
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

@@ -97,6 +97,8 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
     )
     if record.class_name == "Cascade" and "rank_" in record.values:
         return _with_proposer(record)
+    if record.class_name == "LPSR" and "scorer_" not in record.values:
+        return _with_scorer(record)
     return record
 
 
@@ -124,6 +126,24 @@ def _with_proposer(record: ModelRecord) -> ModelRecord:
         values=shared | {"history_": values["history_"][:-1], "rank_": values.pop("rank_"), "sparse_part_": "support"},
     )
     return replace(record, values=values, tensors=tensors).with_model("proposer_", proposer)
+
+
+def _with_scorer(record: ModelRecord) -> ModelRecord:
+    """Until 0.1.0, the arrays of LPSR's base scorer stood among its own."""
+    own, values, tensors = record.parameters, record.values, dict(record.tensors)
+    parameters = {"normalize": own["normalize"], "n_jobs": own["n_jobs"], "verbose": 0}
+    if own["base"] == "wsabie":
+        class_name, names = "WSABIE", ["feature_factors_", "label_factors_", "intercept_"]
+        parameters |= {"rank": own["rank"], "learning_rate": 0.03, "max_iter": 30, "max_norm": 10.0, "max_trials": 100}
+        parameters |= {"deterministic": True, "random_state": 0}
+    else:
+        class_name, names = "BinaryRelevance", ["coef_", "intercept_"]
+        parameters |= {"loss": own["base"], "reg": own["reg"], "max_iter": 200, "positive_weight": 1.0, "tol": 1e-3}
+        parameters |= {"fit_intercept": True, "solver": "auto", "memory_limit": 2**32}
+    shared = {name: values[name] for name in ("n_features_in_", "n_labels_", "output_format")}
+    arrays = {name: tensors.pop(name) for name in names}
+    scorer = ModelRecord(class_name, parameters, arrays, shared | {"history_": values["history_"][:1]})
+    return replace(record, tensors=tensors).with_model("scorer_", scorer)
 
 
 def _renamed(entries: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Cascade(MultiLabelModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = ("ranker_weights_", "ranker_intercept_", "has_ranker_", "prototypes_")
     _saved_values: ClassVar[tuple[str, ...]] = ("chosen_", "validation_", "rankers_by_feature_")
-    _saved_models: ClassVar[Mapping[str, str]] = {"proposer_": "REML"}
+    _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
     proposer_: REML
