@@ -280,10 +280,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """
         k = check_integer(k, "k", minimum=1)
         features = self._fitted_features(X)
-        shape = (features.shape[0], self.n_labels_)
-        hidden = None
-        if exclude is not None:
-            hidden = check_observed(exclude, shape=shape, name="exclude", may_be_empty=True)
+        hidden = self._excluded_pairs(exclude, features.shape[0])
         with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
             return self._top_k(features, k, hidden)
 
@@ -447,6 +444,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._check_parameters()
 
     def _require_fitted(self) -> None:
+        """Raise NotFittedError before a fit."""
         if not self.__sklearn_is_fitted__():
             name = type(self).__name__
             raise NotFittedError(f"This {name} is not fitted yet; call fit(X, Y) or load a saved model first.")
@@ -454,6 +452,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _fitted_features(self, X: Any) -> sp.csr_matrix | np.ndarray:
         self._require_fitted()
         return self._validated(X, reset=False)
+
+    def _excluded_pairs(self, exclude: Any, n_rows: int) -> sp.csr_matrix | None:
+        """``exclude`` of :meth:`predict_topk`, checked."""
+        if exclude is None:
+            return None
+        return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
     def _validated(self, X: Any, *, reset: bool) -> sp.csr_matrix | np.ndarray:
         features = check_features(X)

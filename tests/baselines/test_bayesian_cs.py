@@ -109,8 +109,8 @@ def test_bibtex_with_missing_labels(data_folder):
 A, B, SIGMA, CHI = 0.01, 0.02, 0.05, 0.1
 
 
-def model_of(codes, sweeps=6, **changes):
-    return SparseLabelModel(codes, LabelPrior(SIGMA, CHI, A, B, n_sweeps=sweeps)._replace(**changes))
+def model_of(codes, sweeps=6, n_threads=1, **changes):
+    return SparseLabelModel(codes, LabelPrior(SIGMA, CHI, A, B, n_sweeps=sweeps)._replace(**changes), n_threads)
 
 
 def slow(p, codes, known, sweeps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,12 +39,7 @@ class CompressedModel(MultiLabelModel):
     ``base_score_`` (L).
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (
-        "feature_factors_",
-        "measurement_intercept_",
-        "label_codes_",
-        "base_score_",
-    )
+    _saved_arrays = ("feature_factors_", "measurement_intercept_", "label_codes_", "base_score_")
 
     n_measurements: int | None
 
@@ -162,7 +157,7 @@ class CompressedSensing(CompressedModel):
     True
     """
 
-    _saved_values: ClassVar[tuple[str, ...]] = ("n_nonzero_",)
+    _saved_values = ("n_nonzero_",)
 
     n_nonzero_: int
 

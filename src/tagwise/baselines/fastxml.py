@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -158,13 +158,7 @@ class FastXML(SparseScoreModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("roots_", "children_", "separators_", "biases_", "leaves_")
-
-    roots_: np.ndarray
-    children_: np.ndarray
-    separators_: sp.csr_matrix
-    biases_: np.ndarray
-    leaves_: sp.csr_matrix
+    _saved_arrays = ("roots_", "children_", "separators_", "biases_", "leaves_")
 
     def __init__(
         self,
@@ -187,16 +181,13 @@ class FastXML(SparseScoreModel):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_trees, "n_trees", minimum=1)
-        check_integer(self.max_leaf, "max_leaf", minimum=1)
+        for name in ("n_trees", "max_leaf", "leaf_labels"):
+            check_integer(getattr(self, name), name, minimum=1)
         check_real(self.C, "C", minimum=0, open_minimum=True)
-        check_integer(self.leaf_labels, "leaf_labels", minimum=1)
         check_random_state(self.random_state)
 
     def _iterations(self) -> int:
         return -(-self.n_trees // _TREES_PER_ROUND)
-
-    # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
@@ -227,26 +218,16 @@ class FastXML(SparseScoreModel):
             if progress.step(grown.lost / (last * X.shape[0]), state=grown, trees=last):
                 break
         forest = _Forest.joined(grown.forests)
-        for name in self._saved_arrays:
-            setattr(self, name, getattr(forest, name.removesuffix("_")))
-
-    # ------------------------------------------------------------------ predict
+        self.roots_, self.children_, self.leaves_ = forest.roots, forest.children, forest.leaves
+        self.separators_, self.biases_ = forest.separators, forest.biases
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows, nodes, leaves = canonical_csr(self._prepared(X)), self.separators_, self.leaves_
+        features, separators = (rows.indptr, rows.indices, rows.data), (nodes.indptr, nodes.indices, nodes.data)
         found = np.empty((X.shape[0], len(self.roots_)), dtype=np.int64)
 
         def part(start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            find_leaves(
-                (rows.indptr, rows.indices, rows.data),
-                self.roots_,
-                self.children_,
-                (nodes.indptr, nodes.indices, nodes.data),
-                self.biases_,
-                found,
-                start,
-                stop,
-            )
+            find_leaves(features, self.roots_, self.children_, separators, self.biases_, found, start, stop)
             return mean_leaves(found, leaves.indptr, leaves.indices, leaves.data, self.n_labels_, start, stop)
 
         parts = run_chunks(part, even_chunks(X.shape[0], _ROWS_PER_CHUNK), thread_count(self.n_jobs))
@@ -256,8 +237,6 @@ class FastXML(SparseScoreModel):
 
     def _base_scores(self) -> np.ndarray:
         return np.full(self.n_labels_, _OFF, dtype=self.biases_.dtype)
-
-    # ------------------------------------------------------------------ folders
 
     def _check_restored(self) -> None:
         require_sparse(separators_=self.separators_, leaves_=self.leaves_)

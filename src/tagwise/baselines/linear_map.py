@@ -45,10 +45,10 @@ class LinearMap:
     """
 
     def __init__(self, X: Features, reg: float, *, n_threads: int = 1, tol: float = 1e-6) -> None:
-        self.n_rows, self.n_features = X.shape
         self.reg, self.tol = reg, tol
         self._rows, self._threads = X, n_threads
         self._factor: RidgeFactor | None = None
+        n_rows, n_features = X.shape
         if min(X.shape) <= LARGEST_DIRECT:
             self._factor = RidgeFactor(X, reg, fit_intercept=True, n_threads=n_threads)
             return
@@ -57,11 +57,11 @@ class LinearMap:
             total, squares = X.sum(axis=0), np.einsum("ij,ij->j", X, X)
         else:
             values = X.data.astype(np.float64)
-            total = np.bincount(X.indices, weights=values, minlength=self.n_features)
-            squares = np.bincount(X.indices, weights=values * values, minlength=self.n_features)
+            total = np.bincount(X.indices, weights=values, minlength=n_features)
+            squares = np.bincount(X.indices, weights=values * values, minlength=n_features)
         self._X = feature_matrix(X, n_threads=n_threads)
-        self._mean = total / self.n_rows
-        centered_squares = np.maximum(squares - self.n_rows * self._mean**2, 0)
+        self._mean = total / n_rows
+        centered_squares = np.maximum(squares - n_rows * self._mean**2, 0)
         self._scale = (1 / np.sqrt(centered_squares + reg))[:, None]
 
     def fit(self, targets: np.ndarray) -> MappedTargets:

@@ -107,7 +107,7 @@ class LPSR(SparseScoreModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("centers_", "partition_labels_")
+    _saved_arrays = ("centers_", "partition_labels_")
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"scorer_": ("BinaryRelevance", "WSABIE")}
 
     scorer_: BinaryRelevance | WSABIE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -159,7 +158,7 @@ class MDDM(MLKNN):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("projection_", "eigenvalues_", "rows_", "labels_", "log_odds_")
+    _saved_arrays = ("projection_", "eigenvalues_", "rows_", "labels_", "log_odds_")
 
     def __init__(
         self,

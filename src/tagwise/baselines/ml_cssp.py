@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
@@ -83,7 +81,7 @@ class MLCSSP(LabelSpaceModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (*LabelSpaceModel._saved_arrays, "selected_labels_")
+    _saved_arrays = (*LabelSpaceModel._saved_arrays, "selected_labels_")
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")

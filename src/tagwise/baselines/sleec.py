@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -157,7 +158,7 @@ class SLEEC(SparseScoreModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (
+    _saved_arrays = (
         "centers_",
         "members_",
         "embedding_",
@@ -167,15 +168,6 @@ class SLEEC(SparseScoreModel):
         "feature_pointer_",
         "labels_",
     )
-
-    centers_: np.ndarray
-    members_: np.ndarray
-    embedding_: np.ndarray
-    member_pointer_: np.ndarray
-    features_: np.ndarray
-    regressors_: np.ndarray
-    feature_pointer_: np.ndarray
-    labels_: sp.csr_matrix
 
     def __init__(
         self,
@@ -209,8 +201,6 @@ class SLEEC(SparseScoreModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    # ------------------------------------------------------------------ fit
-
     def _check_parameters(self) -> None:
         for name in ("n_learners", "rank", "label_neighbors", "n_neighbors", "max_iter"):
             check_integer(getattr(self, name), name, minimum=1)
@@ -231,12 +221,9 @@ class SLEEC(SparseScoreModel):
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        learners = progress.resume(
-            _Learners,
-            check=lambda found: found.require_learners(self.n_learners, n_clusters),
-            d=X.shape[1],
-            dtype=X.dtype,
-        ) or _Learners(np.empty((0, X.shape[1])), [], rng)
+        complete = partial(_Learners.require_learners, n_learners=self.n_learners, n_clusters=n_clusters)
+        learners = progress.resume(_Learners, check=complete, d=X.shape[1], dtype=X.dtype)
+        learners = learners or _Learners(np.empty((0, X.shape[1])), [], rng)
         rng = learners.rng
         for _ in range(len(learners.clusters) // n_clusters, self.n_learners):
             found = spherical_k_means(directions, n_clusters, rng=rng, max_iter=_K_MEANS_ROUNDS, n_threads=threads)
@@ -244,7 +231,7 @@ class SLEEC(SparseScoreModel):
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
 
             def learn(cluster: int, _: int, groups: list[np.ndarray] = groups, seeds: np.ndarray = seeds) -> _Cluster:
-                return self._learn_cluster(rows, Y, groups[cluster], np.random.default_rng(int(seeds[cluster])))
+                return self._learn_cluster(rows, Y, groups[cluster], int(seeds[cluster]))
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
             learners.centers = np.concatenate([learners.centers, found.centres])
@@ -253,15 +240,15 @@ class SLEEC(SparseScoreModel):
             error = float(sizes @ [cluster.error for cluster in learnt]) / n_rows
             if progress.step(error, state=learners, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
-        self._warn_of(learners.clusters, progress)
+        if not progress.stopped:
+            self._warn_of(learners.clusters)
         self._keep(learners.centers, learners.clusters, Y, X.dtype)
 
-    def _learn_cluster(
-        self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, rng: np.random.Generator
-    ) -> _Cluster:
+    def _learn_cluster(self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, seed: int) -> _Cluster:
         """Embed the label vectors of some rows, then regress the embedding on their features."""
         threads = thread_count(self.n_jobs)
         own = rows[members]
+        rng = np.random.default_rng(seed)
         known = near_label_products(Y[members], self.label_neighbors, n_threads=threads)
         projection = singular_value_projection(
             known, self.rank, rng=rng, tol=self.tol, max_iter=self.max_iter, n_threads=threads
@@ -281,9 +268,7 @@ class SLEEC(SparseScoreModel):
         converged = (projection.status == "converged", solved.status == "converged")
         return _Cluster(members, embedding, features, V, projection.relative_value, *converged)
 
-    def _warn_of(self, clusters: list[_Cluster], progress: FitProgress) -> None:
-        if progress.stopped:
-            return
+    def _warn_of(self, clusters: list[_Cluster]) -> None:
         unprojected = sum(not cluster.projected for cluster in clusters)
         unregressed = sum(not cluster.regressed for cluster in clusters)
         if unprojected:
@@ -303,14 +288,16 @@ class SLEEC(SparseScoreModel):
         self.centers_ = centers.astype(dtype)
         self.members_ = np.concatenate([cluster.members for cluster in clusters])
         rank = max(cluster.regressors.shape[1] for cluster in clusters)
-        self.embedding_ = np.concatenate([_widened(cluster.embedding, rank) for cluster in clusters])
+
+        def widened(matrix: np.ndarray) -> np.ndarray:  # clusters of few rows have a smaller rank
+            return np.pad(matrix, ((0, 0), (0, rank - matrix.shape[1])))
+
+        self.embedding_ = np.concatenate([widened(cluster.embedding) for cluster in clusters])
         self.member_pointer_ = np.cumsum([0] + [len(cluster.members) for cluster in clusters])
         self.features_ = np.concatenate([cluster.features for cluster in clusters])
-        self.regressors_ = np.concatenate([_widened(cluster.regressors, rank) for cluster in clusters])
+        self.regressors_ = np.concatenate([widened(cluster.regressors) for cluster in clusters])
         self.feature_pointer_ = np.cumsum([0] + [len(cluster.features) for cluster in clusters])
         self.labels_ = Y
-
-    # ------------------------------------------------------------------ predict
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         threads = thread_count(self.n_jobs)
@@ -342,15 +329,12 @@ class SLEEC(SparseScoreModel):
         own = rows[:, self.features_[of_features]]
         queries = _embedded(own, self.regressors_[of_features], n_threads=n_threads)
         embedding = self.embedding_[of_members]
-        ids, cosines = nearest_dense_rows(
-            queries, embedding, min(self.n_neighbors, len(embedding)), n_threads=n_threads
-        )
+        k = min(self.n_neighbors, len(embedding))
+        ids, cosines = nearest_dense_rows(queries, embedding, k, n_threads=n_threads)
         return self.members_[of_members][ids], cosines
 
     def _base_scores(self) -> np.ndarray:
         return np.full(self.n_labels_, OFF, dtype=self.embedding_.dtype)
-
-    # ------------------------------------------------------------------ folders
 
     def _check_restored(self) -> None:
         require_sparse(labels_=self.labels_)
@@ -363,10 +347,10 @@ class SLEEC(SparseScoreModel):
             raise ValueError(f"centers_ of shape {self.centers_.shape} for {self.n_features_in_} features")
         if len(self.members_) % n_rows or n_clusters % max(1, len(self.members_) // n_rows):
             raise ValueError(f"{len(self.members_)} members and {n_clusters} clusters of {n_rows} rows")
-        _check_parts("members_", self.members_, self.member_pointer_, self.embedding_, n_rows, n_clusters)
-        _check_parts(
-            "features_", self.features_, self.feature_pointer_, self.regressors_, self.n_features_in_, n_clusters
-        )
+        _check_parts("members_", self.members_, n_rows, self.member_pointer_, n_clusters)
+        _check_parts("features_", self.features_, self.n_features_in_, self.feature_pointer_, n_clusters)
+        if (len(self.members_), len(self.features_)) != (len(self.embedding_), len(self.regressors_)):
+            raise ValueError("embedding_ and regressors_ must have a row for each of members_ and features_")
         if not self.embedding_.shape[1] == self.regressors_.shape[1] >= 1:
             raise ValueError("embedding_ and regressors_ must have one rank of at least 1")
         require_finite_floats(centers_=self.centers_, embedding_=self.embedding_, regressors_=self.regressors_)
@@ -400,25 +384,15 @@ def _embedded(rows: Features, regressors: np.ndarray, *, n_threads: int = 1) -> 
 
 def _features_of(rows: Features) -> np.ndarray:
     """The features that any of the rows has; the first one where none has any."""
-    present = (
-        (rows != 0).any(axis=0) if isinstance(rows, np.ndarray) else np.bincount(rows.indices, minlength=rows.shape[1])
-    )
-    found = np.flatnonzero(present)
-    return found if len(found) else np.zeros(1, dtype=np.int64)
+    found = np.flatnonzero((rows != 0).any(axis=0)) if isinstance(rows, np.ndarray) else np.unique(rows.indices)
+    return found.astype(np.int64) if len(found) else np.zeros(1, dtype=np.int64)
 
 
-def _widened(matrix: np.ndarray, width: int) -> np.ndarray:
-    """Padded with columns of zeros: clusters of few rows have a smaller rank."""
-    return np.pad(matrix, ((0, 0), (0, width - matrix.shape[1])))
-
-
-def _check_parts(
-    name: str, ids: np.ndarray, pointer: np.ndarray, values: np.ndarray, limit: int, n_clusters: int
-) -> None:
+def _check_parts(name: str, ids: np.ndarray, limit: int, pointer: np.ndarray, n_clusters: int) -> None:
     if any(array.dtype.kind != "i" for array in (ids, pointer)):
         raise ValueError(f"{name} and its pointer must be integer arrays")
-    if len(ids) == 0 or len(ids) != len(values) or ids.min() < 0 or ids.max() >= limit:
-        raise ValueError(f"{name} must name {len(values)} things below {limit}")
+    if len(ids) == 0 or ids.min() < 0 or ids.max() >= limit:
+        raise ValueError(f"{name} must be numbers from 0 to {limit - 1}")
     ends = (pointer[0], pointer[-1]) if len(pointer) == n_clusters + 1 else (-1, -1)
     if ends != (0, len(ids)) or (np.diff(pointer) < 1).any():
         raise ValueError(f"the pointer into {name} must rise from 0 to {len(ids)} in {n_clusters} parts")

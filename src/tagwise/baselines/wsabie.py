@@ -140,11 +140,10 @@ class WSABIE(FactorModel):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        check_integer(self.rank, "rank", minimum=1)
-        check_real(self.learning_rate, "learning_rate", minimum=0, open_minimum=True)
-        check_integer(self.max_iter, "max_iter", minimum=1)
-        check_real(self.max_norm, "max_norm", minimum=0, open_minimum=True)
-        check_integer(self.max_trials, "max_trials", minimum=1)
+        for name in ("rank", "max_iter", "max_trials"):
+            check_integer(getattr(self, name), name, minimum=1)
+        for name in ("learning_rate", "max_norm"):
+            check_real(getattr(self, name), name, minimum=0, open_minimum=True)
         check_flag(self.deterministic, "deterministic")
         check_random_state(self.random_state)
 

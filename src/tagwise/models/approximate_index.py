@@ -26,7 +26,7 @@ from tagwise.persistence import ModelRecord, read_model, write_model
 from tagwise.persistence.loading import require_same
 from tagwise.persistence.tensors import digest
 from tagwise.randomness import random_generator
-from tagwise.validation import check_integer, check_observed
+from tagwise.validation import check_integer
 
 __all__ = ["ApproximateIndex"]
 
@@ -103,13 +103,8 @@ class ApproximateIndex:
         centers, lists = _cluster(_vectors(model), n_lists, random_generator(random_state))
         self._set(model, centers, lists, n_probes, random_state)
 
-    def _set(
-        self, model: FactorModel, centers: np.ndarray, lists: np.ndarray, n_probes: int, random_state: int
-    ) -> None:
-        self.model = model
-        self.n_lists = len(centers)
-        self.n_probes = n_probes
-        self.random_state = random_state
+    def _set(self, model: FactorModel, centers: np.ndarray, lists: np.ndarray, n_probes: int, seed: int) -> None:
+        self.model, self.n_lists, self.n_probes, self.random_state = model, len(centers), n_probes, seed
         self._centers, self._lists = centers, lists
         self._factors, self._intercept = model.label_factors_, model.intercept_
         self._inverted = _InvertedLists(_vectors(model), centers, lists)
@@ -117,8 +112,6 @@ class ApproximateIndex:
     def __repr__(self) -> str:
         name = type(self.model).__name__
         return f"ApproximateIndex({name} of {len(self._lists):,} labels, {self.n_probes} of {self.n_lists} lists a row)"
-
-    # ------------------------------------------------------------------ answers
 
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row, as far as found.
@@ -147,14 +140,11 @@ class ApproximateIndex:
         self._require_same_model()
         model = self.model
         embedded = model.embed(X).astype(self._factors.dtype, copy=False)
-        n_rows, n_labels = len(embedded), model.n_labels_
-        hidden = None
-        if exclude is not None:
-            hidden = check_observed(exclude, shape=(n_rows, n_labels), name="exclude", may_be_empty=True)
+        n_rows, n_labels, threads = len(embedded), model.n_labels_, model._threads_for(embedded)
+        hidden = model._excluded_pairs(exclude, n_rows)
         excluded = np.zeros(n_rows, dtype=np.int64) if hidden is None else np.diff(hidden.indptr)
         rows = np.ones((n_rows, embedded.shape[1] + 1), dtype=np.float32)
         rows[:, :-1] = embedded
-        threads = model._threads_for(embedded)
         count = min(_SPARE * k + int(excluded.max(initial=0)), n_labels)
         found = self._inverted.search(rows, count, probes, n_threads=threads)
         labels, scores = top_k_of_candidates(
@@ -163,13 +153,9 @@ class ApproximateIndex:
         wanted = np.minimum(k, n_labels - excluded)
         few = np.flatnonzero((labels >= 0).sum(axis=1) < wanted)
         if len(few):
-            labels[few], scores[few] = norm_pruned_topk(
-                embedded[few],
-                model._labels_by_length(),
-                k,
-                exclude=None if hidden is None else hidden[few],
-                n_threads=threads,
-            )
+            hidden = None if hidden is None else hidden[few]
+            exact = norm_pruned_topk(embedded[few], model._labels_by_length(), k, exclude=hidden, n_threads=threads)
+            labels[few], scores[few] = exact
         return labels, scores
 
     def recall(self, X: Any, k: int = 5) -> float:
@@ -178,8 +164,6 @@ class ApproximateIndex:
         exact, _ = self.model.predict_topk(X, k)
         found = min(k, self.model.n_labels_)
         return float((labels[:, :found, None] == exact[:, None, :found]).any(axis=1).mean())
-
-    # ------------------------------------------------------------------ folders
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
         """Write the lists as a folder that :meth:`load` reads: JSON and safetensors, no pickle.
@@ -301,14 +285,8 @@ def _cluster(vectors: np.ndarray, n_lists: int, rng: np.random.Generator) -> tup
     size = max(n_lists, min(_POINTS_PER_LIST * n_lists, len(vectors)))
     sample = vectors[np.sort(rng.choice(len(vectors), size=size, p=chances))]
     with _one_thread(faiss):
-        means = faiss.Kmeans(
-            vectors.shape[1],
-            n_lists,
-            niter=_ROUNDS,
-            seed=int(rng.integers(2**31)),
-            min_points_per_centroid=1,
-            max_points_per_centroid=size,
-        )
+        seed, points = int(rng.integers(2**31)), {"min_points_per_centroid": 1, "max_points_per_centroid": size}
+        means = faiss.Kmeans(vectors.shape[1], n_lists, niter=_ROUNDS, seed=seed, **points)
         means.train(np.ascontiguousarray(sample))
         nearest = faiss.IndexFlatL2(vectors.shape[1])
         nearest.add(means.centroids)

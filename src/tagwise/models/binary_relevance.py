@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import BLOCK_SCORES, MultiLabelModel
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.sampled_pairs import sampled_csr_product
@@ -121,10 +120,7 @@ class BinaryRelevance(MultiLabelModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
-
-    coef_: np.ndarray
-    intercept_: np.ndarray
+    _saved_arrays = ("coef_", "intercept_")
 
     def __init__(
         self,
@@ -152,8 +148,6 @@ class BinaryRelevance(MultiLabelModel):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    # ------------------------------------------------------------------ fit
-
     def _check_parameters(self) -> None:
         check_choice(self.loss, "loss", _LOSSES)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
@@ -179,7 +173,7 @@ class BinaryRelevance(MultiLabelModel):
         order = order[~constant[order]]
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
         progress.total = max(1, len(batches))
-        solve = self._direct if direct else self._dual if self.loss == "hinge" else self._iterative
+        solve = self._direct if direct else self._dual if self.loss == "hinge" else self._by_steps
 
         coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
         intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
@@ -188,7 +182,7 @@ class BinaryRelevance(MultiLabelModel):
         if not batches:
             progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
         left = batches[solved.batches :]
-        for ids, batch in zip(left, solve(rows, labels, loss, left, threads)):
+        for ids, batch in zip(left, solve(rows, labels, loss, left)):
             solved.add(ids, batch, loss.threshold)
             done = int(constant.sum()) + sum(map(len, batches[: solved.batches]))
             if progress.step(solved.objective, state=solved, labels=done, solver_iterations=batch.n_iter):
@@ -203,39 +197,31 @@ class BinaryRelevance(MultiLabelModel):
         solved.intercept[labels.unknown_labels()] = LOWEST_SCORE
         self.coef_, self.intercept_ = solved.coef, solved.intercept.astype(X.dtype)
 
-    def _direct(
-        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
-    ) -> Iterator[_SolvedBatch]:
+    def _direct(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
         by_label = sp.csr_matrix(labels.positives.T)
-        factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=n_threads)
+        factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=thread_count(self.n_jobs))
         for ids in batches:
             ridge = factor.solve(by_label[ids])
-            yield _SolvedBatch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
+            yield _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
-    def _iterative(
-        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
-    ) -> Iterator[_SolvedBatch]:
-        design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=n_threads)
+    def _by_steps(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
+        design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=thread_count(self.n_jobs))
         columns = LabelColumns(labels, loss)
         for ids in batches:
             block = LinearBlock(design, columns.batch(ids, with_start=self.fit_intercept), loss, self.reg)
-            start = block.zeros()
             if loss.name == "squared":
-                block.move_to(start)
+                block.move_to(block.zeros())
                 step = quadratic_step(block, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
                 V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
                 block.move_to(V)
                 value = block.value()
             else:
-                result = tron(block, start, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
-                V, finished, n_iter = result.solution, result.status != "max_iter", result.n_iter
-                value = result.value
-            Z, b = block.coefficients(V)
-            yield _SolvedBatch(Z, b, float(value.sum()), converged=finished, n_iter=n_iter)
+                newton = tron(block, block.zeros(), tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
+                V, finished, n_iter = newton.solution, newton.status != "max_iter", newton.n_iter
+                value = newton.value
+            yield _Batch(*block.coefficients(V), float(value.sum()), finished, n_iter)
 
-    def _dual(
-        self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray], n_threads: int
-    ) -> Iterator[_SolvedBatch]:
+    def _dual(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
         rows = canonical_csr(X)
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
@@ -251,12 +237,10 @@ class BinaryRelevance(MultiLabelModel):
                 tol=_DUAL_SPREAD * self.tol,
                 max_iter=self.max_iter,
                 streams=ids,
-                n_threads=n_threads,
+                n_threads=thread_count(self.n_jobs),
             )
             finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
-            yield _SolvedBatch(
-                svm.coefficients.T, svm.intercept, float(svm.value.sum()), converged=finished, n_iter=n_iter
-            )
+            yield _Batch(svm.coefficients.T, svm.intercept, float(svm.value.sum()), finished, n_iter)
 
     def _is_direct(self, X: Features, n_labels: int, *, plain: bool) -> bool:
         """Whether to factorise; raises where the user asks for what cannot be."""
@@ -290,16 +274,11 @@ class BinaryRelevance(MultiLabelModel):
         spare = self.memory_limit - coefficients - (16 * min(X.shape) ** 2 if direct else 0)
         return int(np.clip(spare // a_label, 1, _MOST_LABELS))
 
-    # ------------------------------------------------------------------ predict
-
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.coef_[:, labels].T
 
-    def _score_rows(self, X: Features) -> np.ndarray:
-        return self._scores(X, thread_count(self.n_jobs))
-
-    def _scores(self, X: Features, n_threads: int) -> np.ndarray:
-        scores = matmul(self._prepared(X), self.coef_, n_threads=n_threads)
+    def _score_rows(self, X: Features, n_threads: int | None = None) -> np.ndarray:
+        scores = matmul(self._prepared(X), self.coef_, n_threads=n_threads or thread_count(self.n_jobs))
         scores += self.intercept_
         return scores
 
@@ -310,20 +289,18 @@ class BinaryRelevance(MultiLabelModel):
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             hidden = None if exclude is None else exclude[start:stop]
-            return top_k_of_scores(self._scores(X[start:stop], 1), k, exclude=hidden)
+            return top_k_of_scores(self._score_rows(X[start:stop], n_threads=1), k, exclude=hidden)
 
-        blocks = even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
-        labels, scores = zip(*run_chunks(rows, blocks, thread_count(self.n_jobs)))
+        labels, scores = zip(*run_chunks(rows, self._row_blocks(X), thread_count(self.n_jobs)))
         return np.concatenate(labels), np.concatenate(scores)
 
     def _check_restored(self) -> None:
         require_dense(2, coef_=self.coef_)
         require_dense(1, intercept_=self.intercept_)
+        found = (self.coef_.shape, self.intercept_.shape)
         expected = ((self.n_features_in_, self.n_labels_), (self.n_labels_,))
-        if (self.coef_.shape, self.intercept_.shape) != expected:
-            raise ValueError(
-                f"arrays of shapes {self.coef_.shape}, {self.intercept_.shape} where {expected} are expected"
-            )
+        if found != expected:
+            raise ValueError(f"arrays of shapes {found} where {expected} are expected")
         require_finite_floats(coef_=self.coef_, intercept_=self.intercept_)
 
 
@@ -332,7 +309,7 @@ def _gigabytes(n_bytes: float) -> str:
 
 
 @dataclass(frozen=True)
-class _SolvedBatch:
+class _Batch:
     """One batch: coefficients (d×B), intercepts (B), the sum of its objectives, and how the solver ended."""
 
     coefficients: np.ndarray
@@ -352,7 +329,7 @@ class _SolvedLabels(State):
     batches: int = count(1, "n_batches", default=0)
     unfinished: int = count(0, "batches", default=0)
 
-    def add(self, ids: np.ndarray, batch: _SolvedBatch, threshold: float) -> None:
+    def add(self, ids: np.ndarray, batch: _Batch, threshold: float) -> None:
         """One more batch; its scores are centered at the ``threshold`` of the loss."""
         self.coef[:, ids] = batch.coefficients
         self.intercept[ids] = batch.intercept - threshold
