@@ -177,7 +177,7 @@ def test_planted_labels_come_back_sparse():
     truth = np.zeros((20, 60))
     for row in truth:
         row[rng.choice(60, 3, replace=False)] = 1
-    noise = {"feature_noise": 1e-3, "code_noise": 1e-3, "prior_shape": 1e-3, "prior_rate": 1e-3}
+    noise = {"feature_noise": 1e-3, "code_noise": 1e-3, "shape": 1e-3, "rate": 1e-3}
     found = model_of(codes, 200, **noise).labels(truth @ codes)
     np.testing.assert_allclose(found, truth, atol=0.1)
 
