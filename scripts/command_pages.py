@@ -31,7 +31,7 @@ Results go to standard output, everything else to standard error. `--json` write
 
 
 def command_of(verb):
-    return import_module(VERBS[verb]).command
+    return import_module(f"tagwise.cli.{verb}").command
 
 
 def help_of(verb):
@@ -55,7 +55,7 @@ def page_of(verb):
 
 
 def overview():
-    rows = "\n".join(f"| [{verb}]({verb}.md) | {command_of(verb).get_short_help_str(limit=200)} |" for verb in VERBS)
+    rows = "\n".join(f"| [{verb}]({verb}.md) | {VERBS[verb]} |" for verb in VERBS)
     return (
         "# Commands\n\nEvery command describes itself with `--help`. Start with [the guide](../guide.md).\n\n"
         f"| command | what it does |\n|---|---|\n{rows}\n\n{EXIT_CODES}\n"

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tagwise import Tagger
+from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about
-from tagwise.cli.options import (
-    RowOptions,
-    cutoffs_option,
-    examples,
-    feature_options,
-    jobs_option,
-    json_option,
-    parse_settings,
-    quiet_option,
-    report_option,
-    row_options,
-    seed_option,
-)
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
+from tagwise.cli.rows import holds_matrix, read_rows
+from tagwise.data.tables import Table
+from tagwise.exceptions import InvalidInputError
+from tagwise.models.choice import build_model, model_info
 from tagwise.progress import counted
-
-if TYPE_CHECKING:
-    from tagwise import Tagger
-    from tagwise.data.tables import Table
-    from tagwise.reports import ComparedModel, Comparison
-    from tagwise.text.evaluation import Evaluation
+from tagwise.registry import info_of
+from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
+from tagwise.reports.findings import model_megabytes, predict_milliseconds
+from tagwise.text.evaluation import Evaluation
+from tagwise.text.tags import split_texts
 
 __all__ = ["command", "parse_model"]
 
 
 @click.command(
-    name="compare",
-    short_help="Train several models and measure them on the same rows.",
-    epilog=examples(
+    epilog=options.examples(
         "tagwise compare articles.csv --model auto --model leml --model knn",
         "tagwise compare train.csv --test test.csv --model leml --model leml:rank=200,reg=0.3",
         "tagwise compare articles.jsonl --model leml --model reml --validation 0.1 --report models.html",
@@ -54,18 +44,18 @@ __all__ = ["command", "parse_model"]
 @click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE.")
 @click.option(
     "--validation",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="FRACTION",
+    type=options.FRACTION,
+    metavar="options.FRACTION",
     help="Without --test: the fraction of the rows to measure on and not to train on [default: 0.2].",
 )
-@cutoffs_option
-@feature_options
-@jobs_option
-@seed_option
-@quiet_option
-@report_option
-@json_option
-@row_options()
+@options.cutoffs_option
+@options.feature_options
+@options.jobs_option
+@options.seed_option
+@options.quiet_option
+@options.report_option
+@options.json_option
+@options.row_options()
 def command(
     file: str,
     models: tuple[str, ...],
@@ -78,7 +68,7 @@ def command(
     quiet: bool,
     report: str | None,
     as_json: bool,
-    rows: RowOptions,
+    rows: options.RowOptions,
 ) -> None:
     """Train several models on FILE and measure them on the same other rows.
 
@@ -86,11 +76,6 @@ def command(
     milliseconds per row to suggest tags, and the size of the model; the report and --json have more. The best model is
     that of highest nDCG at the largest k. No model is kept; train it with tagwise train.
     """
-    from tagwise import Tagger
-    from tagwise.cli.rows import holds_matrix, read_rows
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.text.tags import split_texts
-
     if test is not None and validation is not None:
         raise click.UsageError("--test and --validation exclude each other; give one of them.")
     for path in (file, *([test] if test else [])):
@@ -113,7 +98,10 @@ def command(
     taggers = {name: Tagger(estimator, **features, **shared) for name, estimator in zip(models, estimators)}
     comparison, best, failed = _compare(taggers, training, held, ks, quiet)
     if report is not None:
-        _write(best, held, comparison, report, file, test)
+        findings = gather_findings(best, held.texts, held.tags, held.known, ks=ks)
+        source = f"{file}, measured on {test or 'validation rows of it'}"
+        write_report(findings, report, title="Comparison of models", source=source, comparison=comparison)
+        echo_err(f"Report written to {report}.")
     if as_json:
         show_json(
             {
@@ -131,8 +119,6 @@ def command(
 
 def parse_model(model: str, shared: dict[str, Any]) -> Any:
     """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses unknown names and settings."""
-    from tagwise.models.choice import build_model, model_info
-
     name, colon, settings = model.partition(":")
     if name.lower() != "auto":
         model_info(name)
@@ -140,17 +126,13 @@ def parse_model(model: str, shared: dict[str, Any]) -> Any:
         raise click.BadParameter("auto takes no settings: it may pick any model.", param_hint="--model")
     if not colon:
         return name
-    parameters = parse_settings([part.strip() for part in settings.split(",")])
+    parameters = options.parse_settings([part.strip() for part in settings.split(",")])
     return build_model(name, parameters, **shared)
 
 
 def _check_masks(names: tuple[str, ...], estimators: list[Any], data: Table) -> None:
     if data.known is None:
         return
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.models.choice import model_info
-    from tagwise.registry import info_of
-
     for name, estimator in zip(names, estimators):
         if isinstance(estimator, str) and estimator.lower() == "auto":
             continue
@@ -166,9 +148,6 @@ def _compare(
     taggers: dict[str, Tagger], training: Table, held: Table, ks: tuple[int, ...], quiet: bool
 ) -> tuple[Comparison, Tagger, dict[str, str]]:
     """The comparison, its best tagger, and why some models could not be fitted; only the best tagger is kept."""
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.reports import Comparison
-
     metric = f"nDCG@{max(ks)}"
     done: list[ComparedModel] = []
     failed: dict[str, str] = {}
@@ -196,9 +175,6 @@ def _compare(
 def _measured(
     name: str, tagger: Tagger, training: Table, held: Table, ks: tuple[int, ...]
 ) -> tuple[ComparedModel, Evaluation]:
-    from tagwise.reports import ComparedModel
-    from tagwise.reports.findings import model_megabytes, predict_milliseconds
-
     tagger.fit(training.texts, training.tags, training.known)
     evaluation = tagger.evaluate(held.texts, held.tags, held.known, ks=ks)
     model = ComparedModel(
@@ -211,15 +187,6 @@ def _measured(
         history=list(tagger.model_.history_),
     )
     return model, evaluation
-
-
-def _write(best: Tagger, held: Table, comparison: Comparison, report: str, file: str, test: str | None) -> None:
-    from tagwise.reports import gather_findings, write_report
-
-    findings = gather_findings(best, held.texts, held.tags, held.known, ks=tuple(comparison.ks))
-    source = f"{file}, measured on {test or 'validation rows of it'}"
-    write_report(findings, report, title="Comparison of models", source=source, comparison=comparison)
-    echo_err(f"Report written to {report}.")
 
 
 def _show(comparison: Comparison, failed: dict[str, str]) -> None:

@@ -17,7 +17,6 @@ _WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
 
 @click.command(
     name="convert",
-    short_help="Convert between data formats.",
     epilog=examples(
         "tagwise convert articles.jsonl articles.csv",
         "tagwise convert articles.csv articles.jsonl --tag-separator '|'",

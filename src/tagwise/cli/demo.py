@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from tagwise import LEML
 from tagwise.cli.evaluate import MEANINGS
 from tagwise.cli.options import examples, jobs_option, json_option, seed_option
 from tagwise.cli.output import show_json
-
-if TYPE_CHECKING:
-    import numpy as np
-    from rich.console import Console
-
-    from tagwise.data import Dataset
+from tagwise.data import Dataset, load_dataset
+from tagwise.metrics import inverse_propensity, ranking_report
 
 __all__ = ["command"]
 
@@ -23,8 +23,6 @@ _EXAMPLES = 10
 
 
 @click.command(
-    name="demo",
-    short_help="Train on the bundled sample and show what comes out.",
     epilog=examples("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
 )
 @click.option("--rank", default=80, show_default=True, help="Rank of the model.")
@@ -35,13 +33,6 @@ _EXAMPLES = 10
 @json_option
 def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json: bool) -> None:
     """Train on the bundled sample of Debian packages and show what comes out."""
-    import numpy as np
-    from rich.console import Console
-
-    from tagwise import LEML
-    from tagwise.data import load_dataset
-    from tagwise.metrics import inverse_propensity, ranking_report
-
     console = Console(highlight=False, quiet=as_json)
     started = time.perf_counter()
     data = load_dataset("debtags-sample")
@@ -74,8 +65,6 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
 
 
 def _show_metrics(console: Console, report: dict[str, float]) -> None:
-    from rich.table import Table
-
     table = Table(title="On the test packages, in percent", title_justify="left")
     table.add_column("")
     for k in (1, 3, 5):
@@ -86,9 +75,6 @@ def _show_metrics(console: Console, report: dict[str, float]) -> None:
 
 
 def _show_examples(console: Console, data: Dataset, top: np.ndarray, examples: np.ndarray) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     names = data.label_names or []
     texts = data.texts_test or []
     table = Table(title="Test packages (green: predicted and true)", title_justify="left", show_lines=True)

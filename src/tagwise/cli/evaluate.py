@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
+import scipy.sparse as sp
 
+from tagwise import Tagger
+from tagwise.base import MultiLabelModel
+from tagwise.cli.folders import load_model
 from tagwise.cli.options import RowOptions, cutoffs_option, examples, json_option, report_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
+from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+from tagwise.data.tables import Table
+from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
-
-if TYPE_CHECKING:
-    from tagwise import Tagger
-    from tagwise.base import MultiLabelModel
-    from tagwise.data.tables import Table
-    from tagwise.text.evaluation import Evaluation
+from tagwise.reports import gather_findings, write_report
+from tagwise.reports.html import check_report_path
+from tagwise.text.evaluation import Evaluation, evaluate
+from tagwise.text.tags import ValidationRows
 
 __all__ = ["MEANINGS", "check_report", "command", "warn_about", "write_findings"]
 
@@ -31,8 +37,6 @@ _DECISIONS = ("micro-F1", "macro-F1", "example-F1")
 
 
 @click.command(
-    name="evaluate",
-    short_help="Measure a model on rows whose tags are known.",
     epilog=examples(
         "tagwise evaluate tagger test.csv",
         "tagwise evaluate tagger test.jsonl --text body --tags subjects --k 1 --k 10",
@@ -52,9 +56,6 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
 
     Tags of FILE that training never saw count as missed, and are listed.
     """
-    from tagwise.cli.folders import load_model
-    from tagwise.cli.rows import holds_matrix, read_rows
-
     check_report(report, file, rows)
     fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows))
     if holds_matrix(file, rows):
@@ -64,7 +65,7 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
         found, calibrated = fitted.evaluate(data.texts, data.tags, data.known, ks=ks), fitted.calibration_ is not None
     warn_about(found)
     if report is not None:
-        write_findings(fitted, data, found, report, model, file, ks=ks)
+        write_findings(fitted, data, report, model, file, evaluation=found, ks=ks)
     if as_json:
         show_json(
             {
@@ -82,13 +83,6 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
 
 def _evaluate_matrix(model: MultiLabelModel, file: str, rows: RowOptions, ks: tuple[int, ...]) -> Evaluation:
     """Metrics of a plain model; without PSP, since its folder does not say how frequent labels were in training."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    from tagwise.cli.rows import read_matrix
-    from tagwise.text.evaluation import evaluate
-    from tagwise.text.tags import ValidationRows
-
     data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
     n_labels = model.n_labels_
     truth = data.Y
@@ -137,38 +131,14 @@ def check_report(report: str | None, file: str, rows: RowOptions) -> None:
     """Refuse a report that could not be written, before any work."""
     if report is None:
         return
-    from tagwise.cli.rows import holds_matrix
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.reports.html import check_report_path
-
     if holds_matrix(file, rows):
         raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
     check_report_path(report)
 
 
-def write_findings(
-    tagger: Tagger,
-    rows: Table,
-    evaluation: Evaluation,
-    report: str,
-    model: str,
-    source: str,
-    *,
-    ks: tuple[int, ...] = (1, 3, 5),
-    calibrated_on_them: bool = False,
-) -> None:
-    """The report on one tagger; ``source`` says which rows it was measured on."""
-    from tagwise.reports import gather_findings, write_report
-
-    findings = gather_findings(
-        tagger,
-        rows.texts,
-        rows.tags,
-        rows.known,
-        ks=ks,
-        evaluation=evaluation,
-        calibrated_on_them=calibrated_on_them and tagger.calibration_ is not None,
-    )
+def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> None:
+    """The report on one tagger; ``source`` says which rows it was measured on, ``more`` is for ``gather_findings``."""
+    findings = gather_findings(tagger, rows.texts, rows.tags, rows.known, **more)
     title = f"Tagger “{Path(model).absolute().name}”"
     write_report(findings, report, title=title, source=f"{model}, measured on {source}")
     echo_err(f"Report written to {report}.")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
+from tagwise import Tagger
+from tagwise.cli.folders import load_model
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, warn
-
-if TYPE_CHECKING:
-    from tagwise import Tagger
+from tagwise.exceptions import InvalidInputError
+from tagwise.inspection.explanations import explain_labels
 
 __all__ = ["command"]
 
 
 @click.command(
-    name="explain",
-    short_help="Show which words of a text speak for a tag.",
     epilog=examples(
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',
@@ -40,8 +40,6 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
     and contributions and intercept add up to the score. Shares are in percent of the absolute contributions of all
     words, negative where a word speaks against the tag. Models without such weights are refused.
     """
-    from tagwise.cli.folders import load_model
-
     tagger: Tagger = load_model(model, "explain", texts=True)
     if text == "-":
         text = sys.stdin.read()
@@ -63,11 +61,6 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
 
 
 def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int) -> list[dict[str, Any]]:
-    import numpy as np
-
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.inspection.explanations import explain_labels
-
     X = tagger.features([text])
     if X.nnz == 0:
         warn("the text has no word that training saw; all such texts get the same scores.")

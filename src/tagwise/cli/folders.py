@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tagwise import Tagger, load
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.folder import MANIFEST_NAME
 
@@ -20,8 +21,6 @@ def load_model(path: str, what: str, *, texts: bool) -> Any:
     InvalidInputError
         The folder holds the other kind.
     """
-    from tagwise import Tagger, load
-
     model = load(path)
     if texts and not isinstance(model, Tagger):
         raise InvalidInputError(

@@ -6,8 +6,13 @@ from typing import Any
 
 import click
 
+from tagwise import Tagger, load
+from tagwise.cli.folders import folder_bytes
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, size_text
+from tagwise.exceptions import ExplanationError, InvalidInputError
+from tagwise.inspection import heaviest_features, nearest_labels
+from tagwise.persistence.loading import storable_parameters
 from tagwise.progress import counted
 
 __all__ = ["command"]
@@ -17,8 +22,6 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 @click.command(
-    name="inspect",
-    short_help="Show what is in a model folder, or all about a tag.",
     epilog=examples(
         "tagwise inspect tagger",
         "tagwise inspect tagger --tag gardening",
@@ -31,29 +34,18 @@ _BARS = "▁▂▃▄▅▆▇█"
 @json_option
 def command(model: str, tag: str | None, top: int, as_json: bool) -> None:
     """Show what is in MODEL: sizes, frequencies of tags, the course of the fit; or all about one tag."""
-    from tagwise import Tagger, load
-
     fitted = load(model)
     inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
-    if tag is not None:
-        found = _tag(fitted, inner, tag, top)
-        if as_json:
-            show_json(found)
-        else:
-            _show_tag(found)
-        return
-    found = _overview(model, fitted, inner, top)
+    found = _overview(model, fitted, inner, top) if tag is None else _tag(fitted, inner, tag, top)
     if as_json:
         show_json(found)
-    else:
+    elif tag is None:
         _show_overview(found)
+    else:
+        _show_tag(found)
 
 
 def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
-    from tagwise import Tagger
-    from tagwise.cli.folders import folder_bytes
-    from tagwise.persistence.loading import storable_parameters
-
     found: dict[str, Any] = {
         "folder": path,
         "bytes": folder_bytes(path),
@@ -82,16 +74,14 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
         "least_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[::-1][:top]],
         "calibration": None,
     }
-    if fitted.calibration_ is not None:
-        calibration = fitted.calibration_
+    if (calibration := fitted.calibration_) is not None:
         found["calibration"] = {**calibration.saved_values(), "expected_error": calibration.reliability.error}
     return found
 
 
 def _show_overview(found: dict[str, Any]) -> None:
     show(f"{found['folder']}: {size_text(found['bytes'])}, {found['class']}")
-    changed = ", ".join(f"{name}={value}" for name, value in found["parameters"].items())
-    show(f"Parameters: {changed}")
+    show("Parameters: " + ", ".join(f"{name}={value}" for name, value in found["parameters"].items()))
     if "reason" in found:
         training = found["training"]
         show(f"Model: {found['reason']}")
@@ -106,14 +96,10 @@ def _show_overview(found: dict[str, Any]) -> None:
             share = training["known_pairs"] / (training["rows"] * training["tags"])
             show(f"{training['known_pairs']:,} pairs of row and tag were known, {share:.1%} of all.")
         show()
-        show_table(
-            "Tags by frequency",
-            ["rows", "tags"],
-            [[part["rows"], part["tags"]] for part in found["frequencies"]],
-        )
+        _show_list("Tags by frequency", ("rows", "tags"), found["frequencies"])
         for name, title in (("most_frequent", "Most frequent tags"), ("least_frequent", "Rarest tags")):
             show()
-            show_table(title, ["tag", "rows"], [[entry["tag"], entry["rows"]] for entry in found[name]])
+            _show_list(title, ("tag", "rows"), found[name])
         show()
         calibration = found["calibration"]
         if calibration is None:
@@ -133,27 +119,16 @@ def _show_iterations(history: list[dict[str, Any]]) -> None:
         return
     values = [float(info["objective"]) for info in history]
     show()
-    curve = f": {_sparkline(values)}" if len(values) > 1 else ""
+    low, spread = min(values), (max(values) - min(values)) or 1.0
+    heights = [int((value - low) / spread * (len(_BARS) - 1)) for value in values[:: 1 + len(values) // 80]]
+    curve = ": " + "".join(_BARS[height] for height in heights) if len(values) > 1 else ""
     show(f"Objective over {counted(len(values), 'iteration')}{curve}")
     shown = history if len(history) <= 12 else [*history[:6], *history[-6:]]
-    show_table(
-        "",
-        ["iteration", "objective", "seconds"],
-        [[info["iteration"], f"{info['objective']:.6g}", f"{info['seconds']:.1f}"] for info in shown],
-    )
-
-
-def _sparkline(values: list[float]) -> str:
-    low, high = min(values), max(values)
-    spread = (high - low) or 1.0
-    return "".join(_BARS[int((value - low) / spread * (len(_BARS) - 1))] for value in values[:: 1 + len(values) // 80])
+    rows = [[info["iteration"], f"{info['objective']:.6g}", f"{info['seconds']:.1f}"] for info in shown]
+    show_table("", ["iteration", "objective", "seconds"], rows)
 
 
 def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
-    from tagwise import Tagger
-    from tagwise.exceptions import ExplanationError, InvalidInputError
-    from tagwise.inspection import heaviest_features, nearest_labels
-
     names = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
     if tag not in names:
         alike = [name for name in names if tag.lower() in name.lower()][:5]
@@ -190,14 +165,11 @@ def _show_tag(found: dict[str, Any]) -> None:
         show(found["why_not"])
         return
     show()
-    show_table(
-        "What speaks for it most",
-        ["word", "weight"],
-        [[word["word"], f"{word['weight']:.3f}"] for word in found["words"]],
-    )
+    _show_list("What speaks for it most", ("word", "weight"), found["words"])
     show()
-    show_table(
-        "Tags most like it (cosine of their weights)",
-        ["tag", "cosine"],
-        [[near["tag"], f"{near['cosine']:.3f}"] for near in found["nearest"]],
-    )
+    _show_list("Tags most like it (cosine of their weights)", ("tag", "cosine"), found["nearest"])
+
+
+def _show_list(title: str, columns: tuple[str, str], entries: list[dict[str, Any]]) -> None:
+    cells = ([entry[column] for column in columns] for entry in entries)
+    show_table(title, columns, [[name, f"{value:.3f}" if isinstance(value, float) else value] for name, value in cells])

@@ -23,32 +23,35 @@ from tagwise.cli.output import echo_err, sentences_for_warnings
 __all__ = ["run"]
 
 VERBS = {
-    "train": "tagwise.cli.train",
-    "predict": "tagwise.cli.predict",
-    "evaluate": "tagwise.cli.evaluate",
-    "compare": "tagwise.cli.compare",
-    "tune": "tagwise.cli.tune",
-    "explain": "tagwise.cli.explain",
-    "inspect": "tagwise.cli.inspect",
-    "convert": "tagwise.cli.convert",
-    "demo": "tagwise.cli.demo",
-    "reproduce": "tagwise.cli.reproduce",
+    "train": "Train on a file of texts and tags; write a model folder.",
+    "predict": "Suggest tags for a text, for lines, or for a file.",
+    "evaluate": "Measure a model on rows whose tags are known.",
+    "compare": "Train several models and measure them on the same rows.",
+    "tune": "Search for good settings of a model.",
+    "explain": "Show which words of a text speak for a tag.",
+    "inspect": "Show what is in a model folder, or all about a tag.",
+    "convert": "Convert between data formats.",
+    "demo": "Train on the bundled sample and show what comes out.",
+    "reproduce": "Run a paper's tables again, its values beside ours.",
 }
+"""What each verb does; its command is in the module of the same name, which is imported when the verb is asked for."""
 
 
 class LazyVerbs(click.Group):
-    """A group that imports the module of a verb only when that verb (or the overview) is asked for."""
+    """The verbs, of which the overview imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order in which they are listed above."""
         return list(VERBS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The part of the overview that lists the verbs."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a verb; None where there is no such verb."""
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = import_module(VERBS[cmd_name]).command
-        return command
+        return import_module(f"tagwise.cli.{cmd_name}").command if cmd_name in VERBS else None
 
 
 @click.group(
@@ -88,11 +91,14 @@ def run(arguments: list[str] | None = None) -> Any:
         _drop_output()
         sys.exit(1)
     except OSError as error:
-        click.echo(f"tagwise: {_sentence(error)}", err=True)
+        where = "" if error.filename is None else f"{error.filename}: "
+        click.echo(f"tagwise: {where}{error.strerror or error}.", err=True)
         _drop_output()
         sys.exit(1)
     except Exception as error:
-        if not _is_ours(error):
+        from tagwise.exceptions import TagwiseError  # not above: it would import scikit-learn for `tagwise --help`
+
+        if not isinstance(error, TagwiseError):
             raise
         click.echo(f"tagwise: {error}", err=True)
         sys.exit(1)
@@ -117,19 +123,7 @@ def sentences_for_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _sentence(error: OSError) -> str:
-    where = "" if error.filename is None else f"{error.filename}: "
-    return f"{where}{error.strerror or error}."
-
-
 def _drop_output() -> None:
     """Keep the interpreter from complaining at its end about output that cannot be written any more."""
     with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-
-
-def _is_ours(error: Exception) -> bool:
-    # Importing tagwise.exceptions here, not above, keeps scikit-learn out of `tagwise --help`.
-    from tagwise.exceptions import TagwiseError
-
-    return isinstance(error, TagwiseError)

@@ -14,6 +14,7 @@ from tagwise.registry import MODEL_NAMES
 
 __all__ = [
     "FORMATS",
+    "FRACTION",
     "RowOptions",
     "cutoffs_option",
     "examples",
@@ -32,6 +33,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMATS = ("auto", "jsonl", "csv", "tsv", "parquet", "text", "xmc", "svmlight", "arff", "npz")
 """What ``--format`` takes; ``auto`` goes by the ending of the file's name."""
+
+FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 @dataclass(frozen=True)
@@ -138,63 +141,37 @@ def feature_options(function: Function) -> Function:
     return _grouped(function, _FEATURE_OPTIONS, "features", dict)
 
 
-def model_option(function: Function) -> Function:
-    """``--model``: ``auto`` or a name from the registry."""
-    return click.option(
-        "--model",
-        default="auto",
-        show_default=True,
-        help="auto picks by the size of the problem and by whether tags are unknown, and says why; or one of "
-        f"{', '.join(MODEL_NAMES)}.",
-    )(function)
-
-
-def jobs_option(function: Function) -> Function:
-    """``--jobs``: threads, all cores by default; the result is the same for every number."""
-    return click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")(function)
-
-
-def seed_option(function: Function) -> Function:
-    """``--seed``."""
-    return click.option(
-        "--seed",
-        default=0,
-        show_default=True,
-        type=click.IntRange(min=0),
-        help="Seed; the same seed gives the same result.",
-    )(function)
-
-
-def quiet_option(function: Function) -> Function:
-    """``--quiet``."""
-    return click.option("--quiet", is_flag=True, help="Show only warnings and the result.")(function)
-
-
-def json_option(function: Function) -> Function:
-    """``--json``, as the argument ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")(function)
-
-
-def report_option(function: Function) -> Function:
-    """``--report``."""
-    return click.option(
-        "--report",
-        metavar="FILE.html",
-        help="Also write a report: one HTML file with curves, a table of all tags, and examples with the words that "
-        "speak for each tag. Needs the extra plots.",
-    )(function)
-
-
-def cutoffs_option(function: Function) -> Function:
-    """``--k``, repeatable, as the argument ``ks``: different numbers, 1, 3 and 5 by default."""
-    return click.option(
-        "--k",
-        "ks",
-        multiple=True,
-        type=click.IntRange(min=1),
-        callback=lambda context, option, values: tuple(dict.fromkeys(values)) or (1, 3, 5),
-        help="Measure the first K tags; repeatable [default: 1, 3, 5].",
-    )(function)
+model_option = click.option(
+    "--model",
+    default="auto",
+    show_default=True,
+    help="auto picks by the size of the problem and by whether tags are unknown, and says why; or one of "
+    f"{', '.join(MODEL_NAMES)}.",
+)
+jobs_option = click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
+seed_option = click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed; the same seed gives the same result.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Show only warnings and the result.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")
+report_option = click.option(
+    "--report",
+    metavar="FILE.html",
+    help="Also write a report: one HTML file with curves, a table of all tags, and examples with the words that "
+    "speak for each tag. Needs the extra plots.",
+)
+cutoffs_option = click.option(
+    "--k",
+    "ks",
+    multiple=True,
+    type=click.IntRange(min=1),
+    callback=lambda context, option, values: tuple(dict.fromkeys(values)) or (1, 3, 5),
+    help="Measure the first K tags; repeatable [default: 1, 3, 5].",
+)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

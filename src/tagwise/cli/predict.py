@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tagwise import Tagger, load
+from tagwise.base import MultiLabelModel
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, warn
+from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
+from tagwise.data.tables import Row, TableReader
+from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
-
-if TYPE_CHECKING:
-    from tagwise import Tagger
-    from tagwise.base import MultiLabelModel
-    from tagwise.data.tables import Row, TableReader
-    from tagwise.text.suggestion import Suggestion
+from tagwise.text.suggestion import Suggestion
 
 __all__ = ["command"]
 
@@ -28,8 +27,6 @@ _BLOCK_ROWS = 512
 
 
 @click.command(
-    name="predict",
-    short_help="Suggest tags for a text, for lines, or for a file.",
     epilog=examples(
         'tagwise predict tagger "how to prune an apple tree"',
         'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
@@ -47,6 +44,7 @@ _BLOCK_ROWS = 512
 @click.option(
     "--threshold",
     metavar="SCORE",
+    callback=lambda context, option, text: _threshold(text),
     help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
     "--validation.",
 )
@@ -66,45 +64,36 @@ _BLOCK_ROWS = 512
 @click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes.")
 @json_option
 @row_options("text", "id", "format", "skip_faulty", "labels")
-def command(
-    model: str,
-    source: str | None,
-    top: int,
-    threshold: str | None,
-    min_probability: float | None,
-    explain: int,
-    line_by_line: bool,
-    as_json: bool,
-    rows: RowOptions,
-) -> None:
+def command(model: str, source: str | None, line_by_line: bool, as_json: bool, rows: RowOptions, **wanted: Any) -> None:
     """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
 
     If a file of that name exists it is read, as by train; anything else is a text. Rows are answered in order and in
     constant memory: one line per row of tags with scores, or with --json one object per line. A row without text gets
     no tags. A FILE that is a matrix is answered by a model that was trained on one.
     """
-    from tagwise import Tagger, load
-
-    wanted: dict[str, Any] = {
-        "top": top,
-        "threshold": _threshold(threshold),
-        "min_probability": min_probability,
-        "explain": explain,
-    }
     if source is None:
         if sys.stdin.isatty() and not line_by_line:
             echo_err("Type one text per line; end with Ctrl-D.")
         source = "-"
     fitted = load(model)
     is_file = source == "-" or os.path.exists(source)
-    if not is_file:
-        _refuse_lost_file(source)
+    if not is_file and Path(source).suffix and not any(letter.isspace() for letter in source):
+        # A mistyped file name must not be answered as if it were a text.
+        raise click.BadParameter(
+            f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
+            "echo TEXT | tagwise predict MODEL -",
+            param_hint="FILE",
+        )
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
-    elif is_file:
-        _predict_file(fitted, model, source, rows, wanted, line_by_line, as_json)
-    else:
+    elif not is_file:
         _predict_text(fitted, source, wanted, as_json)
+    elif holds_matrix(source, rows):
+        raise InvalidInputError(f"{model} holds a tagger, which reads texts; {source} holds a matrix.")
+    else:
+        line_by_line = line_by_line or (source == "-" and sys.stdin.isatty())
+        with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
+            _predict_rows(fitted, reader, wanted, 1 if line_by_line else _BLOCK_ROWS, as_json)
 
 
 def _threshold(text: str | None) -> float | str | None:
@@ -116,16 +105,6 @@ def _threshold(text: str | None) -> float | str | None:
         raise click.BadParameter(
             f'must be a number or "calibrated"; found {text!r}.', param_hint="--threshold"
         ) from None
-
-
-def _refuse_lost_file(source: str) -> None:
-    """A mistyped file name must not be answered as if it were a text."""
-    if Path(source).suffix and not any(letter.isspace() for letter in source):
-        raise click.BadParameter(
-            f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
-            "echo TEXT | tagwise predict MODEL -",
-            param_hint="FILE",
-        )
 
 
 def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bool) -> None:
@@ -148,30 +127,12 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
         warn("the text has no word that training saw; all such texts get the same tags.")
 
 
-def _predict_file(
-    tagger: Tagger,
-    model: str,
-    source: str,
-    rows: RowOptions,
-    wanted: dict[str, Any],
-    line_by_line: bool,
-    as_json: bool,
-) -> None:
-    from tagwise.cli.rows import holds_matrix, open_rows
-    from tagwise.exceptions import InvalidInputError
-
-    if holds_matrix(source, rows):
-        raise InvalidInputError(f"{model} holds a tagger, which reads texts; {source} holds a matrix.")
-    line_by_line = line_by_line or (source == "-" and sys.stdin.isatty())
-    with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
-        _predict_rows(tagger, reader, wanted, 1 if line_by_line else _BLOCK_ROWS, as_json)
-
-
 def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int, as_json: bool) -> None:
     n_rows = empty = 0
     # On a terminal the answers themselves show the progress.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
-        for block in _blocks(iter(reader), size):
+        rows = iter(reader)
+        while block := list(islice(rows, size)):
             filled = [row for row in block if row.text.strip()]
             answers = iter(tagger.suggest([row.text for row in filled], **wanted))
             for row in block:
@@ -184,11 +145,6 @@ def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], s
         warn(f"{empty:,} of {counted(n_rows, 'row')} without text got no tags.")
     if reader.skipped:
         warn(f"skipped {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
-
-
-def _blocks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    while block := list(islice(rows, size)):
-        yield block
 
 
 def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:
@@ -226,9 +182,6 @@ def _predict_matrix(
     model: MultiLabelModel, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
 ) -> None:
     """Answers of a plain model; rows are those of a matrix, which is read whole."""
-    from tagwise.cli.rows import read_matrix
-    from tagwise.exceptions import InvalidInputError
-
     if file is None:
         raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
     for name in ("explain", "min_probability"):

@@ -16,8 +16,6 @@ __all__ = ["command"]
 
 
 @click.command(
-    name="reproduce",
-    short_help="Run a paper's tables again, its values beside ours.",
     epilog=examples(
         "tagwise reproduce leml --quick",
         "tagwise reproduce leml --table 6",

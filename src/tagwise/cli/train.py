@@ -5,32 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tagwise.cli.options import (
-    RowOptions,
-    examples,
-    feature_options,
-    jobs_option,
-    json_option,
-    model_option,
-    parse_settings,
-    quiet_option,
-    report_option,
-    row_options,
-    seed_option,
-)
+from tagwise import Tagger
+from tagwise.base import MultiLabelModel
+from tagwise.cli import options
+from tagwise.cli.evaluate import check_report, warn_about, write_findings
+from tagwise.cli.folders import check_free, folder_bytes
 from tagwise.cli.output import echo_err, show, show_json, size_text, warn
+from tagwise.cli.rows import holds_matrix, read_matrix, read_names, read_rows
+from tagwise.data.tables import Table
+from tagwise.exceptions import InvalidInputError
+from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
+from tagwise.persistence import Checkpoint
 from tagwise.progress import counted
-
-if TYPE_CHECKING:
-    from tagwise import Tagger
-    from tagwise.base import MultiLabelModel
-    from tagwise.data.tables import Table
-    from tagwise.persistence import Checkpoint
-    from tagwise.text.evaluation import Evaluation
+from tagwise.text.evaluation import Evaluation
+from tagwise.text.tags import split_texts
 
 __all__ = ["command"]
 
@@ -38,9 +30,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
 
 
 @click.command(
-    name="train",
-    short_help="Train on a file of texts and tags; write a model folder.",
-    epilog=examples(
+    epilog=options.examples(
         "tagwise train articles.csv --out tagger",
         "tagwise train articles.jsonl --text body --tags subjects --out tagger --validation 0.1",
         "tagwise train articles.csv --out tagger --validation 0.1 --test others.csv --report report.html",
@@ -53,12 +43,12 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
 @click.argument("file")
 @click.option("--out", required=True, metavar="FOLDER", help="Folder for the model; it must not exist.")
 @click.option("--overwrite", is_flag=True, help="Replace a model in that folder, once the new one is ready.")
-@model_option
+@options.model_option
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable.")
 @click.option(
     "--validation",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="FRACTION",
+    type=options.FRACTION,
+    metavar="options.FRACTION",
     help="Do not train on this fraction of the rows: measure the tagger on them, and learn probabilities and "
     "thresholds from them.",
 )
@@ -70,8 +60,8 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
     help="The F1 that thresholds are chosen for, with --validation.",
 )
 @click.option("--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one.")
-@report_option
-@feature_options
+@options.report_option
+@options.feature_options
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
@@ -79,11 +69,11 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
     help="Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
 )
 @click.option("--resume", is_flag=True, help="Resume from FOLDER.checkpoint, if it is there; the result is the same.")
-@jobs_option
-@seed_option
-@quiet_option
-@json_option
-@row_options()
+@options.jobs_option
+@options.seed_option
+@options.quiet_option
+@options.json_option
+@options.row_options()
 def command(
     file: str,
     out: str,
@@ -101,7 +91,7 @@ def command(
     seed: int,
     quiet: bool,
     as_json: bool,
-    rows: RowOptions,
+    rows: options.RowOptions,
 ) -> None:
     """Train on FILE and write a model folder.
 
@@ -111,17 +101,11 @@ def command(
     --report measures the tagger on the rows of --test, or else on the validation rows; tagwise evaluate --report does
     so later, on any rows.
     """
-    from tagwise import Tagger
-    from tagwise.cli.evaluate import check_report, warn_about, write_findings
-    from tagwise.cli.folders import check_free, folder_bytes
-    from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
-    from tagwise.models.choice import ModelChoice, build_model, model_info
-
     started = time.perf_counter()
     if report is not None and test is None and validation is None:
         raise click.UsageError("--report needs rows that the tagger was not trained on: add --test or --validation.")
     check_free(out, overwrite)
-    parameters = parse_settings(settings)
+    parameters = options.parse_settings(settings)
     if model.lower() != "auto":
         model_info(model)
     elif parameters:
@@ -131,9 +115,8 @@ def command(
     if holds_matrix(file, rows):
         for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
             if value is not None:
-                raise click.BadParameter(
-                    "is for texts; measure a model of a matrix with tagwise evaluate.", param_hint=option
-                )
+                sentence = "is for texts; measure a model of a matrix with tagwise evaluate."
+                raise click.BadParameter(sentence, param_hint=option)
         with _resumable(checkpoint):
             fitted, figures = _fit_matrix(file, read_matrix(file, rows), model, parameters, shared, checkpoint)
         _save(fitted, out, overwrite, checkpoint)
@@ -161,7 +144,10 @@ def command(
             warn_about(found)
             figures["test"] = {"file": test, **_main_metrics(found)}
         if report is not None and found is not None and measured is not None:
-            write_findings(tagger, measured, found, report, out, source, calibrated_on_them=measured is held)
+            calibrated_on_them = measured is held and tagger.calibration_ is not None
+            write_findings(
+                tagger, measured, report, out, source, evaluation=found, calibrated_on_them=calibrated_on_them
+            )
     _show(out, {**figures, "seconds": time.perf_counter() - started, "bytes": folder_bytes(out)}, as_json)
 
 
@@ -169,9 +155,6 @@ def _open_checkpoint(out: str, every: int | None, resume: bool) -> Checkpoint | 
     """The checkpoint beside the model folder, if one is wanted; refuses to start over on top of an old one."""
     if every is None and not resume:
         return None
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.persistence import Checkpoint
-
     checkpoint = Checkpoint(out.rstrip("/\\") + ".checkpoint", every=every or 1)
     if checkpoint.exists() and not resume:
         raise InvalidInputError(
@@ -202,9 +185,6 @@ def _save(model: Any, out: str, overwrite: bool, checkpoint: Checkpoint | None) 
 
 def _split(data: Table, fraction: float | None, seed: int) -> tuple[Table, Table | None]:
     """Training rows and, with a fraction, validation rows."""
-    from tagwise.exceptions import InvalidInputError
-    from tagwise.text.tags import split_texts
-
     tags = sorted(data.tag_counts)
     if len(tags) == 1:
         raise InvalidInputError(
@@ -219,8 +199,6 @@ def _split(data: Table, fraction: float | None, seed: int) -> tuple[Table, Table
 
 def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
     """Learn probabilities and thresholds from validation rows, and measure on them."""
-    from tagwise.exceptions import InvalidInputError
-
     try:
         tagger.calibrate(rows.texts, rows.tags, rows.known, target=target)
     except InvalidInputError as error:
@@ -238,9 +216,6 @@ def _fit_matrix(
     checkpoint: Checkpoint | None,
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """Fit a plain model to a matrix; returns it and figures for people."""
-    from tagwise.cli.rows import read_names
-    from tagwise.models.choice import ModelChoice, build_model, choose_model
-
     (n_rows, n_features), n_labels = data.X.shape, data.Y.shape[1]
     if model.lower() == "auto":
         choice = choose_model(n_rows, n_features, n_labels, int(data.Y.nnz), masked=False)

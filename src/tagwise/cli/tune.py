@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import click
 
-from tagwise.cli.options import (
-    RowOptions,
-    examples,
-    feature_options,
-    jobs_option,
-    json_option,
-    model_option,
-    quiet_option,
-    row_options,
-    seed_option,
-)
+from tagwise.cli import options
 from tagwise.cli.output import echo_err, show, show_json, show_table
+from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+from tagwise.cli.train import command as training
+from tagwise.exceptions import InvalidInputError
+from tagwise.models.choice import choose_model, model_info
 from tagwise.progress import ProgressBar, counted
+from tagwise.text.features import TextFeatures
+from tagwise.text.tags import TrainingRows, ValidationRows, column_of, split_texts
+from tagwise.tuning import Trial, TuningResult, tune
+from tagwise.tuning.tuner import trial_values
 
-if TYPE_CHECKING:
-    from tagwise.tuning import Trial, TuningResult
-
-__all__ = ["command", "training_command"]
+__all__ = ["command"]
 
 _SHOWN = 8
 
 
 @click.command(
-    name="tune",
-    short_help="Search for good settings of a model.",
-    epilog=examples(
+    epilog=options.examples(
         "tagwise tune articles.csv --model leml --out leml.json",
         "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
         "tagwise tune articles.csv --model auto --metric PSP@5 --out best.json",
@@ -42,7 +36,7 @@ _SHOWN = 8
     ),
 )
 @click.argument("file")
-@model_option
+@options.model_option
 @click.option(
     "--out",
     required=True,
@@ -59,35 +53,33 @@ _SHOWN = 8
 @click.option("--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k or R@k.")
 @click.option(
     "--validation",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=options.FRACTION,
     default=0.2,
     show_default=True,
-    metavar="FRACTION",
+    metavar="options.FRACTION",
     help="The fraction of the rows to judge by and not to train on.",
 )
 @click.option(
     "--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first, smallest fits."
 )
-@feature_options
-@jobs_option
-@seed_option
-@quiet_option
-@json_option
-@row_options()
+@options.feature_options
+@options.jobs_option
+@options.seed_option
+@options.quiet_option
+@options.json_option
+@options.row_options()
 def command(
     file: str,
     model: str,
     out: str,
-    budget: float,
-    metric: str,
     validation: float,
-    min_rows: int,
     features: dict[str, Any],
     jobs: int,
     seed: int,
     quiet: bool,
     as_json: bool,
-    rows: RowOptions,
+    rows: options.RowOptions,
+    **search: Any,
 ) -> None:
     """Search for good settings of a model: rank, penalty, loss.
 
@@ -95,13 +87,10 @@ def command(
     times the rows, and so on up to all of them. The model's defaults take part to the end. Which settings are searched
     for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
     """
-    from tagwise.models.choice import model_info
-    from tagwise.tuning import tune
-    from tagwise.tuning.tuner import trial_values
-
     if model.lower() != "auto":
         model_info(model)
-    _check_out(out)
+    if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
+        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists.")
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
     name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else model_info(model).name
     try:
@@ -113,18 +102,16 @@ def command(
                 observed,
                 validation=judges,
                 validation_fraction=validation,
-                metric=metric,
-                budget=budget,
-                min_rows=min_rows,
                 n_jobs=jobs,
                 random_state=seed,
                 state=out,
-                callback=None if quiet else _Lines(bar, metric),
+                callback=None if quiet else _Lines(bar, search["metric"]),
+                **search,
             )
     except KeyboardInterrupt:
         echo_err(f"What was done so far is in {out}; the same command resumes from there.")
         raise
-    train = training_command(file, result, features, seed, rows)
+    train = _training_command(file, result, features, seed, rows)
     if as_json:
         trials = [trial_values(trial) for trial in result.trials]
         show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
@@ -132,38 +119,23 @@ def command(
         _show(result, train, out)
 
 
-def _check_out(out: str) -> None:
-    from pathlib import Path
-
-    from tagwise.exceptions import InvalidInputError
-
-    if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
-        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists.")
-
-
 def _data(
-    file: str, rows: RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
+    file: str, rows: options.RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
 ) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None]:
     """Features, labels, mask, and validation rows of the same three; None where ``tune`` splits a matrix itself."""
-    from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
-    from tagwise.text.features import TextFeatures
-    from tagwise.text.tags import TrainingRows, ValidationRows, column_of, split_texts
-
     if holds_matrix(file, rows):
         matrix = read_matrix(file, rows)
         return matrix.X, matrix.Y, None, None
     data = read_rows(file, rows, quiet=quiet)
-    training, held = (data.part(part) for part in split_texts(data.texts, data.tags, validation, seed))
-    labels = TrainingRows.of(training.texts, training.tags, training.known)
+    fitted, held = (data.part(part) for part in split_texts(data.texts, data.tags, validation, seed))
+    labels = TrainingRows.of(fitted.texts, fitted.tags, fitted.known)
     features = TextFeatures(**settings)
-    X = features.fit_transform(training.texts)
+    X = features.fit_transform(fitted.texts)
     judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
     return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
 
 
 def _picked(X: Any, Y: Any, observed: Any, quiet: bool) -> str:
-    from tagwise.models.choice import choose_model
-
     choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
     if not quiet:
         echo_err(choice.reason)
@@ -192,26 +164,18 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def training_command(
-    file: str, result: TuningResult, features: dict[str, Any], seed: int, rows: RowOptions, out: str = "model"
+def _training_command(
+    file: str, result: TuningResult, features: dict[str, Any], seed: int, rows: options.RowOptions
 ) -> str:
     """The command that trains with the settings that were found, as it is typed into a shell."""
-    words = ["tagwise", "train", file, "--out", out, "--model", result.model]
+    words = ["tagwise", "train", file, "--out", "model", "--model", result.model]
     for name, value in result.settings.items():
         words += ["--set", f"{name}={_value(value)}"]
-    for option in fields(RowOptions):
-        value = getattr(rows, option.name)
-        if value != option.default:
-            flag = f"--{option.name.replace('_', '-')}"
-            words += [flag] if value is True else [flag, str(value)]
-    if features["characters"]:
-        words.append("--characters")
-    if features["min_df"] != 2:
-        words += ["--min-df", str(features["min_df"])]
-    if features["max_features"] is not None:
-        words += ["--max-features", str(features["max_features"])]
-    if seed:
-        words += ["--seed", str(seed)]
+    given = {**asdict(rows), **features, "seed": seed}
+    for option in training.params:
+        value = given.get(option.name or "")
+        if value is not None and value is not False and value != option.default:
+            words += option.opts if value is True else [*option.opts, str(value)]
     return shlex.join(words)
 
 
@@ -225,11 +189,8 @@ def _show(result: TuningResult, train: str, out: str) -> None:
         [_settings(trial.candidate), f"{100 * (trial.score or 0.0):.2f}", f"{trial.seconds:.1f}"]
         for trial in finals[:_SHOWN]
     ]
-    show_table(
-        f"{result.model}, fitted on all {result.rungs[-1].budget:,} rows",
-        ["settings", f"{result.metric}, %", "s"],
-        rows,
-    )
+    title = f"{result.model}, fitted on all {result.rungs[-1].budget:,} rows"
+    show_table(title, ["settings", f"{result.metric}, %", "s"], rows)
     best = f"Best settings: {_settings(result.settings)}, {result.metric} {100 * result.score:.2f}%"
     if not result.settings:
         best = f"Nothing beats the defaults: {result.metric} {100 * result.score:.2f}%"
