@@ -21,7 +21,7 @@ from tagwise.reports.findings import model_megabytes, predict_milliseconds
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
 
-__all__ = ["command", "parse_model"]
+__all__ = ["command"]
 
 
 @click.command(
@@ -30,7 +30,7 @@ __all__ = ["command", "parse_model"]
         "tagwise compare train.csv --test test.csv --model leml --model leml:rank=200,reg=0.3",
         "tagwise compare articles.jsonl --model leml --model reml --validation 0.1 --report models.html",
         "tagwise compare articles.csv --model binary-relevance --model cascade --json",
-    ),
+    )
 )
 @click.argument("file")
 @click.option(
@@ -45,7 +45,7 @@ __all__ = ["command", "parse_model"]
 @click.option(
     "--validation",
     type=options.FRACTION,
-    metavar="options.FRACTION",
+    metavar="FRACTION",
     help="Without --test: the fraction of the rows to measure on and not to train on [default: 0.2].",
 )
 @options.cutoffs_option
@@ -85,9 +85,8 @@ def command(
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
     check_report(report, file, rows)
-    verbose = 0 if quiet else 1
-    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": verbose}
-    estimators = [parse_model(model, shared) for model in models]
+    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
+    estimators = [_parse_model(model, shared) for model in models]
     training = read_rows(file, rows, quiet=quiet)
     _check_masks(models, estimators, training)
     if test is not None:
@@ -117,7 +116,7 @@ def command(
         _show(comparison, failed)
 
 
-def parse_model(model: str, shared: dict[str, Any]) -> Any:
+def _parse_model(model: str, shared: dict[str, Any]) -> Any:
     """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses unknown names and settings."""
     name, colon, settings = model.partition(":")
     if name.lower() != "auto":

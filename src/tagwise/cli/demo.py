@@ -13,7 +13,7 @@ from rich.table import Table
 from tagwise import LEML
 from tagwise.cli.evaluate import MEANINGS
 from tagwise.cli.options import examples, jobs_option, json_option, seed_option
-from tagwise.cli.output import show_json
+from tagwise.cli.output import show_json, show_table
 from tagwise.data import Dataset, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
 
@@ -22,9 +22,7 @@ __all__ = ["command"]
 _EXAMPLES = 10
 
 
-@click.command(
-    epilog=examples("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
-)
+@click.command(epilog=examples("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"))
 @click.option("--rank", default=80, show_default=True, help="Rank of the model.")
 @click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
 @click.option("--max-iter", default=10, show_default=True, help="Most rounds of the fit.")
@@ -54,7 +52,10 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
         shown = {"rows": rows, "test_rows": len(top), "tags": labels, "rounds": model.n_iter_}
         show_json({**shown, "fit_seconds": fitted - loaded, "metrics": report})
         return
-    _show_metrics(console, report)
+    metrics = [
+        [MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5))] for name in ("P", "nDCG", "PSP")
+    ]
+    show_table("On the test packages, in percent", ["", "@1", "@3", "@5"], metrics)
     examples = np.random.default_rng(seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
     _show_examples(console, data, top, examples)
     console.print(
@@ -62,16 +63,6 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
         f"compiles the kernels), top 5 of {len(top):,} packages {predicted - fitted:.2f} s, "
         f"{time.perf_counter() - started:.1f} s in all."
     )
-
-
-def _show_metrics(console: Console, report: dict[str, float]) -> None:
-    table = Table(title="On the test packages, in percent", title_justify="left")
-    table.add_column("")
-    for k in (1, 3, 5):
-        table.add_column(f"@{k}", justify="right")
-    for name in ("P", "nDCG", "PSP"):
-        table.add_row(MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5)))
-    console.print(table)
 
 
 def _show_examples(console: Console, data: Dataset, top: np.ndarray, examples: np.ndarray) -> None:

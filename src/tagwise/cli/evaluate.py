@@ -43,7 +43,7 @@ _DECISIONS = ("micro-F1", "macro-F1", "example-F1")
         "tagwise evaluate tagger checked.csv --known looked_at --json",
         "tagwise evaluate model X.tst.npz --labels Y.tst.npz",
         "tagwise evaluate tagger test.csv --report report.html",
-    ),
+    )
 )
 @click.argument("model")
 @click.argument("file")

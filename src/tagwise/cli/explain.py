@@ -23,7 +23,7 @@ __all__ = ["command"]
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',
         "tagwise explain tagger - --json < letter.txt",
-    ),
+    )
 )
 @click.argument("model")
 @click.argument("text")
@@ -66,17 +66,16 @@ def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int)
         warn("the text has no word that training saw; all such texts get the same scores.")
     if tags:
         label_of = {tag: label for label, tag in enumerate(tagger.tags_)}
-        for tag in tags:
-            if tag not in label_of:
-                raise InvalidInputError(
-                    f"--tag {tag!r:.60} is not one of the {len(tagger.tags_):,} tags of this tagger."
-                )
+        if unknown := [tag for tag in tags if tag not in label_of]:
+            many = len(tagger.tags_)
+            raise InvalidInputError(f"--tag {unknown[0]!r:.60} is not one of the {many:,} tags of this tagger.")
         labels = np.array([[label_of[tag] for tag in tags]])
         scores = tagger.model_.decision_function(X)[:, labels[0]]
     else:
         labels, scores = tagger.model_.predict_topk(X, min(top, len(tagger.tags_)))
     probabilities = None if tagger.calibration_ is None else tagger.calibration_.probabilities(labels, scores)
     reasons = explain_labels(tagger.model_, X, labels)
+    names = tagger.features_.feature_names
     result = []
     for rank, label in enumerate(labels[0].tolist()):
         features, values = reasons.of(0, rank)
@@ -89,11 +88,7 @@ def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int)
                 "intercept": float(reasons.intercepts[0, rank]),
                 "sum": float(reasons.scores()[0, rank]),
                 "words": [
-                    {
-                        "word": tagger.features_.feature_names[feature],
-                        "contribution": float(value),
-                        "share": float(value) / size,
-                    }
+                    {"word": names[feature], "contribution": float(value), "share": float(value) / size}
                     for feature, value in zip(features[:words], values[:words])
                 ],
                 "other_words": max(0, len(values) - words),

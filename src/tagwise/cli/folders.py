@@ -16,10 +16,7 @@ __all__ = ["check_free", "folder_bytes", "load_model"]
 def load_model(path: str, what: str, *, texts: bool) -> Any:
     """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
 
-    Raises
-    ------
-    InvalidInputError
-        The folder holds the other kind.
+    A folder that holds the other kind is an :class:`InvalidInputError`.
     """
     model = load(path)
     if texts and not isinstance(model, Tagger):
@@ -38,20 +35,13 @@ def folder_bytes(path: str) -> int:
 
 
 def check_free(path: str, overwrite: bool) -> None:
-    """Refuse a folder that a model must not be written to, before hours of work are put into the model.
-
-    Raises
-    ------
-    InvalidInputError
-        It exists and is not to be replaced, or holds other things than a model.
-    """
-    folder = Path(path)
-    if not os.path.lexists(folder):
+    """Refuse a folder that a model must not be written to, before hours of work are put into the model."""
+    if not os.path.lexists(path):
         _check_parent(path)
         return
-    if not folder.is_dir():
+    if not os.path.isdir(path):
         raise InvalidInputError(f"--out: {path} is a file; name a new folder.")
-    content = sorted(os.listdir(folder))
+    content = sorted(os.listdir(path))
     if not content:
         return
     if MANIFEST_NAME not in content:

@@ -26,7 +26,7 @@ _BARS = "▁▂▃▄▅▆▇█"
         "tagwise inspect tagger",
         "tagwise inspect tagger --tag gardening",
         "tagwise inspect tagger --tag gardening --top 30 --json",
-    ),
+    )
 )
 @click.argument("model")
 @click.option("--tag", help="Show this tag: its frequency, the words that speak for it, the tags most like it.")

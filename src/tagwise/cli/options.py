@@ -39,21 +39,9 @@ FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How to read the rows of a file: what the options of :func:`row_options` say.
+    """How to read the rows of a file; the help of each option, below, says what it means.
 
-    Attributes
-    ----------
-    text, tags, known, id : str or None
-        Names of columns; None lets them be guessed (``known`` and ``id`` are only read if given).
-    tag_separator : str or None
-        What separates two tags of a cell; None lets it be guessed.
-    format : str
-        One of :data:`FORMATS`.
-    skip_faulty : bool
-        Skip faulty rows and report how many, instead of stopping at the first.
-    labels : str or None
-        For matrices: the file of the labels of an ``.npz`` file, or what says which attributes of an ARFF file are
-        labels.
+    ``text``, ``tags`` and ``tag_separator`` are guessed where they are None; ``known`` and ``id`` are not read then.
     """
 
     text: str | None = None
@@ -76,9 +64,7 @@ _ROW_OPTIONS = {
     ),
     "id": click.option("--id", metavar="COLUMN", help="Column of the rows' identifiers, which must all differ."),
     "tag_separator": click.option(
-        "--tag-separator",
-        metavar="TEXT",
-        help='What separates two tags of a cell, such as ";" [default: guessed].',
+        "--tag-separator", metavar="TEXT", help='What separates two tags of a cell, such as ";" [default: guessed].'
     ),
     "format": click.option(
         "--format",
@@ -88,9 +74,7 @@ _ROW_OPTIONS = {
         help="Format of the file; auto goes by the ending of its name.",
     ),
     "skip_faulty": click.option(
-        "--skip-faulty",
-        is_flag=True,
-        help="Skip faulty rows and report how many; otherwise the first one is an error.",
+        "--skip-faulty", is_flag=True, help="Skip faulty rows and report how many; otherwise the first one is an error."
     ),
     "labels": click.option(
         "--labels",

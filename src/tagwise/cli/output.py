@@ -13,16 +13,7 @@ from typing import Any
 
 import click
 
-__all__ = [
-    "echo_err",
-    "plain_value",
-    "sentences_for_warnings",
-    "show",
-    "show_json",
-    "show_table",
-    "size_text",
-    "warn",
-]
+__all__ = ["echo_err", "plain_value", "sentences_for_warnings", "show", "show_json", "show_table", "size_text", "warn"]
 
 _GAP = 2
 _NARROW_TEXT = 16

@@ -34,7 +34,7 @@ _BLOCK_ROWS = 512
         "tail -f incoming.txt | tagwise predict tagger - --line-by-line",
         "some-program | tagwise predict tagger - --format jsonl --text body --json --line-by-line",
         "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
-    ),
+    )
 )
 @click.argument("model")
 @click.argument("source", required=False, metavar="[TEXT | - | FILE]")

@@ -21,7 +21,7 @@ __all__ = ["command"]
         "tagwise reproduce leml --table 6",
         "tagwise reproduce mse --list",
         "tagwise reproduce reml --list --json",
-    ),
+    )
 )
 @click.argument("paper")
 @click.option("--table", "number", help='Only this table or figure, such as 6, "figure 1" or theory.')

@@ -38,7 +38,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
         "tagwise train X.trn.npz --labels Y.trn.npz --out model --model leml --set rank=200",
-    ),
+    )
 )
 @click.argument("file")
 @click.option("--out", required=True, metavar="FOLDER", help="Folder for the model; it must not exist.")
@@ -48,7 +48,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
 @click.option(
     "--validation",
     type=options.FRACTION,
-    metavar="options.FRACTION",
+    metavar="FRACTION",
     help="Do not train on this fraction of the rows: measure the tagger on them, and learn probabilities and "
     "thresholds from them.",
 )
@@ -134,7 +134,13 @@ def command(
             tagger.choice_ = ModelChoice(name, parameters, f"{name} was asked for, with {', '.join(settings)}.")
         found = None if held is None else _calibrate(tagger, held, target)
         _save(tagger, out, overwrite, checkpoint)
-        figures = _figures(tagger)
+        figures = {
+            "model": tagger.choice_.name,
+            "reason": tagger.choice_.reason,
+            **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
+            "fit_seconds": tagger.training_["seconds"],
+            "calibrated": tagger.calibration_ is not None,
+        }
         if found is not None:
             figures["validation"] = _main_metrics(found)
         source, measured = f"validation rows of {file}", held
@@ -208,12 +214,7 @@ def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
 
 
 def _fit_matrix(
-    file: str,
-    data: Any,
-    model: str,
-    parameters: dict[str, Any],
-    shared: dict[str, Any],
-    checkpoint: Checkpoint | None,
+    file: str, data: Any, model: str, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """Fit a plain model to a matrix; returns it and figures for people."""
     (n_rows, n_features), n_labels = data.X.shape, data.Y.shape[1]
@@ -235,16 +236,6 @@ def _fit_matrix(
         "fit_seconds": time.perf_counter() - started,
     }
     return built, figures
-
-
-def _figures(tagger: Tagger) -> dict[str, Any]:
-    return {
-        "model": tagger.choice_.name,
-        "reason": tagger.choice_.reason,
-        **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
-        "fit_seconds": tagger.training_["seconds"],
-        "calibrated": tagger.calibration_ is not None,
-    }
 
 
 def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _SHOWN = 8
         "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
         "tagwise tune articles.csv --model auto --metric PSP@5 --out best.json",
         "tagwise tune X.trn.npz --labels Y.trn.npz --model leml --out leml.json",
-    ),
+    )
 )
 @click.argument("file")
 @options.model_option
@@ -56,7 +56,7 @@ _SHOWN = 8
     type=options.FRACTION,
     default=0.2,
     show_default=True,
-    metavar="options.FRACTION",
+    metavar="FRACTION",
     help="The fraction of the rows to judge by and not to train on.",
 )
 @click.option(
@@ -87,12 +87,23 @@ def command(
     times the rows, and so on up to all of them. The model's defaults take part to the end. Which settings are searched
     for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
     """
-    if model.lower() != "auto":
-        model_info(model)
+    name = "auto" if model.lower() == "auto" else model_info(model).name
     if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
         raise InvalidInputError(f"--out: {out} must be a file in a folder that exists.")
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
-    name = _picked(X, Y, observed, quiet) if model.lower() == "auto" else model_info(model).name
+    if name == "auto":
+        choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
+        name = choice.name
+        if not quiet:
+            echo_err(choice.reason)
+
+    def report(trial: Trial[dict[str, Any]], done: int, total: int) -> None:
+        bar.at(done, f"{done} of at most {total} fits", total=total)
+        score = "failed" if trial.score is None else f"{search['metric']} {100 * trial.score:.2f}%"
+        problem = f" ({trial.details})" if trial.score is None else ""
+        what = f"{trial.budget:,} rows, {_settings(trial.candidate)}"
+        echo_err(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
+
     try:
         with ProgressBar(f"tuning {name}", None, wanted=not quiet) as bar:
             result = tune(
@@ -105,7 +116,7 @@ def command(
                 n_jobs=jobs,
                 random_state=seed,
                 state=out,
-                callback=None if quiet else _Lines(bar, search["metric"]),
+                callback=None if quiet else report,
                 **search,
             )
     except KeyboardInterrupt:
@@ -133,27 +144,6 @@ def _data(
     X = features.fit_transform(fitted.texts)
     judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
     return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
-
-
-def _picked(X: Any, Y: Any, observed: Any, quiet: bool) -> str:
-    choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
-    if not quiet:
-        echo_err(choice.reason)
-    return choice.name
-
-
-class _Lines:
-    """Reports every trial: a bar on a terminal, and a line each."""
-
-    def __init__(self, bar: ProgressBar, metric: str) -> None:
-        self._bar, self._metric = bar, metric
-
-    def __call__(self, trial: Trial[dict[str, Any]], done: int, total: int) -> None:
-        score = "failed" if trial.score is None else f"{self._metric} {100 * trial.score:.2f}%"
-        self._bar.at(done, f"{done} of at most {total} fits", total=total)
-        problem = f" ({trial.details})" if trial.score is None else ""
-        what = f"{trial.budget:,} rows, {_settings(trial.candidate)}"
-        echo_err(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
 
 
 def _settings(settings: dict[str, Any]) -> str:
