@@ -97,7 +97,7 @@ def _evaluate_matrix(model: MultiLabelModel, file: str, rows: RowOptions, ks: tu
 def warn_about(evaluation: Evaluation) -> None:
     """Say what a person must know before believing the figures."""
     if evaluation.unseen:
-        several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in evaluation.unseen.most_common(5))
+        several = ", ".join(f"{tag!r} ({count:,})" for tag, count in evaluation.unseen.most_common(5))
         more = ", …" if len(evaluation.unseen) > 5 else ""
         times = counted(sum(evaluation.unseen.values()), "time")
         warn(
@@ -105,9 +105,8 @@ def warn_about(evaluation: Evaluation) -> None:
             f"{several}{more}."
         )
     if evaluation.rows_without_words:
-        warn(
-            f"{counted(evaluation.rows_without_words, 'row')} without a word that training saw: all get the same tags."
-        )
+        rows = counted(evaluation.rows_without_words, "row")
+        warn(f"{rows} without a word that training saw: all get the same tags.")
     if evaluation.rows_without_tags:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
@@ -122,9 +121,6 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
     decided = "their own thresholds" if calibrated else "a score of 0"
     figures = ", ".join(f"{name} {100 * found.metrics[name]:.1f}%" for name in _DECISIONS)
     show(f"Tags that reach {decided}: {figures}.")
-
-
-# ---------------------------------------------------------------------- the report, for train and evaluate
 
 
 def check_report(report: str | None, file: str, rows: RowOptions) -> None:

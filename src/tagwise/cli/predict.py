@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tagwise.base import MultiLabelModel
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
-from tagwise.data.tables import Row, TableReader
+from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import Suggestion
@@ -136,7 +137,8 @@ def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], s
             filled = [row for row in block if row.text.strip()]
             answers = iter(tagger.suggest([row.text for row in filled], **wanted))
             for row in block:
-                _show_row(row, next(answers) if row.text.strip() else [], as_json)
+                place = {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
+                _show_row(place, next(answers) if row.text.strip() else [], as_json)
             if size == 1:
                 sys.stdout.flush()
             n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
@@ -147,13 +149,12 @@ def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], s
         warn(f"skipped {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
 
 
-def _show_row(row: Row, answer: list[Suggestion], as_json: bool) -> None:
+def _show_row(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
+    """The answer to a row on a line; ``row`` is its number and, where it has one, its ``id``."""
     if as_json:
-        head: dict[str, Any] = {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
-        show_json({**head, "suggestions": [_as_plain(suggestion) for suggestion in answer]}, indent=None)
+        show_json({**row, "suggestions": [_as_plain(suggestion) for suggestion in answer]}, indent=None)
     else:
-        parts = [] if row.id is None else [row.id]
-        show("\t".join([*parts, *map(_suggestion_text, answer)]))
+        show("\t".join([*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer)]))
 
 
 def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
@@ -163,9 +164,7 @@ def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
         plain["probability"] = suggestion.probability
     if suggestion.why is not None:
         plain["intercept"] = suggestion.intercept
-        plain["why"] = [
-            {"word": word.word, "contribution": word.contribution, "share": word.share} for word in suggestion.why
-        ]
+        plain["why"] = [asdict(word) for word in suggestion.why]
     return plain
 
 
@@ -198,12 +197,8 @@ def _predict_matrix(
         labels, scores = model.predict_topk(data.X[start : start + _BLOCK_ROWS], wanted["top"])
         for row in range(len(labels)):
             best = [
-                (names[label], float(score))
+                Suggestion(names[label], score)
                 for label, score in zip(labels[row].tolist(), scores[row].tolist())
                 if label >= 0 and (wanted["threshold"] is None or score >= wanted["threshold"])
             ]
-            if as_json:
-                answer = [{"tag": tag, "score": score} for tag, score in best]
-                show_json({"row": start + row + 1, "suggestions": answer}, indent=None)
-            else:
-                show("\t".join(f"{tag} {score:.3f}" for tag, score in best))
+            _show_row({"row": start + row + 1}, best, as_json)

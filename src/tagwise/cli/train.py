@@ -150,10 +150,8 @@ def command(
             warn_about(found)
             figures["test"] = {"file": test, **_main_metrics(found)}
         if report is not None and found is not None and measured is not None:
-            calibrated_on_them = measured is held and tagger.calibration_ is not None
-            write_findings(
-                tagger, measured, report, out, source, evaluation=found, calibrated_on_them=calibrated_on_them
-            )
+            same = measured is held and tagger.calibration_ is not None
+            write_findings(tagger, measured, report, out, source, evaluation=found, calibrated_on_them=same)
     _show(out, {**figures, "seconds": time.perf_counter() - started, "bytes": folder_bytes(out)}, as_json)
 
 
