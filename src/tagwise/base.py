@@ -1,7 +1,6 @@
 """The estimator contract: what every model and baseline takes, answers, checks and saves.
 
-A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._score_rows`, and names its fitted arrays in
-``_saved_arrays``; validation, output types, top-k, thresholds, progress and model folders are the same for all.
+A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._score_rows`, and names its fitted arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.kernels import unit_rows
+from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
@@ -28,14 +27,7 @@ from tagwise.persistence.folder import ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
-from tagwise.validation import (
-    Features,
-    check_features,
-    check_flag,
-    check_integer,
-    check_labels,
-    check_observed,
-)
+from tagwise.validation import Features, check_features, check_flag, check_integer, check_labels, check_observed
 
 __all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
 
@@ -75,20 +67,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     # ------------------------------------------------------------------ for subclasses
 
     @abstractmethod
-    def _fit(
-        self,
-        X: sp.csr_matrix | np.ndarray,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        progress: FitProgress,
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         """Learn from checked input. Must report each iteration to ``progress`` and stop when it says so.
 
         A fit that can be resumed starts from ``progress.resume`` of its state, and reports its state with each step.
         """
 
     @abstractmethod
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         """Scores of some rows for all labels, dense; 0 or more means on. Called with blocks that fit into memory."""
 
     def _check_parameters(self) -> None:
@@ -108,11 +94,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _build_prediction_cache(self) -> None:
         """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
 
-    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+    def _answers_without_blas(self, X: Features) -> bool:
         """Whether :meth:`_top_k` answers these rows by compiled loops alone; holding BLAS to one thread takes time."""
         return False
 
-    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+    def _label_weights(self, labels: np.ndarray) -> Features:
         """What :meth:`label_weights` returns, dense or sparse; models with linear scores override it."""
         raise ExplanationError(
             f"{type(self).__name__} has no exact explanations: its scores are not a sum of one part per feature. Use "
@@ -131,12 +117,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """How many iterations a fit has at most, for the progress bar."""
         return int(getattr(self, "max_iter", 1))
 
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         """Block by block; models with factors override this with fused scoring."""
-        from tagwise.kernels import top_k_of_scores
-
         parts = [
             top_k_of_scores(
                 self._score_rows(X[start:stop]), k, exclude=None if exclude is None else exclude[start:stop]
@@ -213,9 +195,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
 
-    def _take_data(
-        self, X: Any, Y: Any, observed: Any
-    ) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix, sp.csr_matrix | None]:
+    def _take_data(self, X: Any, Y: Any, observed: Any) -> tuple[Features, sp.csr_matrix, sp.csr_matrix | None]:
         """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none."""
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
@@ -449,7 +429,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             name = type(self).__name__
             raise NotFittedError(f"This {name} is not fitted yet; call fit(X, Y) or load a saved model first.")
 
-    def _fitted_features(self, X: Any) -> sp.csr_matrix | np.ndarray:
+    def _fitted_features(self, X: Any) -> Features:
         self._require_fitted()
         return self._validated(X, reset=False)
 
@@ -459,7 +439,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             return None
         return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
-    def _validated(self, X: Any, *, reset: bool) -> sp.csr_matrix | np.ndarray:
+    def _validated(self, X: Any, *, reset: bool) -> Features:
         features = check_features(X)
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:
@@ -471,11 +451,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(str(error)) from None
         return features
 
-    def _threads_for(self, X: sp.csr_matrix | np.ndarray) -> int:
+    def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
         return 1 if X.shape[0] <= FEW_ROWS else thread_count(self.n_jobs)
 
-    def _row_blocks(self, X: sp.csr_matrix | np.ndarray) -> list[tuple[int, int]]:
+    def _row_blocks(self, X: Features) -> list[tuple[int, int]]:
         return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
 
 
@@ -494,9 +474,9 @@ def _checked_names(label_names: Any, n_labels: int) -> list[str]:
     names = list(label_names)
     if len(names) != n_labels:
         raise InvalidInputError(f"label_names has {len(names):,} names but the model has {n_labels:,} labels.")
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidTypeError(f"label_names must hold text; found {name!r}.")
+    other = [name for name in names if not isinstance(name, str)]
+    if other:
+        raise InvalidTypeError(f"label_names must hold text; found {other[0]!r}.")
     return names
 
 

@@ -1,6 +1,6 @@
 """Losses of one label at one score: value, first and second derivative.
 
-A loss is a frozen object without data; arrays in, arrays out, elementwise. ``target`` is the label in the loss's own
+A loss is an object without data; arrays in, arrays out, elementwise. ``target`` is the label in the loss's own
 coding (see :meth:`Loss.targets`), ``score`` the model's value s = xᵀWh + b. Squared loss codes labels 0/1, the margin
 losses −1/+1. Derivatives follow the definitions, not the printed table of the paper, whose logistic row has two slips.
 """
@@ -8,16 +8,14 @@ losses −1/+1. Derivatives follow the definitions, not the printed table of the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 
-from tagwise.exceptions import InvalidInputError
+from tagwise.validation import check_choice
 
 __all__ = ["LOSSES", "Loss", "get_loss"]
 
 
-@dataclass(frozen=True)
 class Loss(ABC):
     """Base of the losses.
 
@@ -56,13 +54,12 @@ class Loss(ABC):
         """∂²ℓ/∂score² (generalised where ℓ is only once differentiable)."""
 
 
-@dataclass(frozen=True)
 class Squared(Loss):
     """ℓ(a, s) = ½ (a − s)², labels 0/1."""
 
-    name: str = "squared"
-    negative: float = 0.0
-    threshold: float = 0.5
+    name = "squared"
+    negative = 0.0
+    threshold = 0.5
 
     def constant(self, rate: np.ndarray) -> np.ndarray:
         return rate
@@ -77,13 +74,12 @@ class Squared(Loss):
         return np.ones_like(score)
 
 
-@dataclass(frozen=True)
 class Logistic(Loss):
     """ℓ(a, s) = log(1 + e^{−as}), labels −1/+1."""
 
-    name: str = "logistic"
-    negative: float = -1.0
-    threshold: float = 0.0
+    name = "logistic"
+    negative = -1.0
+    threshold = 0.0
 
     def constant(self, rate: np.ndarray) -> np.ndarray:
         # The best constant of a label that is never (or always) on is infinite; a millionth is far enough.
@@ -104,13 +100,12 @@ class Logistic(Loss):
         return probability * (1 - probability)
 
 
-@dataclass(frozen=True)
 class SquaredHinge(Loss):
     """ℓ(a, s) = max(0, 1 − as)², labels −1/+1; the second derivative is 2 inside the margin and 0 outside."""
 
-    name: str = "squared_hinge"
-    negative: float = -1.0
-    threshold: float = 0.0
+    name = "squared_hinge"
+    negative = -1.0
+    threshold = 0.0
 
     def constant(self, rate: np.ndarray) -> np.ndarray:
         return 2 * rate - 1
@@ -135,6 +130,4 @@ LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Squared(), Logistic(), S
 
 def get_loss(name: str) -> Loss:
     """The loss of that name."""
-    if not isinstance(name, str) or name not in LOSSES:
-        raise InvalidInputError(f"loss must be one of {', '.join(map(repr, LOSSES))}; found {name!r}.")
-    return LOSSES[name]
+    return LOSSES[check_choice(name, "loss", tuple(LOSSES))]

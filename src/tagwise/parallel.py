@@ -1,9 +1,8 @@
 """Threads: fixed chunks of rows, one shared pool per thread count, and BLAS kept to one thread.
 
-Every parallel loop of tagwise runs a function over chunks whose borders depend on the data alone. A chunk writes rows
-of its own, or a partial sum that is later added in chunk order, so that results are bit-identical for every number of
-threads. BLAS is held to one thread meanwhile: its threads would compete with ours, and the rounding of its sums may
-depend on how many it uses.
+Borders of chunks depend on the data alone. A chunk writes rows of its own, or a partial sum that is later added in
+chunk order, so that results are bit-identical for every number of threads. BLAS is held to one thread meanwhile: its
+threads would compete with ours, and the rounding of its sums may depend on how many it uses.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ def work_chunks(indptr: np.ndarray, least_work: int = 1 << 14) -> Bounds:
     n_rows = len(indptr) - 1
     if n_rows <= 0:
         return []
-    if int(indptr[-1]) + n_rows < 2 * least_work:  # one chunk: single rows are predicted often, and fast
-        return [(0, n_rows)]
     total = int(indptr[-1]) + n_rows
-    wanted = min(_MOST_CHUNKS, max(1, total // least_work))
+    if total < 2 * least_work:  # one chunk: single rows are predicted often, and fast
+        return [(0, n_rows)]
+    wanted = min(_MOST_CHUNKS, total // least_work)
     goals = total * np.arange(1, wanted) // wanted
     step = max(1, n_rows // _BORDER_ROWS)
     rows = np.append(np.arange(0, n_rows, step), n_rows)
@@ -99,15 +98,10 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
         results, errors = job.end()
     if errors:
         try:
-            raise _first_to_tell(errors)
+            raise min(errors.items(), key=lambda found: (isinstance(found[1], Exception), found[0]))[1]
         finally:
             del errors  # an error refers to this frame, which would keep the error and its arrays alive
     return [results[place] for place in range(len(chunks))]
-
-
-def _first_to_tell(errors: dict[int, BaseException]) -> BaseException:
-    """An interrupt if there is one, else the error of the first chunk."""
-    return min(errors.items(), key=lambda found: (isinstance(found[1], Exception), found[0]))[1]
 
 
 class _Job(Generic[Result]):

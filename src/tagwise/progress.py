@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 __all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted"]
@@ -25,15 +24,12 @@ class Journal(Protocol):
 
     def save(self, state: Any, history: list[dict[str, Any]]) -> None:
         """Keep the state after an iteration."""
-        ...
 
     def finish_stage(self, stage: str, state: Any, history: list[dict[str, Any]]) -> None:
         """Keep what a stage has come to, in the place of the iterations that led there."""
-        ...
 
     def resume(self, state_class: Any, stage: str, check: Callable[[Any], object] | None, known: dict[str, Any]) -> Any:
         """The state of an earlier run, or None."""
-        ...
 
 
 def counted(number: int, noun: str) -> str:
@@ -132,9 +128,7 @@ class FitProgress:
         self._bar.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:  # a fit that converged early has done all there was to do
             self._bar.at(len(self.history), total=len(self.history))
         self._bar.__exit__()
@@ -145,12 +139,8 @@ class FitProgress:
         ``state`` is all that the next iteration depends on; a fit that cannot be resumed has none.
         """
         iteration = len(self.history) + 1
-        info = {
-            "iteration": iteration,
-            "objective": float(objective),
-            "seconds": time.perf_counter() - self._start,
-            **more,
-        }
+        seconds = time.perf_counter() - self._start
+        info = {"iteration": iteration, "objective": float(objective), "seconds": seconds, **more}
         self.history.append(info)
         if self.verbose:
             self._show(info)
@@ -175,36 +165,22 @@ class FitProgress:
     ) -> StateT | None:
         """The state of a stage where an earlier run stopped, or None where there is nothing to resume.
 
-        Parameters
-        ----------
-        state_class : type
-            A :class:`tagwise.persistence.fit_state.State`.
-        stage : str
-        check : callable(state), optional
-            Raises ValueError for a state that the data of this fit cannot lead to.
-        known
-            Sizes, bounds and types that the declaration of the state names, and its fields that are not saved.
-
-        Raises
-        ------
-        ModelFormatError
-            The state cannot be one of this fit.
+        ``state_class`` is a :class:`tagwise.persistence.fit_state.State`; ``known`` has the sizes, bounds and types
+        that it names, and its fields that are not saved. ``check`` raises ValueError for a state that the data of this
+        fit cannot lead to, which ends in a :class:`~tagwise.exceptions.ModelFormatError`.
         """
         if self.journal is None:
             return None
         state: StateT | None = self.journal.resume(state_class, stage, check, known)
         if state is not None and not self.resumed:
             self.resumed = True
-            self._continue(self.journal)
+            self.history += self.journal.history
+            if self.history:
+                self._start -= self.history[-1]["seconds"]
+            done = f"{len(self.history)} of {self.total} rounds done"
+            self.note(f"resumes from the checkpoint in {self.journal.folder}, {done}")
+            self._bar.at(len(self.history))
         return state
-
-    def _continue(self, journal: Journal) -> None:
-        """Take over the history, and count seconds from its end."""
-        self.history += journal.history
-        if self.history:
-            self._start -= self.history[-1]["seconds"]
-        self.note(f"resumes from the checkpoint in {journal.folder}, {len(self.history)} of {self.total} rounds done")
-        self._bar.at(len(self.history))
 
     def note(self, text: str) -> None:
         """Show what is being done between iterations; not part of the history."""

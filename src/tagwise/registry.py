@@ -145,11 +145,7 @@ MODELS: tuple[ModelInfo, ...] = (
     ModelInfo(
         "FastXML",
         "tagwise.baselines.fastxml",
-        search_space={
-            "C": LogRange(0.5, 30.0),
-            "max_leaf": Choice((5, 10, 20, 50)),
-            "n_trees": Choice((25, 50, 100)),
-        },
+        search_space={"C": LogRange(0.5, 30.0), "max_leaf": Choice((5, 10, 20, 50)), "n_trees": Choice((25, 50, 100))},
     ),
     ModelInfo(
         "LPSR",
@@ -165,11 +161,7 @@ MODELS: tuple[ModelInfo, ...] = (
         "BayesianCS",
         "tagwise.baselines.bayesian_cs",
         learns_from_mask=True,
-        search_space={
-            "reg": _REG,
-            "feature_noise": LogRange(0.005, 0.1),
-            "code_noise": LogRange(0.005, 0.1),
-        },
+        search_space={"reg": _REG, "feature_noise": LogRange(0.005, 0.1), "code_noise": LogRange(0.005, 0.1)},
     ),
 )
 """Every model, those of tagwise first."""

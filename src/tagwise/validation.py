@@ -1,8 +1,7 @@
 """Checks of user input: features X, labels Y, the mask of known labels, and numbers.
 
-Each check returns its argument in the one form that the rest of the library works with (CSR with sorted, unique,
-32- or 64-bit indices) or raises an error that names the argument, what was found and what is expected. Nothing is
-changed in place, and nothing that already has the right form is copied.
+Each check returns its argument in the form that the rest of the library works with (CSR with sorted, unique indices)
+or raises an error. Nothing is changed in place, and nothing that already has the right form is copied.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def canonical_csr(matrix: Any) -> sp.csr_matrix:
     return csr
 
 
-def check_features(X: Any, *, name: str = "X", n_features: int | None = None) -> sp.csr_matrix | np.ndarray:
+def check_features(X: Any, *, name: str = "X", n_features: int | None = None) -> Features:
     """Features as canonical CSR, or as a C-ordered 2-D array, in float32 or float64, all finite.
 
     Floats of 32 and 64 bits keep their type; everything else numeric becomes float64.
@@ -63,10 +62,9 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
     else:
         matrix = _dense(X, name)
         values = matrix
-    if matrix.shape[0] == 0:
-        raise InvalidInputError(f"{name} has 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
-    if matrix.shape[1] == 0:
-        raise InvalidInputError(f"{name} has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+    for size, what in zip(matrix.shape, ("sample", "feature")):
+        if size == 0:
+            raise InvalidInputError(f"{name} has 0 {what}(s) (shape={matrix.shape}) while a minimum of 1 is required.")
     if n_features is not None and matrix.shape[1] != n_features:
         raise InvalidInputError(
             f"{name} has {matrix.shape[1]} features, but the model was trained with {n_features} features "
@@ -135,7 +133,7 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
         if Y.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {Y.ndim}.")
         csr = sp.csr_matrix(Y)
-        values = csr.data
+        csr = sp.csr_matrix((_binary(csr.data, name), csr.indices, csr.indptr), shape=csr.shape)
     else:
         array = _as_array(Y, name)
         if array.ndim != 2:
@@ -144,22 +142,21 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
                 "Only binary classification is supported, one column of 0 and 1 for each label: turn classes or lists "
                 "of names into columns with scikit-learn's MultiLabelBinarizer."
             )
-        values = array
-    values = _binary(values, name)
-    csr = sp.csr_matrix((values, csr.indices, csr.indptr), shape=csr.shape) if sp.issparse(Y) else sp.csr_matrix(values)
-    rows, labels = csr.shape
-    if labels == 0:
+        csr = sp.csr_matrix(_binary(array, name))
+    if csr.shape[1] == 0:
         raise InvalidInputError(f"{name} has no label columns; at least one label is needed.")
-    if n_rows is not None and rows != n_rows:
-        raise InvalidInputError(f"{name} has {rows:,} rows but X has {n_rows:,}; they must describe the same rows.")
-    if n_labels is not None and labels != n_labels:
-        raise InvalidInputError(f"{name} has {labels:,} labels where {n_labels:,} are expected.")
+    if n_rows not in (None, csr.shape[0]):
+        raise InvalidInputError(
+            f"{name} has {csr.shape[0]:,} rows but X has {n_rows:,}; they must describe the same rows."
+        )
+    if n_labels not in (None, csr.shape[1]):
+        raise InvalidInputError(f"{name} has {csr.shape[1]:,} labels where {n_labels:,} are expected.")
     stored = csr.nnz
     csr = canonical_csr(csr)
     if csr.nnz < stored and csr.nnz and csr.data.max() > 1:
-        row, column = _first_above_one(csr)
+        rows, labels = (csr > 1).nonzero()
         raise InvalidInputError(
-            f"{name} stores the entry of row {row}, label {column} more than once; call {name}.sum_duplicates() "
+            f"{name} stores the entry of row {rows[0]}, label {labels[0]} more than once; call {name}.sum_duplicates() "
             "and set its values to 1 if that is what you mean."
         )
     if csr.nnz and csr.data.min() == 0:
@@ -167,11 +164,6 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
         csr = csr.copy()
         csr.eliminate_zeros()
     return csr
-
-
-def _first_above_one(csr: sp.csr_matrix) -> tuple[int, int]:
-    position = int(np.argmax(csr.data > 1))
-    return int(np.searchsorted(csr.indptr, position, side="right")) - 1, int(csr.indices[position])
 
 
 def _binary(values: np.ndarray, name: str) -> np.ndarray:
@@ -204,17 +196,14 @@ def check_observed(
 
     A dense mask marks known pairs by non-zero values.
     """
-    if sp.issparse(observed):
-        if observed.ndim != 2:
-            raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {observed.ndim}.")
-        csr = sp.csr_matrix(observed)
+    array = observed if sp.issparse(observed) else _as_array(observed, name)
+    if array.ndim != 2:
+        raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
+    if sp.issparse(array):
+        csr = sp.csr_matrix(array)
         # Presence is what counts, so explicit zeros stay and duplicates collapse into one known pair.
-        csr = sp.csr_matrix((np.ones(csr.nnz, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
-        csr = canonical_csr(csr)
+        csr = canonical_csr(sp.csr_matrix((np.ones(csr.nnz, np.float32), csr.indices, csr.indptr), shape=csr.shape))
     else:
-        array = _as_array(observed, name)
-        if array.ndim != 2:
-            raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
         if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
             raise InvalidInputError(
                 f"{name} must hold booleans or finite numbers, non-zero for a known label; found "

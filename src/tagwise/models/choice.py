@@ -21,17 +21,7 @@ _MOST_FEATURES = 1_000_000
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model, with which parameters, and why.
-
-    Attributes
-    ----------
-    name : str
-        One of :data:`tagwise.registry.MODEL_NAMES`.
-    parameters : dict
-        Those that differ from the model's defaults.
-    reason : str
-        One sentence for people.
-    """
+    """Which model, with which parameters beside its defaults, and why, in one sentence for people."""
 
     name: str
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -55,16 +45,9 @@ def model_class(name: str) -> type[MultiLabelModel]:
 
 
 def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared: Any) -> MultiLabelModel:
-    """An unfitted model by its name.
+    """An unfitted model by its name, with ``parameters`` and those of ``shared`` that its constructor has.
 
-    Parameters
-    ----------
-    name : str
-        As for :func:`model_class`.
-    parameters : mapping, optional
-        Constructor parameters; one that the model does not have is an error.
-    **shared
-        More of them (``n_jobs``, ``random_state``, ``verbose``), which are passed over where the model has none.
+    A parameter that the model does not have is an error; ``n_jobs``, ``random_state`` and ``verbose`` can be shared.
     """
     chosen = model_class(name)
     accepted = set(inspect.signature(chosen.__init__).parameters) - {"self"}
@@ -78,25 +61,11 @@ def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared
 
 
 def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, masked: bool) -> ModelChoice:
-    """Which model to use, by the size of the problem and by whether labels are unknown.
+    """Which model to use, by the size of the problem and by whether labels are unknown (``masked``).
 
-    Parameters
-    ----------
-    n_rows, n_features, n_labels, nnz_labels : int
-        n, d, L, and how many pairs of row and label are on.
-    masked : bool
-        Whether some pairs are unknown.
-
-    Returns
-    -------
-    ModelChoice
-
-    Notes
-    -----
-    ``benchmarks/model_choice.py`` compares the candidates on held-out training rows of eight sets, with all labels
-    known and with a fifth of them; docs/tagger.md has the table. The cascade ranks best, or within a few tenths of a
-    point of the best, in nearly all cases, and takes any number of labels. Where labels are few and all known, one
-    ridge regression a label does as well and is simpler: what words contribute adds up to the score itself.
+    Cascade ranks best, or within a few tenths of a point of the best, in nearly all cases, and takes any number of
+    labels. Where labels are few and all known, one ridge regression per label does as well and is simpler: what words
+    contribute adds up to the score itself. docs/tagger.md has the table, made by ``benchmarks/model_choice.py``.
     """
     sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels, "nnz_labels": nnz_labels}
     for name, size in sizes.items():

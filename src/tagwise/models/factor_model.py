@@ -107,7 +107,7 @@ class FactorModel(MultiLabelModel):
             raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
         require_finite_floats(feature_factors_=W, label_factors_=H, intercept_=b)
 
-    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+    def _label_weights(self, labels: np.ndarray) -> Features:
         if getattr(self, "kernel", None) is not None:
             raise ExplanationError(
                 f"{type(self).__name__} with a kernel has no exact explanations: a kernel compares whole rows, and no "

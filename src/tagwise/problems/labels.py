@@ -13,7 +13,7 @@ from tagwise.kernels import CSRWithTranspose, FeatureMatrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, single_threaded_blas
 
-__all__ = ["LabelBatch", "LabelColumns", "TrainingLabels", "per_label", "spectral_start"]
+__all__ = ["LabelBatch", "LabelColumns", "TrainingLabels", "known_positives", "per_label", "spectral_start"]
 
 # Of the subspace iteration of the start: its rounds, and labels that the intercepts' row is added to at a time.
 _POWER_ROUNDS = 2
@@ -51,9 +51,8 @@ class TrainingLabels:
         n_threads: int = 1,
     ) -> TrainingLabels:
         """From checked 0/1 labels and mask; what Y says outside the mask is dropped here and seen by nobody after."""
-        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
         return cls(
-            positives=known.astype(dtype, copy=False),
+            positives=known_positives(Y, observed).astype(dtype, copy=False),
             observed=None if observed is None else observed.astype(dtype, copy=False),
             positive_weight=positive_weight,
             n_threads=n_threads,
@@ -127,6 +126,11 @@ class TrainingLabels:
         if self.observed is None:
             return np.full(self.shape[1], float(self.shape[0]))
         return _column_counts(self.observed)
+
+
+def known_positives(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_matrix:
+    """The pairs (n, L) that are known to be on."""
+    return Y if observed is None else sp.csr_matrix(Y.multiply(observed))
 
 
 def per_label(matrix: sp.csr_matrix, factor: np.ndarray) -> sp.csr_matrix:

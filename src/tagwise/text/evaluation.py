@@ -14,7 +14,7 @@ from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
 from tagwise.parallel import even_chunks
-from tagwise.text.tags import ValidationRows
+from tagwise.text.tags import ValidationRows, ones_in
 from tagwise.validation import check_integer
 
 __all__ = ["Evaluation", "decided_labels", "evaluate"]
@@ -59,29 +59,25 @@ def evaluate(
     """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag."""
     most = max(check_integer(k, "ks", minimum=1) for k in ks)
     labels, _ = known_ranking(model, rows.X, most, rows.observed)
-    decided = _as_matrix(decided_labels(model, calibration, rows.X), model.n_labels_)
+    decided = ones_in([np.sort(row) for row in decided_labels(model, calibration, rows.X)], model.n_labels_)
     if rows.observed is not None:
         decided = sp.csr_matrix(decided.multiply(rows.observed))
-    padded = sp.csr_matrix((decided.data, decided.indices, decided.indptr), shape=rows.truth.shape)
+    decided.resize(rows.truth.shape)
     weights = None
     if n_training_rows >= 3:
         counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
         weights = inverse_propensity(_labels_with(counts, n_training_rows))
     metrics = {
         **ranking_report(rows.truth, labels, ks, weights),
-        "micro-F1": float(micro_f1(rows.truth, padded)),
-        "macro-F1": float(macro_f1(rows.truth, padded)),
-        "example-F1": float(example_f1(rows.truth, padded)),
+        "micro-F1": float(micro_f1(rows.truth, decided)),
+        "macro-F1": float(macro_f1(rows.truth, decided)),
+        "example-F1": float(example_f1(rows.truth, decided)),
     }
     return Evaluation(metrics, rows.X.shape[0], rows.unseen, rows.without_words, rows.without_tags)
 
 
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:
-    """The labels that are on in each row, best first.
-
-    Those that reach their thresholds among the labels that the calibration ranks; without one, all that score at least
-    0.
-    """
+    """The labels that are on in each row, best first: those that reach their thresholds, or else a score of 0."""
     decided: list[np.ndarray] = []
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         rows = X[start:stop]
@@ -94,12 +90,6 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
             on = calibration.is_on(labels, scores)
         decided += [labels[row, on[row]] for row in range(len(labels))]
     return decided
-
-
-def _as_matrix(decided: list[np.ndarray], n_labels: int) -> sp.csr_matrix:
-    indptr = np.cumsum([0, *map(len, decided)])
-    indices = np.concatenate([np.empty(0, dtype=np.int64), *map(np.sort, decided)])
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(decided), n_labels))
 
 
 def _labels_with(counts: np.ndarray, n_rows: int) -> sp.csc_matrix:

@@ -38,12 +38,8 @@ class _Terms:
     idf: np.ndarray
 
     @cached_property
-    def _counter(self) -> CountVectorizer:
+    def counter(self) -> CountVectorizer:
         return _counter(self.kind, vocabulary=self.terms)
-
-    def features(self, texts: list[str]) -> sp.csr_matrix:
-        """Weights of the terms of ``texts``, rows not yet scaled."""
-        return self.weigh(sp.csr_matrix(self._counter.transform(texts)))
 
     def weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         """(1 + ln t)·idf for every count t, rows not yet scaled."""
@@ -137,7 +133,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         rows = check_texts(texts)
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
-        return _unit_rows([part.features(rows) for part in self._fitted])
+        return _unit_rows([part.weigh(sp.csr_matrix(part.counter.transform(rows))) for part in self._fitted])
 
     # ------------------------------------------------------------------ folders
 
@@ -225,13 +221,7 @@ def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
 
 
 def _joined(terms: Sequence[str]) -> np.ndarray:
-    """The terms as UTF-8 text, joined by line feeds: a uint8 array that any program can read.
-
-    Raises
-    ------
-    InvalidInputError
-        A term is not Unicode text.
-    """
+    """The terms as UTF-8 text, joined by line feeds: a uint8 array that any program can read."""
     try:
         return np.frombuffer(_SEPARATOR.join(terms).encode(), dtype=np.uint8)
     except UnicodeEncodeError as error:
@@ -242,13 +232,7 @@ def _joined(terms: Sequence[str]) -> np.ndarray:
 
 
 def _split(joined: object, name: str) -> list[str]:
-    """The terms again, from an array that may come from anyone.
-
-    Raises
-    ------
-    ValueError
-        The array is not UTF-8 text, or a term is empty or repeated.
-    """
+    """The terms again, from an array that may come from anyone."""
     if not isinstance(joined, np.ndarray) or joined.dtype != np.uint8 or joined.ndim != 1:
         raise ValueError(f"{name} must be a list of bytes")
     try:

@@ -66,13 +66,14 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Request:
-    """The checked arguments of ``Tagger.suggest``."""
+    """The checked arguments of ``Tagger.suggest``, and the tagger's calibration."""
 
     top: int
     threshold: float | None
     calibrated: bool
     min_probability: float | None
     explain: int
+    calibration: Calibration | None
 
     @classmethod
     def of(
@@ -90,17 +91,13 @@ class Request:
         if min_probability is not None:
             min_probability = check_real(min_probability, "min_probability", minimum=0.0, maximum=1.0)
         cut = None if threshold is None or calibrated else check_real(threshold, "threshold")
-        return cls(top, cut, calibrated, min_probability, explain)
+        return cls(top, cut, calibrated, min_probability, explain, calibration)
 
     def answer(
-        self,
-        model: MultiLabelModel,
-        X: sp.csr_matrix,
-        tags: Sequence[str],
-        feature_names: Sequence[str],
-        calibration: Calibration | None,
+        self, model: MultiLabelModel, X: sp.csr_matrix, tags: Sequence[str], feature_names: Sequence[str]
     ) -> list[list[Suggestion]]:
         """Suggestions for each row of X, best first."""
+        calibration = self.calibration
         labels, scores = model.predict_topk(X, self.top)
         probabilities = None if calibration is None else calibration.probabilities(labels, scores)
         # A label of which nothing is known has the lowest possible score in every row.

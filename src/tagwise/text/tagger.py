@@ -6,6 +6,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice, pairwise
 from os import PathLike
 from typing import Any
@@ -32,7 +33,7 @@ from tagwise.registry import info_of
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.suggestion import Request, Suggestion
-from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, tag_matrix
+from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
 from tagwise.validation import check_choice
 
 __all__ = ["Tagger"]
@@ -188,9 +189,8 @@ class Tagger(BaseEstimator):
             name = info_of(type(self.model)).name
             return ModelChoice(name, {}, f"{name} was given as an estimator."), clone(self.model)
         if self.model.lower() == "auto":
-            n_rows, n_features = X.shape
             masked = rows.observed is not None
-            choice = choose_model(n_rows, n_features, len(rows.tags), int(rows.Y.nnz), masked)
+            choice = choose_model(X.shape[0], X.shape[1], len(rows.tags), int(rows.Y.nnz), masked)
         else:
             name = model_info(self.model).name
             choice = ModelChoice(name, {}, f"{name} was asked for.")
@@ -208,7 +208,7 @@ class Tagger(BaseEstimator):
     ) -> Tagger:
         model.label_names_ = list(tags)
         self.tags_, self.features_, self.model_, self.choice_ = tags, features, model, choice
-        self._position = {name: column for column, name in enumerate(tags)}
+        self._position = column_of(tags)
         self.training_, self.calibration_ = training, calibration
         return self
 
@@ -309,7 +309,7 @@ class Tagger(BaseEstimator):
         return self._answer(X, Request.of(top, threshold, min_probability, explain, self.calibration_))
 
     def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
-        return request.answer(self.model_, X, self.tags_, self.features_.feature_names, self.calibration_)
+        return request.answer(self.model_, X, self.tags_, self.features_.feature_names)
 
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.
@@ -367,8 +367,7 @@ class Tagger(BaseEstimator):
                 f"never saw, such as {min(rows.unseen)!r}.",
                 TagwiseWarning,
             )
-        most = int(np.diff(rows.Y.indptr).max())
-        k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * most))
+        k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
         labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
         self.calibration_ = fit_calibration(labels, scores, rows.Y, observed=rows.observed, target=target)
         return self
@@ -386,8 +385,7 @@ class Tagger(BaseEstimator):
             The cut-offs k of the ranking metrics.
         """
         rows = self._validation_rows(texts, tags, known)
-        training = self.training_
-        return evaluate(self.model_, self.calibration_, rows, ks, training["tag_rows"], training["rows"])
+        return evaluate(self.model_, self.calibration_, rows, ks, self.training_["tag_rows"], self.training_["rows"])
 
     def reliability(self, texts: Iterable[str], tags: Any, known: Any = None, *, n_bins: int = 10) -> ReliabilityBins:
         """How far the probabilities of a calibrated tagger hold on other rows, for a diagram."""
@@ -428,7 +426,7 @@ class Tagger(BaseEstimator):
         # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
         name = given.pop("model")
         parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
-        calibration, choice = self.calibration_, self.choice_
+        calibration = self.calibration_
         tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
         if calibration is not None:
             tensors |= {f"calibration.{key}": array for key, array in calibration.saved_arrays().items()}
@@ -437,7 +435,7 @@ class Tagger(BaseEstimator):
             parameters=parameters,
             tensors=tensors,
             values={
-                "choice": {"name": choice.name, "parameters": dict(choice.parameters), "reason": choice.reason},
+                "choice": asdict(self.choice_),
                 "training": self.training_,
                 "calibration": None if calibration is None else calibration.saved_values(),
             },
@@ -473,10 +471,9 @@ class Tagger(BaseEstimator):
             calibration = Calibration.restored(values["calibration"], parts["calibration"], len(tags))
         elif parts["calibration"]:
             raise ValueError("arrays of a calibration, but no calibration")
-        given = {**record.parameters}
-        if given["model"] is None:
-            given["model"] = clone(model)
-        tagger = cls(**given)
+        tagger = cls(**record.parameters)
+        if tagger.model is None:
+            tagger.model = clone(model)
         tagger._check_parameters()
         choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
         return tagger._set_fitted(tags, features, model, choice, training, calibration)

@@ -24,6 +24,7 @@ __all__ = [
     "check_tags",
     "column_of",
     "known_matrix",
+    "ones_in",
     "split_texts",
     "tag_matrix",
 ]
@@ -31,18 +32,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Texts with their tags as matrices.
+    """Texts with their tags as matrices: labels Y (n, L), and the known pairs, None where all are known.
 
-    Attributes
-    ----------
-    texts : list of str
-    tags : list of str
-        The names of the columns, sorted.
-    Y : CSR (n, L)
-    observed : CSR (n, L) or None
-        The known pairs; None where all are known.
-    without_rows : int
-        Names in ``known`` that no row has as a tag, and which therefore are not labels.
+    ``tags`` names the columns, sorted. ``without_rows`` counts names in ``known`` that no row has as a tag, and which
+    therefore are not labels.
     """
 
     texts: list[str]
@@ -153,11 +146,6 @@ def split_texts(
     """Rows to train on and rows to validate on, by number; every tag stays in training.
 
     No validation text is among the training texts: a row that would repeat one is trained on, with a warning.
-
-    Raises
-    ------
-    InvalidInputError
-        No row is left to validate on.
     """
     Y, _ = tag_matrix(tags, column_of(all_tags(tags)))
     train, test = (rows.tolist() for rows in split_rows(Y, fraction, random_state))
@@ -179,15 +167,8 @@ def split_texts(
 
 
 def check_tags(tags: Any, n_rows: int | None = None) -> list[list[str]]:
-    """One list of names per row; names that a row has twice count once.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidInputError
-        Not a list of lists of names, or not one list for each of ``n_rows`` texts.
-    """
-    rows = _rows(tags, n_rows, "tags")
-    return [_names(row, number, "tags") for number, row in enumerate(rows)]
+    """One list of names for each of ``n_rows`` texts; names that a row has twice count once."""
+    return [_names(row, number, "tags") for number, row in enumerate(_rows(tags, n_rows, "tags"))]
 
 
 def check_known(known: Any, n_rows: int) -> list[list[str] | None]:
@@ -208,7 +189,7 @@ def tag_matrix(tags: Sequence[Sequence[str]], position: Mapping[str, int]) -> tu
     for row in tags:
         columns.append(sorted({position[name] for name in row if name in position}))
         unseen.update(name for name in set(row) if name not in position)
-    return _csr(columns, len(position)), unseen
+    return ones_in(columns, len(position)), unseen
 
 
 def known_matrix(
@@ -216,8 +197,7 @@ def known_matrix(
 ) -> tuple[sp.csr_matrix, set[str]]:
     """The mask (rows × tags) of the known pairs, and the names in ``known`` that have no position.
 
-    The tags that a row has are always known. Memory is that of the mask: a row of which everything is known has one
-    entry per tag.
+    The tags that a row has are always known. A row of which everything is known has one entry per tag.
     """
     every = list(range(len(position)))
     columns: list[list[int]] = []
@@ -228,17 +208,18 @@ def known_matrix(
             continue
         without.update(name for name in names if name not in position)
         columns.append(sorted({position[name] for name in (*names, *row) if name in position}))
-    return _csr(columns, len(position)), without
+    return ones_in(columns, len(position)), without
 
 
 def _empty_rows(matrix: sp.csr_matrix) -> int:
     return int(np.count_nonzero(np.diff(matrix.indptr) == 0))
 
 
-def _csr(columns: list[list[int]], n_tags: int) -> sp.csr_matrix:
+def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp.csr_matrix:
+    """A 0/1 matrix (float32) from the sorted columns of each row's ones."""
     indptr = np.cumsum([0, *map(len, columns)])
     indices = np.fromiter((column for row in columns for column in row), dtype=np.int32, count=int(indptr[-1]))
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_tags))
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_columns))
 
 
 def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:

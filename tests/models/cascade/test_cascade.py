@@ -11,8 +11,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import tuning as cascade_tuning
-from tagwise.models.cascade.rankers import hardest, positives_of, wrong_proposals
+from tagwise.models.cascade.rankers import hardest, wrong_proposals
 from tagwise.models.cascade.tuning import fit_calibration_constants
+from tagwise.problems.labels import known_positives
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_hard_negatives_are_listed_known_and_off(problem):
     X, Y = problem
     observed = hide_labels(Y, 0.5, random_state=1)
     proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y, observed)
-    positives = positives_of(Y, observed)
+    positives = known_positives(Y, observed)
     assert (positives != Y.multiply(observed)).nnz == 0
     wrong = wrong_proposals(proposer, X, positives, observed, 6)
     labels, _ = proposer.predict_topk(X, 6 + 2)  # the rows have between one and two known positives
@@ -111,7 +112,7 @@ def test_fewer_hard_negatives_from_more_are_those_that_few_would_be(problem, kno
     X, Y = problem
     observed = None if known == 1 else hide_labels(Y, known, random_state=1)
     proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y, observed)
-    positives = positives_of(Y, observed)
+    positives = known_positives(Y, observed)
     many = wrong_proposals(proposer, X, positives, observed, 12)
     for few in (1, 5, 12):
         expected = wrong_proposals(proposer, X, positives, observed, few)
@@ -241,8 +242,9 @@ def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
     model = small(normalize=False).fit(X, Y)
     rows, labels = X[:20].astype(np.float32), np.tile(np.arange(30), (20, 1))
     expected = unit(X[:20]) @ model.prototypes_.toarray().T
-    np.testing.assert_allclose(model._cosines(rows, labels), expected, atol=1e-5)
-    np.testing.assert_allclose(model._cosines(2 * rows, labels), expected, atol=1e-5)
+    for scaled in (rows, 2 * rows):
+        cosines = model._opinions(scaled, labels, np.zeros((20, 30))).cosines
+        np.testing.assert_allclose(cosines, expected[:, : model.shortlist], atol=1e-5)
 
 
 def test_nothing_to_hold_out_is_said():

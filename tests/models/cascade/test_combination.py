@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from tagwise.exceptions import InvalidInputError
-from tagwise.models.cascade.combination import Combination, behind_shortlist, log_odds
+from tagwise.models.cascade.combination import Combination, Opinions, behind_shortlist, log_odds
 
 
 def product(combination, margins, proposed, cosines):
@@ -63,7 +62,7 @@ def shortlists(draw):
 @given(shortlists(), st.sampled_from([1, 3, 70]), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.7]))
 def test_the_same_as_the_formulas(shortlist, k, exponent, prototype_weight):
     combination = Combination(3.0, exponent, prototype_weight, (1.15, 1.25))
-    labels, scores = combination.best(*shortlist, k)
+    labels, scores = combination.best(Opinions(*shortlist), k)
     expected, exact = twin(combination, *shortlist, k)
     np.testing.assert_allclose(scores, exact, rtol=1e-9, atol=1e-12)
     assert scores.dtype == np.float64
@@ -80,7 +79,7 @@ def test_equal_products_come_in_the_order_of_their_labels():
     proposed = np.full((1, 4), 0.1, dtype=np.float32)
     has_ranker = np.array([True] * 8)
     zeros = np.zeros((1, 3), np.float32)
-    found, scores = Combination(3.0, 0.5, 0.5, (1.0, 0.0)).best(labels, proposed, zeros, zeros, has_ranker, 4)
+    found, scores = Combination(3.0, 0.5, 0.5, (1.0, 0.0)).best(Opinions(labels, proposed, zeros, zeros, has_ranker), 4)
     np.testing.assert_array_equal(found, [[3, 5, 7, 1]])
     assert scores.dtype == np.float32
     assert scores[0, 0] == scores[0, 2] > -0.5 > scores[0, 3]
@@ -92,7 +91,7 @@ def test_the_same_for_any_number_of_threads():
     proposed = -np.sort(-rng.normal(size=labels.shape), axis=1)
     parts = (labels, proposed, rng.normal(size=(5_000, 12)), rng.random((5_000, 12)), rng.random(60) < 0.7)
     combination = Combination.usual(3.0, 0.5, 0.5)
-    first, second = (combination.best(*parts, 7, n_threads=threads) for threads in (1, 2))
+    first, second = (combination.best(Opinions(*parts), 7, n_threads=threads) for threads in (1, 2))
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
 
@@ -103,10 +102,10 @@ def test_scores_of_all_have_the_bits_of_the_best(shortlist, dtype):
     labels, proposed = np.abs(labels), proposed.astype(dtype)
     combination = Combination.usual(3.0, 0.5, 0.5)
     width = margins.shape[1]
-    opinions = labels[:, :width], proposed[:, :width], margins, cosines, has_ranker
-    scores = np.concatenate([combination.scores(*opinions), behind_shortlist(proposed[:, width:])], axis=1)
+    opinions = Opinions(labels[:, :width], proposed[:, :width], margins, cosines, has_ranker)
+    scores = np.concatenate([combination.scores(opinions), behind_shortlist(proposed[:, width:])], axis=1)
     assert scores.dtype == dtype
-    _, best = combination.best(labels, proposed, margins, cosines, has_ranker, labels.shape[1])
+    _, best = combination.best(Opinions(labels, proposed, margins, cosines, has_ranker), labels.shape[1])
     np.testing.assert_array_equal(np.sort(best), np.sort(scores))
 
 
@@ -121,20 +120,5 @@ def test_a_closed_form():
     labels, proposed = np.array([[0]]), np.array([[-0.25]])
     margins, cosines = np.array([[np.log(3) / 2]]), np.array([[0.45]])
     combination = Combination(2.0, 0.5, 2.0, (1.0, 0.0))
-    _, scores = combination.best(labels, proposed, margins, cosines, np.array([True]), 1)
+    _, scores = combination.best(Opinions(labels, proposed, margins, cosines, np.array([True])), 1)
     assert scores[0, 0] + 0.5 == pytest.approx(0.75 * 0.5 * 0.25)
-
-
-def test_parts_that_do_not_fit_are_named():
-    labels, scores, ranker = np.zeros((2, 3), dtype=int), np.zeros((2, 3)), np.array([True])
-    combination = Combination(3.0, 0.5, 0.5, (1.0, 0.0))
-    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
-        combination.best(labels, scores[:, :2], scores, scores, ranker, 1)
-    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
-        combination.best(labels, scores, scores[:1], scores[:1], ranker, 1)
-    with pytest.raises(InvalidInputError, match="must be n×N, n×N, n×M and n×M"):
-        combination.best(labels, scores, scores, scores[:, :2], ranker, 1)
-    with pytest.raises(InvalidInputError, match="margins of 4 labels where rows list 3"):
-        combination.best(labels, scores, np.zeros((2, 4)), np.zeros((2, 4)), ranker, 1)
-    with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        combination.best(labels, scores, scores, scores, ranker, 0)

@@ -124,6 +124,8 @@ def test_features_that_overflow_the_fit_are_refused():
         ({"rank": 2.5}, InvalidTypeError, "rank must be a whole number; found 2.5"),
         ({"loss": "hinge"}, InvalidInputError, "loss must be one of"),
         ({"reg": 0}, InvalidInputError, "reg must be finite above 0; found 0"),
+        ({"memory_limit": 0}, InvalidInputError, "memory_limit must be finite above 0; found 0"),
+        ({"memory_limit": "1GB"}, InvalidTypeError, "memory_limit must be a number; found '1GB'"),
         ({"reg": float("nan")}, InvalidInputError, "reg must be finite"),
         ({"reg": "1"}, InvalidTypeError, "reg must be a number"),
         ({"max_iter": 0}, InvalidInputError, "max_iter must be at least 1"),

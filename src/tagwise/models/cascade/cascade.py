@@ -9,16 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
-from tagwise.models.cascade.combination import CascadeChoice, Combination, behind_shortlist, check_prototype_weight
+from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, behind_shortlist
 from tagwise.models.cascade.rankers import (
     FittedProposer,
     Rankers,
     label_prototypes,
     learn_rankers,
-    positives_of,
     usual_prototype_weight,
     wrong_proposals,
 )
@@ -27,9 +27,10 @@ from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
+from tagwise.problems.labels import known_positives
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import check_flag, check_integer, check_real
+from tagwise.validation import Features, check_flag, check_integer, check_real
 
 __all__ = ["Cascade"]
 
@@ -224,7 +225,10 @@ class Cascade(MultiLabelModel):
         check_real(self.C, "C", minimum=0, open_minimum=True)
         check_real(self.slope, "slope", minimum=0, open_minimum=True)
         check_real(self.exponent, "exponent", minimum=0)
-        check_prototype_weight(self.prototype_weight)
+        if not isinstance(self.prototype_weight, str):
+            check_real(self.prototype_weight, "prototype_weight", minimum=0)
+        elif self.prototype_weight != "auto":
+            raise InvalidInputError(f'prototype_weight must be a number or "auto"; found {self.prototype_weight!r}.')
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
 
@@ -233,12 +237,10 @@ class Cascade(MultiLabelModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         features = sp.csr_matrix(X)
-        positives = positives_of(Y, observed)
+        positives = known_positives(Y, observed)
         choice = self._given_choice(positives)
         self.validation_ = []
         if self.validation_fraction > 0:
@@ -335,36 +337,29 @@ class Cascade(MultiLabelModel):
         self._no_shift = np.zeros_like(self.ranker_intercept_)
         self._combination = CascadeChoice.from_values(self.chosen_).combination
 
-    def _answers_without_blas(self, X: sp.csr_matrix | np.ndarray) -> bool:
+    def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
 
-    def _margins(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-        """The rankers' margins (n, M) of shortlisted labels; of no meaning for labels without a ranker."""
-        b, threads = self.ranker_intercept_, self._threads_for(rows)
+    def _opinions(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
+        """On proposed labels (n, N) of rows as the proposer reads them."""
+        shortlist, b, threads = labels[:, : self.shortlist], self.ranker_intercept_, self._threads_for(rows)
         if self._weights_by_label is None:
-            return shortlist_margins(rows, labels, self.ranker_weights_, b, by_feature=True, n_threads=threads)
-        return shortlist_margins(rows, labels, self._weights_by_label, b, n_threads=threads)
-
-    def _cosines(self, rows: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-        """Of rows with the prototypes (n, M) of shortlisted labels."""
-        threads = self._threads_for(rows)
+            margins = shortlist_margins(rows, shortlist, self.ranker_weights_, b, by_feature=True, n_threads=threads)
+        else:
+            margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
-        return shortlist_margins(unit, labels, self.prototypes_, self._no_shift, n_threads=threads)
+        cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
+        return Opinions(labels, proposed, margins, cosines, self.has_ranker_)
 
-    def _score_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
         rows, _ = self.proposer_._rows_and_embedding(X)
         labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
         scores = behind_shortlist(proposed)
-        shortlisted = self._combination.scores(
-            labels, best, self._margins(rows, labels), self._cosines(rows, labels), self.has_ranker_
-        )
-        np.put_along_axis(scores, labels, shortlisted, axis=1)
+        np.put_along_axis(scores, labels, self._combination.scores(self._opinions(rows, labels, best)), axis=1)
         return scores
 
-    def _top_k(
-        self, X: sp.csr_matrix | np.ndarray, k: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         # The shortlist is the same whatever is excluded, so that no label's score depends on it.
         width = min(max(self.shortlist, k + excluded), self.n_labels_)
@@ -379,20 +374,18 @@ class Cascade(MultiLabelModel):
         return labels, scores
 
     def _top_k_of_block(
-        self, X: sp.csr_matrix | np.ndarray, k: int, width: int, exclude: sp.csr_matrix | None
+        self, X: Features, k: int, width: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, embedded = self.proposer_._rows_and_embedding(X)
-        labels, proposed = self.proposer_._best_of_rows(rows, embedded, width)
-        shortlist = labels[:, : min(self.shortlist, width)]
-        margins, cosines = self._margins(rows, shortlist), self._cosines(rows, shortlist)
+        opinions = self._opinions(rows, *self.proposer_._best_of_rows(rows, embedded, width))
         threads = self._threads_for(rows)
         if exclude is not None:
-            labels[contains_pairs(exclude, labels, n_threads=threads)] = -1
-        return self._combination.best(labels, proposed, margins, cosines, self.has_ranker_, k, n_threads=threads)
+            opinions.labels[contains_pairs(exclude, opinions.labels, n_threads=threads)] = -1
+        return self._combination.best(opinions, k, n_threads=threads)
 
     # ------------------------------------------------------------------ explain, restore
 
-    def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
+    def _label_weights(self, labels: np.ndarray) -> Features:
         proposed = self.proposer_.label_weights(labels)
         ranked = self.has_ranker_[labels]
         return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.models.factor_model import PositiveWeight, check_positive_weight
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.validation import check_integer, check_real
 
-__all__ = ["CascadeChoice", "Combination", "behind_shortlist", "check_prototype_weight", "log_odds"]
+__all__ = ["CascadeChoice", "Combination", "Opinions", "behind_shortlist", "log_odds"]
 
-# labels, proposed, margins, cosines, has_ranker: see Combination.best.
-_Opinions: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-_Weights: TypeAlias = tuple[float, float, float]
-_Constants: TypeAlias = tuple[float, float]
+# slope, exponent, prototype_weight, and a and b of the calibration.
+_Numbers: TypeAlias = tuple[float, float, float, float, float]
 
 # A proposer's score below this (0/1 scale) is as good as none; a product with 0 would forget the ranker.
 _LEAST = 1e-3
@@ -32,6 +29,21 @@ _LEAST = 1e-3
 _LEAST_COSINE = 0.1
 # Probabilities this close to 0 or 1 are not told apart.
 _EDGE = 1e-6
+
+
+class Opinions(NamedTuple):
+    """What is said of N labels per row, best proposals first; the first M ≤ N of them are the shortlist."""
+
+    labels: np.ndarray
+    """int (n, N); −1 for none."""
+    proposed: np.ndarray
+    """s (n, N): the proposer's centred scores."""
+    margins: np.ndarray
+    """m (n, M): the rankers' margins."""
+    cosines: np.ndarray
+    """c (n, M): of the row with the label's prototype."""
+    has_ranker: np.ndarray
+    """bool (L,); labels without a ranker have the margin 2s."""
 
 
 @dataclass(frozen=True)
@@ -60,84 +72,35 @@ class Combination:
         return cls(slope, exponent, prototype_weight, (1.15, 1.25 + 1.5 * prototype_weight))
 
     @property
-    def _weights(self) -> _Weights:
-        return float(self.slope), float(self.exponent), float(self.prototype_weight)
-
-    @property
-    def _constants(self) -> _Constants:
+    def _numbers(self) -> _Numbers:
         a, b = self.calibration
-        return float(a), float(b)
+        return float(self.slope), float(self.exponent), float(self.prototype_weight), float(a), float(b)
 
-    def scores(
-        self,
-        labels: np.ndarray,
-        proposed: np.ndarray,
-        margins: np.ndarray,
-        cosines: np.ndarray,
-        has_ranker: np.ndarray,
-    ) -> np.ndarray:
-        """Q − ½, in [−½, ½], of shortlisted labels (n×M), in the type of ``proposed``; arguments as in :meth:`best`."""
-        out = np.empty(proposed.shape, dtype=proposed.dtype)
-        _scores((labels, proposed, margins, cosines, has_ranker), self._weights, self._constants, out)
+    def scores(self, opinions: Opinions) -> np.ndarray:
+        """Q − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
+        out = np.empty(opinions.proposed.shape, dtype=opinions.proposed.dtype)
+        _scores(opinions, self._numbers, out)
         return out
 
-    def best(
-        self,
-        labels: np.ndarray,
-        proposed: np.ndarray,
-        margins: np.ndarray,
-        cosines: np.ndarray,
-        has_ranker: np.ndarray,
-        k: int,
-        *,
-        n_threads: int = 1,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k labels of each row with the largest products p, and their scores, in one pass.
-
-        Parameters
-        ----------
-        labels : int array (n, N)
-            Different labels, best proposals first; −1 for none.
-        proposed : array (n, N)
-            Their centred scores s by the proposer.
-        margins : array (n, M), M ≤ N
-            The rankers' margins m of the first M, the shortlist.
-        cosines : array (n, M)
-            Of the row with the label's prototype, c.
-        has_ranker : bool array (L,)
-            Labels without a ranker have the margin 2s.
-        k : int
-        n_threads : int
+    def best(self, opinions: Opinions, k: int, *, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """The k labels of each row with the largest products p, and their scores, in one pass over n×N labels.
 
         Returns
         -------
         labels : int64 array (n, k)
             Best first, equal products in the order of their ids; then the labels behind the shortlist in the
             proposer's order; −1 where there are no more.
-        scores : array (n, k) in the type of ``proposed``
+        scores : array (n, k) in the type of ``opinions.proposed``, in which products are compared
             q − ½; behind the shortlist those of :func:`behind_shortlist`; −inf where the label is −1.
-
-        Notes
-        -----
-        Products are computed in float64 and compared in the type of ``proposed``. Time O(n·N) and O(k) for each label
-        that is among the k best when it is looked at; memory the result.
         """
-        fit = labels.shape == proposed.shape and margins.shape == cosines.shape and margins.ndim == 2
-        if not fit or len(margins) != len(labels):
-            raise InvalidInputError(
-                f"labels {labels.shape}, proposed {proposed.shape}, margins {margins.shape} and cosines "
-                f"{cosines.shape} must be n×N, n×N, n×M and n×M."
-            )
-        if margins.shape[1] > labels.shape[1]:
-            raise InvalidInputError(f"margins of {margins.shape[1]} labels where rows list {labels.shape[1]}.")
-        best_labels, best_scores = nothing_found(len(labels), k, proposed.dtype)
-        opinions = labels, proposed, margins, cosines, has_ranker
-        weights, constants = self._weights, self._constants
+        n_rows, width = opinions.labels.shape
+        best_labels, best_scores = nothing_found(n_rows, k, opinions.proposed.dtype)
+        numbers = self._numbers
 
         def rows(start: int, stop: int) -> None:
-            _best(opinions, weights, constants, (best_scores, best_labels), start, stop)
+            _best(opinions, numbers, best_scores, best_labels, start, stop)
 
-        run_chunks(rows, work_chunks(np.arange(len(labels) + 1) * labels.shape[1]), n_threads)
+        run_chunks(rows, work_chunks(np.arange(n_rows + 1) * width), n_threads)
         return best_labels, best_scores
 
 
@@ -154,11 +117,8 @@ class CascadeChoice:
     def as_values(self) -> dict[str, Any]:
         """Plain values, as models keep them."""
         own = {name: getattr(self, name) for name in _OWN}
-        return (
-            own
-            | {name: getattr(self.combination, name) for name in _COMBINED}
-            | {"calibration": list(self.combination.calibration)}
-        )
+        combined = {name: getattr(self.combination, name) for name in _COMBINED}
+        return own | combined | {"calibration": list(self.combination.calibration)}
 
     @classmethod
     def from_values(cls, values: Any) -> CascadeChoice:
@@ -183,14 +143,6 @@ class CascadeChoice:
 
 _OWN = tuple(field.name for field in fields(CascadeChoice) if field.name != "combination")
 _COMBINED = tuple(field.name for field in fields(Combination))
-
-
-def check_prototype_weight(prototype_weight: Any) -> None:
-    """Raise InvalidInputError unless it is a number of at least 0 or "auto"."""
-    if isinstance(prototype_weight, str) and prototype_weight != "auto":
-        raise InvalidInputError(f'prototype_weight must be a number or "auto"; found {prototype_weight!r}.')
-    if prototype_weight != "auto":
-        check_real(prototype_weight, "prototype_weight", minimum=0)
 
 
 def log_odds(products: np.ndarray) -> np.ndarray:
@@ -219,9 +171,9 @@ def _sigmoid(value: float) -> float:
 
 
 @compiled()
-def _product(opinions: _Opinions, row: int, place: int, weights: _Weights) -> float:
+def _product(opinions: Opinions, row: int, place: int, numbers: _Numbers) -> float:
     labels, proposed, margins, cosines, has_ranker = opinions
-    slope, exponent, prototype_weight = weights
+    slope, exponent, prototype_weight, _, _ = numbers
     score = np.float64(proposed[row, place])
     # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
     margin = np.float64(margins[row, place]) if has_ranker[labels[row, place]] else 2 * score
@@ -237,8 +189,8 @@ def _log_odds(product: float) -> float:
 
 
 @compiled()
-def _centred_probability(product: float, constants: _Constants) -> float:
-    a, b = constants
+def _centred_probability(product: float, numbers: _Numbers) -> float:
+    _, _, _, a, b = numbers
     return _sigmoid(a * _log_odds(product) + b) - 0.5
 
 
@@ -250,12 +202,12 @@ def _behind(score: float) -> float:
 
 
 @compiled()
-def _scores(opinions: _Opinions, weights: _Weights, constants: _Constants, out: np.ndarray) -> None:
+def _scores(opinions: Opinions, numbers: _Numbers, out: np.ndarray) -> None:
     for row in range(out.shape[0]):
         for place in range(out.shape[1]):
             # Rounded to the type of the scores, in which products are compared.
-            product = out.dtype.type(_product(opinions, row, place, weights))
-            out[row, place] = _centred_probability(product, constants)
+            product = out.dtype.type(_product(opinions, row, place, numbers))
+            out[row, place] = _centred_probability(product, numbers)
 
 
 @compiled()
@@ -273,25 +225,19 @@ def _scores_behind(proposed: np.ndarray, out: np.ndarray) -> None:
 
 @compiled()
 def _best(
-    opinions: _Opinions,
-    weights: _Weights,
-    constants: _Constants,
-    found: tuple[np.ndarray, np.ndarray],
-    start: int,
-    stop: int,
+    opinions: Opinions, numbers: _Numbers, best_scores: np.ndarray, best_labels: np.ndarray, start: int, stop: int
 ) -> None:
-    labels, proposed, margins, _, _ = opinions
-    best_scores, best_labels = found
-    shortlisted = margins.shape[1]
+    labels, proposed = opinions.labels, opinions.proposed
+    shortlisted = opinions.margins.shape[1]
     for row in range(start, stop):
         best, names = best_scores[row], best_labels[row]
         for place in range(labels.shape[1]):
             label = labels[row, place]
             if label < 0:
                 continue
-            value = _product(opinions, row, place, weights) if place < shortlisted else _behind(proposed[row, place])
+            value = _product(opinions, row, place, numbers) if place < shortlisted else _behind(proposed[row, place])
             keep(best, names, best.dtype.type(value), label)
         for place in range(len(best)):
             # Products are above 0, labels behind the shortlist below.
             if names[place] >= 0 and best[place] >= 0:
-                best[place] = _centred_probability(best[place], constants)
+                best[place] = _centred_probability(best[place], numbers)

@@ -21,19 +21,17 @@ __all__ = [
     "hardest",
     "label_prototypes",
     "learn_rankers",
-    "positives_of",
     "usual_prototype_weight",
     "wrong_proposals",
 ]
 
 # Rows whose shortlists are made together.
 _BLOCK_ROWS = 1 << 14
-# Rankers that are solved further cost a quarter more time and rank held-out rows no better.
+# Rankers that are solved further cost a quarter more time and rank validation rows no better.
 _TOL = 0.3
-# Twice and four times as many rank held-out rows of five sets no better.
+# Twice and four times as many rank validation rows of five sets no better.
 _MOST_WEIGHTS = 50
-# Over the root of the mean number of a label's rows: what held-out rows of five sets like best is near it, from 0.2
-# where labels have 250 rows to 0.6 where they have 24.
+# Over the root of the mean number of a label's rows: near what validation rows of five sets like best.
 _PROTOTYPE_WEIGHT = 3.0
 
 
@@ -60,22 +58,13 @@ class Rankers(State):
         return Rankers(empty, np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
 
 
-def positives_of(Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> sp.csr_matrix:
-    """The pairs (n, L) that are known to be on, as CSR with sorted indices."""
-    known = Y if observed is None else sp.csr_matrix(Y.multiply(observed != 0))
-    if not known.has_sorted_indices:
-        known = known.sorted_indices()
-    return known
-
-
 def wrong_proposals(
     proposer: REML, X: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None, many: int
 ) -> sp.csr_matrix:
     """The up to ``many`` best labels of each row of X that are known to be off: (n, L) as CSR, best first.
 
     They are looked for among the ``many`` best labels and as many more as a row has positives on average; the values
-    are their ranks there, from 1. Shards of rows are independent of each other: what they find is only concatenated.
-    Memory: 6 bytes per pair, and a shard's shortlists.
+    are their ranks there, from 1. Memory: 6 bytes per pair, and the shortlists of a block of rows.
     """
     threads = thread_count(proposer.n_jobs)
     width = min(_places(positives, many), positives.shape[1])
@@ -118,7 +107,7 @@ def learn_rankers(
     n_threads: int,
 ) -> Rankers:
     """A ranker for each label that has positive and negative rows, both (n, L)."""
-    on, off = _by_label(positives), _by_label(negatives)
+    on, off = _by_label(positives, np.int8), _by_label(negatives, np.int8)
     weights, intercept, objective = train_sparse_svms(
         rows, on, off, cost=C, prune=prune, tol=_TOL, seed=seed, n_threads=n_threads
     )
@@ -126,9 +115,9 @@ def learn_rankers(
     return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
 
 
-def _by_label(pairs: sp.csr_matrix) -> sp.csr_matrix:
-    """Rows and labels exchanged; the values, which nobody looks at, as small as can be."""
-    ones = np.ones(pairs.nnz, dtype=np.int8)
+def _by_label(pairs: sp.csr_matrix, dtype: Any) -> sp.csr_matrix:
+    """The transpose, with ones for values."""
+    ones = np.ones(pairs.nnz, dtype=dtype)
     return sp.csr_matrix(sp.csr_matrix((ones, pairs.indices, pairs.indptr), shape=pairs.shape).T)
 
 
@@ -139,36 +128,18 @@ def label_prototypes(
 
     .. math:: c_j = \sum_{i \in P_j} x_i \Big/ \Big\lVert\sum_{i \in P_j} x_i\Big\rVert
 
-    so that :math:`x^\top c_j` is the cosine of a row of unit length with the prototype, but for what was dropped.
-
-    Parameters
-    ----------
-    rows : CSR (n, d)
-        Of unit length.
-    positives : CSR (n, L)
-        The pairs that are known to be on; the values are not looked at.
-    most : int
-        Weights to keep of a label. Of equal ones, those of lower features stay.
-    n_threads : int
-        The result has the same bits for every number.
-
-    Returns
-    -------
-    CSR (L, d) in the type of ``rows``, features in rising order. The row of a label without positives is empty.
-
-    Notes
-    -----
-    Time: one addition for every stored entry of every positive row of every label. Memory: the result, and what the
-    labels of a chunk have before weights are dropped, a few hundredths of that sum a thread.
+    From ``rows`` (n, d) of unit length and the known ``positives`` (n, L), CSR (L, d) with sorted indices. Time: one
+    addition for every stored entry of every positive row of every label.
     """
-    ones = np.ones(positives.nnz, dtype=rows.dtype)
-    by_label = sp.csr_matrix(sp.csr_matrix((ones, positives.indices, positives.indptr), shape=positives.shape).T)
+    by_label = _by_label(positives, rows.dtype)
     entries = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[by_label.indices], dtype=np.int64)])
-    parts = run_chunks(
-        lambda start, stop: _largest(_unit_sums(by_label[start:stop], rows), most),
-        work_chunks(entries[by_label.indptr]),
-        n_threads,
-    )
+
+    def of_labels(start: int, stop: int) -> sp.csr_matrix:
+        sums = sp.csr_matrix(by_label[start:stop] @ rows)
+        sums.sort_indices()
+        return _largest(sp.csr_matrix(unit_rows(sums)), most)
+
+    parts = run_chunks(of_labels, work_chunks(entries[by_label.indptr]), n_threads)
     return sp.csr_matrix(sp.vstack(parts, format="csr"))
 
 
@@ -177,12 +148,6 @@ def usual_prototype_weight(positives: sp.csr_matrix) -> float:
     rows_of_label = np.bincount(positives.indices)
     rows_of_label = rows_of_label[rows_of_label > 0]
     return min(1.0, _PROTOTYPE_WEIGHT / float(np.sqrt(rows_of_label.mean()))) if len(rows_of_label) else 1.0
-
-
-def _unit_sums(by_label: sp.csr_matrix, rows: sp.csr_matrix) -> sp.csr_matrix:
-    sums = sp.csr_matrix(by_label @ rows)
-    sums.sort_indices()
-    return sp.csr_matrix(unit_rows(sums))
 
 
 def _largest(weights: sp.csr_matrix, most: int) -> sp.csr_matrix:

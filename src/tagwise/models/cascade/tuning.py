@@ -20,17 +20,17 @@ from tagwise.kernels import unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.metrics import ndcg_at_k
-from tagwise.models.cascade.combination import CascadeChoice, Combination, log_odds
+from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, log_odds
 from tagwise.models.cascade.rankers import (
     Rankers,
     hardest,
     label_prototypes,
     learn_rankers,
-    positives_of,
     wrong_proposals,
 )
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
+from tagwise.problems.labels import known_positives
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
@@ -147,7 +147,7 @@ class _ValidationRows:
         self.model = model
         self.threads = thread_count(model.n_jobs)
         self.seed = int(random_generator(model.random_state).integers(2**31))
-        known = positives_of(Y, observed)
+        known = known_positives(Y, observed)
         train, validation = split_rows(known, model.validation_fraction, self.seed)
         if len(validation) == 0:
             raise InvalidInputError(
@@ -202,9 +202,8 @@ class _ValidationRows:
             rankers, margins = ranked_by(choice.hard_negatives, choice.C)
             # With these constants scores are the products themselves, less ½.
             plain = replace(choice.combination, calibration=(1.0, 0.0))
-            best, centred = plain.best(
-                ranked, scores, margins, cosines, rankers.trained, _CALIBRATED, n_threads=self.threads
-            )
+            opinions = Opinions(ranked, scores, margins, cosines, rankers.trained)
+            best, centred = plain.best(opinions, _CALIBRATED, n_threads=self.threads)
             score = float(ndcg_at_k(self.validation_positives, best[:, :_K], k=_K))
             if score <= best_score:
                 return Evaluation(score)

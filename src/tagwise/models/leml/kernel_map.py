@@ -14,14 +14,13 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.randomness import random_generator
-from tagwise.validation import check_choice, check_features, check_integer, check_real
+from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["Kernel", "KernelMap", "check_kernel_parameters"]
 
 Kernel: TypeAlias = str | Callable[[Any, Any], Any]
 """``"linear"``, ``"rbf"``, ``"poly"``, or a function (A, B) -> array of len(A)×len(B)."""
 
-_NAMES = ("linear", "rbf", "poly")
 # Kernel values of one block of rows, whatever the number of landmarks: 4 million numbers, 32 MB as float64.
 _BLOCK_VALUES = 1 << 22
 # With fewer landmarks than this (and than rows) the features say next to nothing about the kernel.
@@ -45,38 +44,30 @@ class KernelMap:
     kernel : {"linear", "rbf", "poly"} or callable
         xᵀz; exp(−γ‖x−z‖²); (γxᵀz + coef0)^degree; or a function of two matrices of rows, both CSR or both arrays like
         the training X, that returns K (len(A), len(B)): real, symmetric and positive semi-definite.
-    gamma : float or None
-        γ of "rbf" and "poly"; None is 1/d, as in scikit-learn.
-    degree, coef0 : int, float
-        Of "poly".
+    gamma, degree, coef0 : float or None, int, float
+        Of "rbf" and "poly".
     landmarks : CSR or array (m, d)
         Z, in the order of the training rows and in their floating type.
     projection : array (m, r)
         P. float64 whatever the type of X: its columns of small eigenvalues are large and cancel in K(x, Z)·P.
-    exact : bool
-        Whether all training rows are landmarks.
 
     Notes
     -----
     Eigenvalues up to min(16·m·ε, √ε) times the largest are rounding and are dropped (ε of float64, or of the type that
-    a function returned), and so are those that do not exceed the most negative one in size; r ≤ m are left. Kernels are
-    always evaluated in float64.
-
-    BLAS is held to one thread and blocks of rows have a fixed size, so results do not depend on thread counts.
+    a function returned), and so are those that do not exceed the most negative one in size; r ≤ m are left.
     """
 
     kernel: Kernel
     gamma: float | None
     degree: int
     coef0: float
-    landmarks: sp.csr_matrix | np.ndarray
+    landmarks: Features
     projection: np.ndarray
-    exact: bool
 
     @classmethod
     def build(
         cls,
-        X: sp.csr_matrix | np.ndarray,
+        X: Features,
         *,
         kernel: Kernel,
         gamma: float | None = None,
@@ -85,71 +76,49 @@ class KernelMap:
         memory_limit: float = 2**28,
         random_state: Any,
     ) -> KernelMap:
-        """Choose landmarks among the rows of X and factor their kernel matrix.
+        """Choose landmarks among the rows of X (n, d) and factor their kernel matrix, in O(m³) and m² kernel values.
 
-        Parameters
-        ----------
-        X : CSR or array (n, d)
-        kernel, gamma, degree, coef0
-            See the attributes.
-        memory_limit : float
-            Bytes for the matrices of fitting: the features of X (n×m in the type of X) with P (m×m in float64), and
-            before them the eigendecomposition (three m×m in float64). All rows become landmarks if that fits; else
-            as many as do, drawn without replacement.
-        random_state : int, Generator, RandomState or None
-            Seeds the draw; unused when all rows are landmarks.
-
-        Notes
-        -----
-        Time O(m³) and m² kernel values. On top of ``memory_limit`` come the landmarks and a block of kernel values.
+        ``gamma`` None is 1/d, as in scikit-learn. ``memory_limit`` are bytes for the features of X (n×m in the type of
+        X) with P (m×m in float64), and before them the eigendecomposition (three m×m in float64). All rows become
+        landmarks if that fits; else as many as do, drawn without replacement.
         """
-        check_kernel_parameters(kernel, gamma, degree, coef0, memory_limit)
-        X = check_features(X)
         n_rows = X.shape[0]
         m = _affordable_landmarks(n_rows, X.dtype.itemsize, memory_limit)
-        chosen = np.arange(n_rows) if m == n_rows else _draw(n_rows, m, random_state)
+        chosen = np.arange(n_rows)
+        if m < n_rows:
+            chosen = np.sort(random_generator(random_state).choice(n_rows, m, replace=False))
         if gamma is None and kernel in ("rbf", "poly"):
             gamma = 1.0 / X.shape[1]
         # Indexing copies: a fitted map must not change when the caller's X does.
-        unprojected = cls(kernel, gamma, degree, coef0, X[chosen], np.empty((m, 0)), m == n_rows)
+        unprojected = cls(kernel, gamma, degree, coef0, X[chosen], np.empty((m, 0)))
         with single_threaded_blas():
             K, precision = unprojected._landmark_kernel()
             return replace(unprojected, projection=_inverse_root(K, precision, _name(kernel)))
 
-    def features(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        """φ of each row (n, r), in the landmarks' floating type.
-
-        Time O(n·m·r) and n·m kernel values. On top of the result, memory for a block of kernel values and, where the
-        data is float32, for the landmarks in float64.
-        """
+    def features(self, X: Features) -> np.ndarray:
+        """φ of each row (n, r), in the landmarks' floating type; O(n·m·r) and n·m kernel values."""
         return self._times(X, self.projection, self.landmarks.dtype)
 
-    def kernel_rows(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        """K(X, Z) (n, m) in the landmarks' floating type, in blocks of rows; :meth:`embed` needs less memory."""
-        return self._times(X, None, self.landmarks.dtype)
-
     def fold(self, W: np.ndarray) -> np.ndarray:
-        """P·W (m, k), the dual coefficients of weights W (r, k) on φ: φ(X)·W = ``kernel_rows(X) @ fold(W)``."""
+        """P·W (m, k), the dual coefficients of weights W (r, k) on φ: φ(X)·W = K(X, Z)·``fold(W)``."""
         with single_threaded_blas():
             return np.asarray(self.projection @ W.astype(np.float64)).astype(W.dtype)
 
-    def embed(self, X: sp.csr_matrix | np.ndarray, dual: np.ndarray) -> np.ndarray:
+    def embed(self, X: Features, dual: np.ndarray) -> np.ndarray:
         """K(X, Z)·dual (n, k) in the type of ``dual`` (m, k), in blocks of rows: K(X, Z) is never held whole."""
         return self._times(X, dual.astype(np.float64), dual.dtype)
 
-    def _times(self, X: sp.csr_matrix | np.ndarray, right: np.ndarray | None, dtype: np.dtype[Any]) -> np.ndarray:
-        """K(X, Z) @ right (or K itself), computed in float64 and returned in ``dtype``.
+    def _times(self, X: Features, right: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+        """K(X, Z) @ right, computed in float64 and returned in ``dtype``.
 
         Values of a smooth kernel lie close to one another (the default rbf on rows of unit length: within 2/d of 1);
         float32 would round off much of what tells rows apart.
         """
-        X = check_features(X, n_features=self.landmarks.shape[1])
         Z = self.landmarks.astype(np.float64, copy=False)
-        out = np.empty((X.shape[0], self.landmarks.shape[0] if right is None else right.shape[1]), dtype=dtype)
+        out = np.empty((X.shape[0], right.shape[1]), dtype=dtype)
         with single_threaded_blas():
             for start, stop in self._blocks(X.shape[0]):
-                values = self._values(X[start:stop], Z)
-                out[start:stop] = values if right is None else values @ right
+                out[start:stop] = self._values(X[start:stop], Z) @ right
         return out
 
     def _landmark_kernel(self) -> tuple[np.ndarray, float]:
@@ -170,7 +139,7 @@ class KernelMap:
                 )
         return K, precision
 
-    def _values(self, rows: sp.csr_matrix | np.ndarray, landmarks: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _values(self, rows: Features, landmarks: Features) -> np.ndarray:
         """K(rows, landmarks), checked; ``rows`` are brought into the format and type of ``landmarks`` first."""
         from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 
@@ -206,7 +175,7 @@ class KernelMap:
         return even_chunks(n_rows, max(1, _BLOCK_VALUES // self.landmarks.shape[0]))
 
 
-def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any, memory_limit: Any) -> None:
+def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any) -> None:
     """Raise for arguments that no data could make usable.
 
     The polynomial kernel needs a whole degree ≥ 1 and coef0 ≥ 0: it is not positive semi-definite otherwise.
@@ -214,12 +183,11 @@ def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any, me
     if not callable(kernel):
         if not isinstance(kernel, str):
             raise InvalidTypeError(f"kernel must be a name or a function (A, B) -> array; found {kernel!r}.")
-        check_choice(kernel, "kernel", _NAMES)
+        check_choice(kernel, "kernel", ("linear", "rbf", "poly"))
     if gamma is not None:
         check_real(gamma, "gamma", minimum=0, open_minimum=True)
     check_integer(degree, "degree", minimum=1)
     check_real(coef0, "coef0", minimum=0)
-    check_real(memory_limit, "memory_limit", minimum=0, open_minimum=True)
 
 
 def _fit_bytes(n_rows: int, m: int, itemsize: int) -> int:
@@ -237,10 +205,6 @@ def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> in
             f"{_fit_bytes(n_rows, fewest, itemsize):,} ({fewest} landmarks)."
         )
     return m
-
-
-def _draw(n_rows: int, m: int, random_state: Any) -> np.ndarray:
-    return np.sort(random_generator(random_state).choice(n_rows, m, replace=False))
 
 
 def _inverse_root(K: np.ndarray, precision: float, name: str) -> np.ndarray:

@@ -19,16 +19,15 @@ from tagwise.models.factor_model import (
     resolve_positive_weight,
     usable_rank,
 )
-from tagwise.models.leml.early_stopping import ValidationRows, split_validation_rows
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
-from tagwise.models.leml.steps import Factors, Rounds, feature_products, steps_for
+from tagwise.models.leml.steps import Factors, Rounds, ValidationRows, feature_products, steps_for
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
 from tagwise.problems.labels import TrainingLabels, spectral_start
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.ridge import reduced_rank_ridge
-from tagwise.validation import check_choice, check_flag, check_integer, check_real
+from tagwise.validation import Features, check_choice, check_flag, check_integer, check_real
 
 __all__ = ["LEML"]
 
@@ -145,7 +144,7 @@ class LEML(FactorModel):
 
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_", "best_iter_")
 
-    landmarks_: sp.csr_matrix | np.ndarray
+    landmarks_: Features
 
     def __init__(
         self,
@@ -209,18 +208,15 @@ class LEML(FactorModel):
         check_integer(self.inner_iter, "inner_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
-        for name in ("early_stopping", "warm_start"):
-            check_flag(getattr(self, name), name)
+        check_flag(self.early_stopping, "early_stopping")
+        check_flag(self.warm_start, "warm_start")
         check_random_state(self.random_state)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         if self.kernel is not None:
-            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0, self.memory_limit)
+            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0)
         if self.early_stopping:
             check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.9, open_minimum=True)
             check_integer(self.patience, "patience", minimum=1)
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
         if self.solver == "closed_form":
             unsuitable = [
                 ("loss", self.loss != "squared", "squared"),
@@ -237,9 +233,7 @@ class LEML(FactorModel):
         if self.warm_start and self.kernel is not None:
             raise InvalidInputError("warm_start cannot continue a kernel model: the features of a fit are its own.")
 
-    def _check_against_data(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None
-    ) -> None:
+    def _check_against_data(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
         """What can only be seen once the data is there, still before any work starts."""
         resolve_positive_weight(self.positive_weight, Y, observed)
         if self.solver == "closed_form" and observed is not None:
@@ -261,18 +255,26 @@ class LEML(FactorModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(
-        self, X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         self._check_against_data(X, Y, observed)
         # Plain rows are scaled within the products; all else works on rows that have been.
         plain = self.kernel is None and self.solver == "alternating" and not self.early_stopping
         rows = unit_rows(X, n_threads=threads) if self.normalize and not plain else X
-        kernel_map = self._kernel_map(rows)
-        if kernel_map is not None:
+        kernel_map: KernelMap | None = None
+        self.gamma_ = None
+        if self.kernel is not None:
+            kernel_map = KernelMap.build(
+                rows,
+                kernel=self.kernel,
+                gamma=self.gamma,
+                degree=self.degree,
+                coef0=self.coef0,
+                memory_limit=self.memory_limit,
+                random_state=self.random_state,
+            )
             rows = kernel_map.features(rows)
-        self.gamma_ = None if kernel_map is None else kernel_map.gamma
+            self.gamma_, self.landmarks_ = kernel_map.gamma, kernel_map.landmarks
         n_features, n_labels = rows.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         self.best_iter_ = 0
@@ -286,17 +288,13 @@ class LEML(FactorModel):
             factors = self._alternate(rows, Y, observed, rank, progress, unit_length=self.normalize and plain)
         W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
         self.rank_ = rank
-        self.feature_factors_, self.label_factors_ = (
-            W.astype(X.dtype, copy=False),
-            factors.H.astype(X.dtype, copy=False),
-        )
+        self.feature_factors_ = W.astype(X.dtype, copy=False)
+        self.label_factors_ = factors.H.astype(X.dtype, copy=False)
         self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(X.dtype)
-        if kernel_map is not None:
-            self.landmarks_ = kernel_map.landmarks
 
     def _alternate(
         self,
-        X: sp.csr_matrix | np.ndarray,
+        X: Features,
         Y: sp.csr_matrix,
         observed: sp.csr_matrix | None,
         rank: int,
@@ -308,24 +306,18 @@ class LEML(FactorModel):
         loss, threads = get_loss(self.loss), thread_count(self.n_jobs)
         validation: ValidationRows | None = None
         if self.early_stopping:
-            X, Y, observed, validation = split_validation_rows(
-                X, Y, observed, self.validation_fraction, self.random_state, n_threads=threads
-            )
+            train, chosen = ValidationRows.split(Y, observed, self.validation_fraction, self.random_state)
+            known = None if observed is None else observed[chosen]
+            validation = ValidationRows(X[chosen], Y[chosen], known, n_threads=threads)
+            X, Y, observed = X[train], Y[train], None if observed is None else observed[train]
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         features = feature_products(
             X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
         )
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
         steps = steps_for(loss, features, labels, self.reg, self.fit_intercept, self.inner_iter)
-        rounds = progress.resume(
-            Rounds,
-            check=lambda found: found.require_best(validation is not None),
-            d=X.shape[1],
-            L=Y.shape[1],
-            k=rank,
-            dtype=X.dtype,
-            max_iter=self.max_iter,
-        )
+        sizes = {"d": X.shape[1], "L": Y.shape[1], "k": rank, "dtype": X.dtype, "max_iter": self.max_iter}
+        rounds = progress.resume(Rounds, check=lambda found: found.require_best(validation is not None), **sizes)
         if rounds is None:
             # A warm start is measured against the fit that it continues, not against its own small first step.
             first = self.history_[0]["fall"] if self._starts_warm() else 0.0
@@ -364,9 +356,8 @@ class LEML(FactorModel):
         n_rows, n_features = X.shape
         b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
         if self._starts_warm():
-            known = self.intercept_ > LOWEST_SCORE / 2
             W = self.feature_factors_.astype(dtype)
-            b = np.where(known, self.intercept_ + loss.threshold, b).astype(float)
+            b = np.where(self.intercept_ > LOWEST_SCORE / 2, self.intercept_ + loss.threshold, b).astype(float)
             return Factors(W=W, A=X.matmul(W), H=self.label_factors_.astype(dtype), b=b)
         rng = random_generator(self.random_state)
         if self.init == "spectral":
@@ -384,27 +375,11 @@ class LEML(FactorModel):
 
     # ------------------------------------------------------------------ kernels
 
-    def _kernel_map(self, rows: sp.csr_matrix | np.ndarray) -> KernelMap | None:
-        if self.kernel is None:
-            return None
-        return KernelMap.build(
-            rows,
-            kernel=self.kernel,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            memory_limit=self.memory_limit,
-            random_state=self.random_state,
-        )
-
-    def _embed(self, X: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    def _embed(self, X: Features) -> np.ndarray:
         if self.kernel is None:
             return super()._embed(X)
-        kernel_map = KernelMap(
-            self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)), exact=True
-        )
-        rows = unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
-        return kernel_map.embed(rows, self.feature_factors_)
+        kernel_map = KernelMap(self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)))
+        return kernel_map.embed(self._prepared(X), self.feature_factors_)
 
     def _fitted_arrays(self) -> tuple[str, ...]:
         return self._saved_arrays if self.kernel is None else (*self._saved_arrays, "landmarks_")

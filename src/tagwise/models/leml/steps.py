@@ -1,48 +1,41 @@
-"""A round of LEML: the W-step, the H-step, what they need of the features, and when rounds end.
-
-Squared loss: conjugate gradients and closed form; other losses: trust-region Newton.
-"""
+"""A round of LEML: the W-step, the H-step, what they need of the features, and when rounds end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW
+from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import FeatureMatrix, feature_matrix, unit_rows
+from tagwise.kernels import FeatureMatrix, feature_matrix, sampled_product, top_k_of_factors, unit_rows
 from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR, row_factors
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
+from tagwise.metrics import ndcg_at_k
 from tagwise.persistence.fit_state import State, array, count, flag, nested, real, unsaved
-from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.labels import TrainingLabels, known_positives
 from tagwise.problems.pair_losses import FeatureProblem, LabelProblem, label_side, row_side
 from tagwise.problems.squared import SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms, with_intercept
 from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.tron import tron
+from tagwise.validation import Features
 
-__all__ = [
-    "Alternation",
-    "Factors",
-    "NewtonAlternation",
-    "Rounds",
-    "SquaredAlternation",
-    "feature_products",
-    "steps_for",
-]
+__all__ = ["Factors", "Rounds", "SquaredAlternation", "ValidationRows", "feature_products", "steps_for"]
 
-# Newton steps of W, and of the labels to a relative gradient, per round. They are few because each round's other half
-# is about to change: on bibtex, 20 label steps to a gradient of 0.001 took three times as long and ranked no better.
+# The k of the nDCG that validation rows are judged by.
+_K = 5
+# Newton steps of W, and of the labels to a relative gradient, per round: few, as the other half is about to change.
 _FEATURE_STEPS = 2
-# Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
-# gradients on that system are 2 to 4 times faster (debtags, ranks 100 and 200) and end at the same objective.
-_DIRECT_RANK = 64
 _LABEL_STEPS = 3
 _LABEL_TOLERANCE = 0.03
+# Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
+# gradients on that system are faster and end at the same objective.
+_DIRECT_RANK = 64
 # Rows whose length is within this factor of 1 can be scaled after a product; the products of others might overflow or
 # vanish in float32 before the scale sets them right.
 _SAFE_LENGTH = 1e12
@@ -50,11 +43,9 @@ _SAFE_LENGTH = 1e12
 # blocks of some thousand rows, for k×k matrices, and for what the heap loses between arrays.
 _PLANNED = 0.95
 _UNPLANNED_BYTES = 5_000_000
-# Up to this size of n×k few blocks are worth their memory. Larger ones run as fast in more of them; arrays of 10 MB
-# that come and go leave holes in the heap, which took a tenth of what is allowed.
+# Up to this size of n×k few blocks are worth their memory; larger ones would leave holes in the heap.
 _FEW_BLOCKS_BYTES = 1 << 25
-# A few megabytes are worth their speed whatever the plan: where a transpose and scaled values take no more than this,
-# both are stored, and rounds take half as long.
+# Where a transpose and scaled values take no more than this, both are stored, and rounds take half as long.
 _STORED_BYTES = 5_000_000
 
 
@@ -99,19 +90,8 @@ class BestRound(State):
 class Rounds(State):
     """How far an alternation has come, and when it ends: all that the next round depends on.
 
-    Attributes
-    ----------
-    factors : Factors
-    first : float
-        The fall of the objective that later ones are measured against: that of the first step in W.
-    fall : float
-        The last one.
-    done : int
-        Rounds so far.
-    ended : bool
-        Whether the last round met a stopping rule.
-    best : BestRound or None
-        With validation rows, the best round on them so far.
+    ``first`` is the fall of the objective that later ones are measured against, that of the first step in W; ``fall``
+    the last one. ``ended`` says whether the last round met a stopping rule. ``best`` is None without validation rows.
     """
 
     factors: Factors = nested(Factors)
@@ -149,16 +129,38 @@ class Rounds(State):
             raise ValueError("the first round lowered nothing, yet it was not the last")
 
 
-class Alternation(Protocol):
-    """One loss's way of lowering the objective in either block."""
+class ValidationRows:
+    """Rows by which nDCG@5 judges a round; with a mask, only the known pairs of a row are ranked."""
 
-    def step_features(self, factors: Factors) -> float:
-        """Improve W (and A) for fixed H and b; returns by how much the objective fell."""
-        ...
+    def __init__(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, *, n_threads: int) -> None:
+        self.X, self.observed, self.n_threads = feature_matrix(X, n_threads=n_threads), observed, n_threads
+        self.positives = known_positives(Y, observed)
+        if observed is not None and observed.nnz == 0:
+            raise InvalidInputError("none of the validation rows has a known label; switch early_stopping off.")
 
-    def step_labels(self, factors: Factors) -> float:
-        """Minimise over H and b for fixed A; returns loss + ½λ‖H‖² there."""
-        ...
+    @staticmethod
+    def split(
+        Y: sp.csr_matrix, observed: sp.csr_matrix | None, fraction: float, random_state: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to train on and rows to validate on, by known labels alone. Rare labels stay in training."""
+        train, chosen = split_rows(known_positives(Y, observed), fraction, random_state)
+        if len(chosen) == 0:
+            raise InvalidInputError(
+                f"validation_fraction={fraction} of {Y.shape[0]} rows holds no row out (every row is needed to keep "
+                "its labels in training); raise it or switch early_stopping off."
+            )
+        return train, chosen
+
+    def score(self, factors: Factors) -> float:
+        """How well these factors rank the rows."""
+        A, b = self.X.matmul(factors.W), factors.b.astype(factors.H.dtype)
+        if self.observed is None:
+            ranking, _ = top_k_of_factors(A, factors.H, _K, intercept=b, n_threads=self.n_threads)
+        else:
+            known = self.observed
+            scores = sampled_product(known, A, factors.H, n_threads=self.n_threads) + b[known.indices]
+            ranking = sp.csr_matrix((scores, known.indices, known.indptr), shape=known.shape)
+        return float(ndcg_at_k(self.positives, ranking, k=_K))
 
 
 class SquaredAlternation:
@@ -171,7 +173,7 @@ class SquaredAlternation:
         self.fit_intercept, self.inner_iter = fit_intercept, inner_iter
 
     def step_features(self, factors: Factors) -> float:
-        """One run of conjugate gradients."""
+        """Improve W (and A) for fixed H and b by one run of conjugate gradients; by how much the objective fell."""
         problem = SquaredFeatureProblem(self.X, self.terms, factors.H, factors.b, self.reg)
         problem.move_to(factors.W, factors.A)
         factors.A = np.empty((0, factors.A.shape[1]), factors.A.dtype)  # n×k that the steps can use
@@ -184,7 +186,7 @@ class SquaredAlternation:
         return step.fall.item()
 
     def step_labels(self, factors: Factors) -> float:
-        """The normal equations: solved, or for large ranks improved."""
+        """Minimise over H and b for fixed A, or for large ranks improve them; loss + ½λ‖H‖² there."""
         if self.terms.curvature is None or factors.A.shape[1] <= _DIRECT_RANK:
             solved = self.terms.solve_labels(factors.A, self.reg, fit_intercept=self.fit_intercept)
             factors.H, factors.b = solved.H, solved.intercept
@@ -201,35 +203,27 @@ class NewtonAlternation:
     """Trust-region Newton for W as one problem, and for the labels as L problems solved together."""
 
     def __init__(
-        self,
-        X: FeatureMatrix,
-        labels: TrainingLabels,
-        loss: Loss,
-        reg: float,
-        *,
-        fit_intercept: bool,
-        inner_iter: int,
+        self, X: FeatureMatrix, labels: TrainingLabels, loss: Loss, reg: float, *, fit_intercept: bool, inner_iter: int
     ) -> None:
         self.X, self.reg, self.fit_intercept, self.inner_iter = X, reg, fit_intercept, inner_iter
         self.rows, self.labels = row_side(labels, loss), label_side(labels, loss)
         self.inner = partial(dot_all, n_threads=labels.n_threads)
 
     def step_features(self, factors: Factors) -> float:
-        """A few Newton steps."""
-        extended = factors.H
-        if self.fit_intercept:
-            extended = factors.with_intercept()
+        """As for squared loss, by a few Newton steps."""
+        extended = factors.with_intercept() if self.fit_intercept else factors.H
         problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
         result = tron(
             problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter, inner=self.inner
         )
-        _require_finite(result.value)
+        if not np.isfinite(result.value).all():
+            raise InvalidInputError(OVERFLOW)
         factors.W = result.solution
         factors.A = self.X.matmul(factors.W)
         return float((result.start_value - result.value).item())
 
     def step_labels(self, factors: Factors) -> float:
-        """A few Newton steps of all labels together."""
+        """As for squared loss, by a few Newton steps of all labels together."""
         rank = factors.H.shape[1]
         extended, start = factors.A, factors.H
         if self.fit_intercept:
@@ -243,14 +237,9 @@ class NewtonAlternation:
         return float(result.value.sum())
 
 
-def _require_finite(number: np.ndarray) -> None:
-    if not np.isfinite(number).all():
-        raise InvalidInputError(OVERFLOW)
-
-
 def steps_for(
     loss: Loss, X: FeatureMatrix, labels: TrainingLabels, reg: float, fit_intercept: bool, inner_iter: int
-) -> Alternation:
+) -> SquaredAlternation | NewtonAlternation:
     """The steps that suit the loss."""
     if loss.name == "squared":
         terms = SquaredTerms.build(labels)
@@ -259,24 +248,19 @@ def steps_for(
 
 
 def feature_products(
-    X: sp.csr_matrix | np.ndarray, Y: sp.csr_matrix, rank: int, *, unit_length: bool, streamed: bool, n_threads: int
+    X: Features, Y: sp.csr_matrix, rank: int, *, unit_length: bool, streamed: bool, n_threads: int
 ) -> FeatureMatrix:
     """X, or X with rows of length 1, for products from both sides; ``streamed`` for fits of squared loss.
 
     A transpose of X takes as much memory as X and scaled values half of that: together often more than LEML's factors.
     So streamed products make neither, and keep what the transposed product can reuse only as far as the whole fit then
-    stays within W + H + XW + 2·n×k and a tenth; of small features a transpose is stored all the same.
-    Nothing of this changes the result by more than rounding, nor by a bit with the number of threads.
+    stays within W + H + XW + 2·n×k and a tenth. This changes the result by no more than rounding.
     """
-    if streamed and not isinstance(X, np.ndarray) and _stored_bytes(X, unit_length) > _STORED_BYTES:
-        return _streamed_products(X, Y, rank, unit_length=unit_length, n_threads=n_threads)
+    if streamed and not isinstance(X, np.ndarray):
+        transpose, scaled = X.data.nbytes + X.indices.nbytes, X.data.nbytes if unit_length else 0
+        if transpose + scaled > _STORED_BYTES:
+            return _streamed_products(X, Y, rank, unit_length=unit_length, n_threads=n_threads)
     return feature_matrix(unit_rows(X, n_threads=n_threads) if unit_length else X, n_threads=n_threads)
-
-
-def _stored_bytes(X: sp.csr_matrix, unit_length: bool) -> int:
-    """Of a transpose, and of scaled values."""
-    values, indices = X.data.nbytes, X.indices.nbytes
-    return values + indices + (values if unit_length else 0)
 
 
 def _streamed_products(
