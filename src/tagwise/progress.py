@@ -38,17 +38,10 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar:
-    """A bar on standard error where that is a terminal, nothing elsewhere; use as a context manager.
+    """A bar on standard error where that is ``wanted`` and a terminal, nothing elsewhere; use as a context manager.
 
-    Parameters
-    ----------
-    description : str
-    total : float or None
-        The end, in any unit; None where :meth:`at` will tell.
-    wanted : bool
-        False shows nothing.
-    steps : bool
-        Show the number of steps done, and leave the bar on the screen at the end.
+    ``total`` is the end in any unit, None where :meth:`at` will tell. With ``steps`` it shows the number of steps done
+    and stays on the screen at the end.
     """
 
     def __init__(self, description: str, total: float | None, *, wanted: bool = True, steps: bool = False) -> None:
@@ -97,14 +90,8 @@ class FitProgress:
     standard error. Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed reports
     its state with each step, and begins with :meth:`resume`; both reach the ``journal``, if there is one.
 
-    Attributes
-    ----------
-    history : list of dict
-        One entry per iteration: ``iteration``, ``objective``, ``seconds`` since the start of the fit, ….
-    stopped : bool
-        Whether the callback asked to stop.
-    resumed : bool
-        Whether the fit continues an earlier run.
+    ``history`` has a dict per iteration (``iteration``, ``objective``, ``seconds`` since the start of the fit, …);
+    ``stopped`` says whether the callback asked to stop, ``resumed`` whether the fit continues an earlier run.
     """
 
     def __init__(
@@ -116,11 +103,10 @@ class FitProgress:
         callback: Callback | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.name, self.total, self.verbose, self.callback = name, total, verbose, callback
-        self.journal = journal
-        self.resumed = False
+        self.name, self.total, self.verbose = name, total, verbose
+        self.callback, self.journal = callback, journal
         self.history: list[dict[str, Any]] = []
-        self.stopped = False
+        self.stopped = self.resumed = False
         self._start = time.perf_counter()
         self._bar = ProgressBar(f"fitting {name}", total, wanted=bool(verbose), steps=True)
 

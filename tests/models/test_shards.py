@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from tagwise import LEML, REML
 from tagwise.data import hide_labels, make_low_rank_plus_sparse
 from tagwise.kernels import FeatureMatrix, unit_rows
-from tagwise.models.cascade.rankers import label_prototypes, positives_of, wrong_proposals
+from tagwise.models.cascade.rankers import label_prototypes, wrong_proposals
 
 
 class Shards(FeatureMatrix):
@@ -62,7 +62,7 @@ def test_leml_s_steps_see_features_through_products_alone(problem, monkeypatch, 
 def test_cascade_s_steps_take_shards_of_rows_and_blocks_of_labels(problem):
     X, Y = problem
     proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y)
-    positives, rows = positives_of(Y, None), sp.csr_matrix(unit_rows(X))
+    positives, rows = Y, sp.csr_matrix(unit_rows(X))
     whole = wrong_proposals(proposer, X, positives, None, 6)
     # Shards of 100 rows have the same number of positives per row, rounded up, as all rows.
     shards = [slice(start, start + 100) for start in range(0, 300, 100)]

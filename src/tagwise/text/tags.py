@@ -86,19 +86,10 @@ class TrainingRows:
 
 @dataclass(frozen=True, eq=False)
 class ValidationRows:
-    """Texts and tags that a tagger was not fitted on, in the columns of its features and tags.
+    """Texts and tags that a tagger was not fitted on, in the columns of its features X (n, d) and tags Y (n, L).
 
-    Attributes
-    ----------
-    X : CSR (n, d)
-    Y : CSR (n, L)
-        The tags that training saw.
-    truth : CSR (n, L + u)
-        All tags: after those of Y come the u that training never saw.
-    observed : CSR (n, L) or None
-        The known pairs; None where all are known.
-    unseen : Counter of str
-        Tags that training never saw, and in how many rows each is.
+    ``truth`` (n, L + u) has all tags: after those of Y come the u that training never saw. ``observed`` has the known
+    pairs, None where all are known; ``unseen`` counts the rows of each tag that training never saw.
     """
 
     X: sp.csr_matrix
@@ -117,8 +108,7 @@ class ValidationRows:
             raise InvalidInputError("texts is empty; at least one text is needed.")
         lists = check_tags(tags, len(rows))
         Y, unseen = tag_matrix(lists, position)
-        beyond = {name: len(position) + place for place, name in enumerate(sorted(unseen))}
-        truth, _ = tag_matrix(lists, {**position, **beyond})
+        truth, _ = tag_matrix(lists, column_of([*position, *sorted(unseen)]))
         observed = None
         if known is not None:
             observed, _ = known_matrix(check_known(known, len(rows)), lists, position)

@@ -310,15 +310,8 @@ class Cascade(MultiLabelModel):
         progress.note("shortlists of the training rows")
         wrong = wrong_proposals(self.proposer_, X, positives, observed, choice.hard_negatives)
         progress.note(f"rankers of {n_labels:,} labels")
-        rankers = learn_rankers(
-            rows,
-            positives,
-            wrong,
-            C=choice.C,
-            prune=self.prune,
-            seed=int(random_generator(self.random_state).integers(2**31)),
-            n_threads=thread_count(self.n_jobs),
-        )
+        seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
+        rankers = learn_rankers(rows, positives, wrong, C=choice.C, prune=self.prune, seed=seed, n_threads=threads)
         progress.step(rankers.objective)
         progress.finish_stage("rankers", rankers)
         return rankers

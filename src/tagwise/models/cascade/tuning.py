@@ -21,13 +21,7 @@ from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, log_odds
-from tagwise.models.cascade.rankers import (
-    Rankers,
-    hardest,
-    label_prototypes,
-    learn_rankers,
-    wrong_proposals,
-)
+from tagwise.models.cascade.rankers import Rankers, hardest, label_prototypes, learn_rankers, wrong_proposals
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.problems.labels import known_positives
@@ -185,14 +179,9 @@ class _ValidationRows:
 
         @lru_cache(maxsize=1)
         def ranked_by(many: int, cost: float) -> tuple[Rankers, np.ndarray]:
+            hard = hardest(negatives, self.positives, many)
             rankers = learn_rankers(
-                self.rows,
-                self.positives,
-                hardest(negatives, self.positives, many),
-                C=cost,
-                prune=model.prune,
-                seed=self.seed,
-                n_threads=self.threads,
+                self.rows, self.positives, hard, C=cost, prune=model.prune, seed=self.seed, n_threads=self.threads
             )
             weights, shift = rankers.weights, rankers.intercept
             return rankers, shortlist_margins(self.validation_rows, labels, weights, shift, n_threads=self.threads)
