@@ -15,6 +15,7 @@ from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.metrics import inverse_propensity
 from tagwise.parallel import single_threaded_blas
 from tagwise.persistence.loading import require_dense, require_finite_floats
+from tagwise.problems.labels import known_positives
 from tagwise.validation import Features, check_real
 
 __all__ = [
@@ -59,8 +60,7 @@ def resolve_positive_weight(
     """The weight of each label's positives (L), or None where all are 1."""
     n_labels = Y.shape[1]
     if isinstance(positive_weight, str):
-        known = Y if observed is None else sp.csr_matrix(Y.multiply(observed))
-        return inverse_propensity(known)
+        return inverse_propensity(known_positives(Y, observed))
     if np.isscalar(positive_weight):
         return None if positive_weight == 1 else np.full(n_labels, positive_weight, dtype=np.float64)
     weights = _as_array(positive_weight)
