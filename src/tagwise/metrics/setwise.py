@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics.ranking import check_true_labels
+from tagwise.parallel import even_chunks
 from tagwise.validation import canonical_csr, check_labels, check_real, shape_text
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "macro_f1",
     "micro_f1",
 ]
+
+# Dense scores that are cut at a time: the booleans of all of them would be another n×L.
+_BLOCK_SCORES = 1 << 20
 
 
 class _Sizes(NamedTuple):
@@ -51,7 +55,7 @@ def hamming_loss(Y_true: Any, Y_pred: Any, *, threshold: float | None = None) ->
 
     Notes
     -----
-    Time and memory O(nnz) for sparse input; dense scores need n·L bytes more.
+    Time and memory O(nnz) for sparse input; dense scores are cut in row blocks.
     """
     truth, predicted = _checked(Y_true, Y_pred, threshold)
     sizes = _by_row(truth, predicted)
@@ -222,7 +226,9 @@ def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise InvalidInputError("Y_pred contains NaN, which no threshold can decide; replace or remove it first.")
     if not sparse:
-        return sp.csr_matrix(matrix >= threshold, dtype=np.float32)
+        blocks = even_chunks(matrix.shape[0], max(1, _BLOCK_SCORES // max(1, matrix.shape[1])))
+        cut = [sp.csr_matrix(matrix[start:stop] >= threshold, dtype=np.float32) for start, stop in blocks]
+        return sp.vstack(cut, format="csr") if cut else sp.csr_matrix(matrix.shape, dtype=np.float32)
     matrix.data = (values >= threshold).astype(np.float32)
     matrix.eliminate_zeros()
     return matrix
