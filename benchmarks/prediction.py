@@ -202,7 +202,7 @@ def one_row() -> list[dict]:
         entry(
             f"LEML, rank {rank}",
             model,
-            lambda row, model=model: norm_pruned_topk(row, model._labels_by_length(), K),
+            lambda row, model=model: norm_pruned_topk(row, model._norm_sorted_labels(), K),
             [model._embed(row) for row in rows],
         )
     return found

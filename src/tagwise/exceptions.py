@@ -49,7 +49,7 @@ class DatasetNotFoundError(TagwiseError, LookupError):
 
 
 class ExplanationError(TagwiseError, ValueError):
-    """A model was asked why, but its scores are no sum of one part a feature."""
+    """A model was asked why, but its scores are not a sum of one part per feature."""
 
 
 class ModelFormatError(TagwiseError, ValueError):

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.dual_coordinate_descent import train_sparse_svms
+from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
@@ -23,7 +23,8 @@ def problem(n=80, d=30, n_labels=7, dtype=np.float64):
 def test_weights_are_those_of_the_dense_solver(intercept_scale):
     X, on, off = problem()
     settings = {"intercept_scale": intercept_scale, "tol": 1e-7, "max_iter": 5000}
-    weights, intercept, _ = train_sparse_svms(X, on, off, cost=0.5, **settings)
+    descent = Descent(constant=intercept_scale, tol=1e-7, max_iter=5000)
+    weights, intercept, _ = train_sparse_svms(X, on, off, descent, C=0.5)
     expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
     assert weights.shape == (7, 30)
     assert weights.has_sorted_indices
@@ -38,7 +39,8 @@ def test_weights_are_those_of_the_dense_solver(intercept_scale):
 def test_the_objective_is_that_of_the_dense_solver():
     X, on, off = problem()
     settings = {"intercept_scale": 1.0, "tol": 1e-7, "max_iter": 5000}
-    _, _, objective = train_sparse_svms(X, on, off, cost=0.5, **settings)
+    descent = Descent(tol=1e-7, max_iter=5000)
+    _, _, objective = train_sparse_svms(X, on, off, descent, C=0.5)
     expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
     trained = [0, 1, 2, 5, 6]
     # There C is 1 and the penalty's factor 2: twice this objective.
@@ -48,8 +50,9 @@ def test_the_objective_is_that_of_the_dense_solver():
 
 def test_pruning_drops_small_weights_and_nothing_else():
     X, on, off = problem()
-    whole, _, _ = train_sparse_svms(X, on, off, cost=1.0, tol=1e-4, max_iter=200)
-    few, _, _ = train_sparse_svms(X, on, off, cost=1.0, tol=1e-4, max_iter=200, prune=0.3)
+    descent = Descent(tol=1e-4, max_iter=200)
+    whole, _, _ = train_sparse_svms(X, on, off, descent, C=1.0)
+    few, _, _ = train_sparse_svms(X, on, off, descent, C=1.0, prune=0.3)
     dense = whole.toarray()
     np.testing.assert_array_equal(few.toarray(), np.where(np.abs(dense) >= 0.3, dense, 0))
     assert 0 < few.nnz < whole.nnz
@@ -57,17 +60,17 @@ def test_pruning_drops_small_weights_and_nothing_else():
 
 def test_same_bits_for_every_number_of_threads():
     X, on, off = problem(n=3000, d=200, n_labels=60, dtype=np.float32)
-    one = train_sparse_svms(X, on, off, cost=1.0)
+    one = train_sparse_svms(X, on, off, Descent(), C=1.0)
     assert one[0].dtype == np.float32
     for threads in (2, 3):
-        many = train_sparse_svms(X, on, off, cost=1.0, n_threads=threads)
+        many = train_sparse_svms(X, on, off, Descent(), C=1.0, n_threads=threads)
         assert (many[0] != one[0]).nnz == 0
         np.testing.assert_array_equal(many[1], one[1])
 
 
 def test_margins_are_entries_of_the_product():
     X, on, off = problem(dtype=np.float32)
-    weights, intercept, _ = train_sparse_svms(X, on, off, cost=1.0)
+    weights, intercept, _ = train_sparse_svms(X, on, off, Descent(), C=1.0)
     labels = np.random.default_rng(1).integers(-1, 7, (80, 4))
     scores = X.toarray() @ weights.toarray().T + intercept
     expected = np.where(labels < 0, 0, np.take_along_axis(scores, np.maximum(labels, 0), axis=1))
@@ -82,7 +85,7 @@ def test_margins_are_entries_of_the_product():
 def test_shapes_that_do_not_fit_are_named():
     X, on, off = problem()
     with pytest.raises(InvalidInputError, match="must be L×n"):
-        train_sparse_svms(X, on[:, :3], off[:, :3], cost=1.0)
+        train_sparse_svms(X, on[:, :3], off[:, :3], Descent(), C=1.0)
     with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
         shortlist_margins(X, np.zeros((3, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
     with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):

@@ -205,7 +205,7 @@ def test_models_without_inner_products_are_refused():
     X, Y = sp.random(30, 8, 0.5, "csr", random_state=0), np.eye(30, 4)
     warnings.simplefilter("ignore")
     for model in (BinaryRelevance().fit(X, Y), REML(rank=2, max_iter=1).fit(X, Y)):
-        with pytest.raises(InvalidInputError, match=f"{type(model).__name__} are no inner products"):
+        with pytest.raises(InvalidInputError, match=f"{type(model).__name__} are not inner products"):
             ApproximateIndex(model)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         ApproximateIndex(LEML())

@@ -18,7 +18,7 @@ def fitted():
 
 def test_a_row_gets_the_same_labels_alone_and_in_company(fitted):
     model, X = fitted
-    assert model._labels_by_length().rule_out_others
+    assert model._norm_sorted_labels().rule_out_others
     together, scores = model.predict_topk(X[:300], 5)
     exact = model.decision_function(X[:300])
     np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :5], rtol=1e-4, atol=1e-6)
@@ -37,7 +37,7 @@ def test_factors_of_equal_length_are_answered_too(fitted, n_rows):
     lengths = np.linalg.norm(model.label_factors_, axis=1, keepdims=True)
     other.label_factors_ = model.label_factors_ / np.maximum(lengths, 1e-12)
     labels, _ = other.predict_topk(X[:n_rows], 5)
-    assert not other._labels_by_length().rule_out_others
+    assert not other._norm_sorted_labels().rule_out_others
     expected = reference.top_k_of_factors(model._embed(X[:n_rows]), other.label_factors_, 5, model.intercept_)[0]
     np.testing.assert_array_equal(labels, expected)
 

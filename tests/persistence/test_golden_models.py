@@ -44,7 +44,10 @@ def test_an_index_of_version_0_1_0():
     model = load(GOLDEN / "ApproximateIndex-model")
     X = sp.load_npz(GOLDEN / "X.npz")
     index = ApproximateIndex.load(GOLDEN / "ApproximateIndex", model)
-    assert index.predict_topk(X, k=3)[0].shape == (X.shape[0], 3)
+    labels, scores = index.predict_topk(X, k=3)
+    expected = json.loads((GOLDEN / "index-answers.json").read_text())
+    np.testing.assert_array_equal(labels, expected["labels"])
+    np.testing.assert_allclose(scores, expected["scores"], rtol=1e-9)
 
 
 def test_every_model_has_a_folder():

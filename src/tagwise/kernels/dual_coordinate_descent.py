@@ -42,11 +42,11 @@ class Descent(NamedTuple):
     A label ends when the projected gradients of its dual spread over at most ``tol``, or after ``max_iter`` passes.
     """
 
-    squared: bool
-    constant: float
-    tol: float
-    max_iter: int
-    seed: int
+    squared: bool = True
+    constant: float = 1.0
+    tol: float = 0.1
+    max_iter: int = 20
+    seed: int = 0
 
 
 class _LabelRows(NamedTuple):
@@ -67,13 +67,10 @@ def train_sparse_svms(
     X: sp.csr_matrix,
     positives: sp.csr_matrix,
     negatives: sp.csr_matrix,
+    descent: Descent,
     *,
-    cost: float,
-    intercept_scale: float = 1.0,
+    C: float,
     prune: float = 0.0,
-    tol: float = 0.1,
-    max_iter: int = 20,
-    seed: int = 0,
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
@@ -83,16 +80,12 @@ def train_sparse_svms(
     X : CSR (n, d)
     positives, negatives : CSR (L, n)
         By label, the rows that are on and off; the values are not looked at.
-    cost : float
-        C.
-    intercept_scale : float
-        B; 0 means no intercept.
+    descent : Descent
+        The order of the rows has one random stream per label.
+    C : float
+        What a mistake costs.
     prune : float
         Weights below this in size are dropped.
-    tol, max_iter
-        As in :class:`Descent`.
-    seed : int
-        Of the order of the rows, one stream per label.
     n_threads : int
 
     Returns
@@ -113,13 +106,12 @@ def train_sparse_svms(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
     rows = feature_rows(X, n_threads=n_threads)
-    descent = Descent(True, float(intercept_scale), float(tol), int(max_iter), int(seed))
     lengths = np.diff(X.indptr)
     entries = _entries(positives, lengths) + _entries(negatives, lengths)
     counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
     on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
     labels = on, off, entries
-    costs, results = (float(cost), float(prune)), (counts, intercept, objective)
+    costs, results = (float(C), float(prune)), (counts, intercept, objective)
     found = run_chunks(
         lambda start, stop: _train_sparse(rows, n_features, descent, labels, costs, results, start, stop),
         work_chunks(np.concatenate([[0], np.cumsum(entries)])),

@@ -72,7 +72,7 @@ def nearest_sparse_rows(
     Notes
     -----
     Sums are in float64 whatever the type of the rows. Time: one addition for every pair of stored entries with one
-    feature, O(m·n) to look for the best; memory O(m·k) and 16·n numbers a thread.
+    feature, O(m·n) to look for the best; memory O(m·k) and 16·n numbers per thread.
     """
     if queries.shape[1] != index.shape[0]:
         raise InvalidInputError(

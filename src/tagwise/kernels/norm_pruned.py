@@ -75,7 +75,7 @@ class NormSorted:
 
     @staticmethod
     def of(factors: np.ndarray, intercept: np.ndarray) -> NormSorted:
-        """Time O(L·r + L·log L), memory 16 bytes a label."""
+        """Time O(L·r + L·log L), memory 16 bytes per label."""
         if factors.ndim != 2 or intercept.shape != (len(factors),):
             raise InvalidInputError(
                 f"factors and intercept must be L×r and L; found shapes {factors.shape} and {intercept.shape}."

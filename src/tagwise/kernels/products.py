@@ -43,7 +43,7 @@ RowsOf: TypeAlias = Callable[[int, int], np.ndarray]
 _PARTIAL_TERMS = 256
 # A dense matrix that is read often but doesn't fit into the cache is multiplied in stripes of columns that do. Each
 # stripe is copied so that it lies close together, which must pay for the copy, for reading the entries once a stripe,
-# and for rows of the result that are written in pieces: both matrices need so many entries a row.
+# and for rows of the result that are written in pieces: both matrices need so many entries per row.
 _CACHED_BYTES = 1 << 24
 _STRIPE, _STRIPE_BYTES = 64, 1 << 22
 _OFTEN = 32
@@ -190,7 +190,7 @@ def matmul(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: i
 def matmul_in_order(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``rows @ matrix`` (n×d by d×k) in float64, a row's terms added in the order of its columns.
 
-    A row has the same bits alone and in company, and equal columns of ``matrix`` give equal columns. Time O(n·d·k),
+    A row has the same bits alone and among others, and equal columns of ``matrix`` give equal columns. Time O(n·d·k),
     several times that of BLAS for dense rows; memory a copy of ``matrix`` and the result.
     """
     matrix = np.ascontiguousarray(matrix, dtype=np.float64)

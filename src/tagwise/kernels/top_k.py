@@ -167,7 +167,7 @@ def top_k_of_factors_and_sparse(
     def block(start: int, stop: int) -> None:
         width = _SPARSE_TILE_SCORES // (stop - start)
         buffer = np.empty((stop - start) * min(width, n_labels), dtype=left.dtype)
-        cursors = _first_places(rows, sparse, start, stop)
+        cursors = _first_positions(rows, sparse, start, stop)
         for first, last in even_chunks(n_labels, width):
             tile = buffer[: (stop - start) * (last - first)].reshape(stop - start, last - first)
             _multiply(left[start:stop], right[first:last], tile)
@@ -202,7 +202,7 @@ def scores_of_factors_and_sparse(
 
     def block(start: int, stop: int) -> None:
         _multiply(left[start:stop], right, out[start:stop])
-        cursors = _first_places(rows, sparse, start, stop)
+        cursors = _first_positions(rows, sparse, start, stop)
         _add_sparse(out[start:stop], 0, start, features, lists, shift, cursors)
 
     with single_threaded_blas():
@@ -248,7 +248,7 @@ def _check_intercept(intercept: np.ndarray | None, n_labels: int, dtype: np.dtyp
     return np.ascontiguousarray(intercept, dtype=dtype)
 
 
-def _first_places(rows: sp.csr_matrix, sparse: sp.csr_matrix, start: int, stop: int) -> np.ndarray:
+def _first_positions(rows: sp.csr_matrix, sparse: sp.csr_matrix, start: int, stop: int) -> np.ndarray:
     """Where the list of labels of each stored entry of these rows begins."""
     return sparse.indptr[rows.indices[rows.indptr[start] : rows.indptr[stop]]].astype(np.int64)
 

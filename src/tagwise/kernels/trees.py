@@ -18,6 +18,7 @@ import numpy as np
 
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.random_stream import next_bits, random_stream
+from tagwise.kernels.vectors import sigmoid
 
 __all__ = ["Growth", "build_tree", "find_leaves", "ideal_gains", "l1_logistic", "mean_leaves"]
 
@@ -408,7 +409,7 @@ def l1_logistic(columns, y, cost, tol, max_iter, w, margins):
     at_start = -1.0
     for step in range(max_iter):
         for i in range(n_rows):
-            probability = _probability(-y[i] * margins[i])
+            probability = sigmoid(-y[i] * margins[i])
             slope[i] = -cost[i] * y[i] * probability
             weight[i] = cost[i] * probability * (1 - probability)
         violation, n_working = 0.0, 0
@@ -439,15 +440,6 @@ def l1_logistic(columns, y, cost, tol, max_iter, w, margins):
         if not moved:
             return step + 1
     return max_iter
-
-
-@compiled()
-def _probability(score):
-    """1 / (1 + e^{−score}), without overflow."""
-    if score >= 0:
-        return 1 / (1 + np.exp(-score))
-    small = np.exp(score)
-    return small / (1 + small)
 
 
 @compiled()

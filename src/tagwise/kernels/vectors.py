@@ -31,6 +31,7 @@ __all__ = [
     "dot_all",
     "dot_columns",
     "dot_rows",
+    "sigmoid",
 ]
 
 Inner: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -158,3 +159,12 @@ def _axpy(target, factor, source):
 def _aypx(target, factor, source):
     for i in range(len(target)):
         target[i] = factor * target[i] + source[i]
+
+
+@compiled()
+def sigmoid(value):
+    """1 / (1 + e^{−value}) of one number, without overflow."""
+    if value >= 0:
+        return 1 / (1 + math.exp(-value))
+    power = math.exp(value)
+    return power / (1 + power)

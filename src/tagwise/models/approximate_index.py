@@ -154,7 +154,7 @@ class ApproximateIndex:
         few = np.flatnonzero((labels >= 0).sum(axis=1) < wanted)
         if len(few):
             hidden = None if hidden is None else hidden[few]
-            exact = norm_pruned_topk(embedded[few], model._labels_by_length(), k, exclude=hidden, n_threads=threads)
+            exact = norm_pruned_topk(embedded[few], model._norm_sorted_labels(), k, exclude=hidden, n_threads=threads)
             labels[few], scores[few] = exact
         return labels, scores
 
@@ -228,8 +228,8 @@ def _check_model(model: Any) -> None:
         raise InvalidTypeError(f"model must be a fitted model of tagwise; found {type(model).__name__}.")
     if isinstance(model, REML) or not isinstance(model, FactorModel):
         raise InvalidInputError(
-            f"model: the scores of {type(model).__name__} are no inner products of a few numbers, which an index "
-            "searches for. Use LEML, WSABIE, PLST, CPLST or MLCSSP; or predict_topk of the model, which needs no index."
+            f"model: the scores of {type(model).__name__} are not inner products of a few numbers, which an index "
+            "searches. Use a low-rank model such as LEML, or predict_topk of the model, which needs no index."
         )
     model._require_fitted()
 

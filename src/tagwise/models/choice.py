@@ -15,7 +15,7 @@ from tagwise.validation import check_flag, check_integer
 __all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_info"]
 
 _FEW_LABELS = 50
-# One dense row of weights a label: at 50 labels 200 MB as float32.
+# One dense row of weights per label: at 50 labels 200 MB as float32.
 _MOST_FEATURES = 1_000_000
 
 
@@ -78,7 +78,7 @@ def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, m
     # More than this rank has no meaning, and the model would say so.
     usual = inspect.signature(model_class("cascade")).parameters["rank"].default
     rank = min(usual, n_features, n_labels)
-    why = "a low rank and a few weights a label propose labels, and rankers of the hard cases decide"
+    why = "a low rank and a few weights per label propose labels, and rankers of the hard cases decide"
     if masked:
         why += ", both from known labels alone"
     return ModelChoice("cascade", {} if rank == usual else {"rank": rank}, f"cascade: {problem}, {unknown}; {why}.")

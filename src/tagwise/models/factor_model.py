@@ -91,7 +91,7 @@ class FactorModel(MultiLabelModel):
     feature_factors_: np.ndarray
     label_factors_: np.ndarray
     intercept_: np.ndarray
-    _by_length: NormSorted
+    _norm_sorted: NormSorted
 
     def _check_restored(self) -> None:
         self._check_factors(self.n_features_in_)
@@ -131,21 +131,21 @@ class FactorModel(MultiLabelModel):
         return np.asarray(self._embed(X) @ self.label_factors_.T + self.intercept_)
 
     def _build_prediction_cache(self) -> None:
-        self._by_length = NormSorted.of(self.label_factors_, self.intercept_)
+        self._norm_sorted = NormSorted.of(self.label_factors_, self.intercept_)
 
-    def _labels_by_length(self) -> NormSorted:
+    def _norm_sorted_labels(self) -> NormSorted:
         """What :meth:`_build_prediction_cache` made, made again where factors or intercept have been replaced since."""
-        known = self._by_length
+        known = self._norm_sorted
         if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
             self._build_prediction_cache()
-        return self._by_length
+        return self._norm_sorted
 
     def _answers_without_blas(self, X: Features) -> bool:
         few = X.shape[0] <= FEW_ROWS and sp.issparse(X)
-        return few and getattr(self, "kernel", None) is None and self._labels_by_length().rule_out_others
+        return few and getattr(self, "kernel", None) is None and self._norm_sorted_labels().rule_out_others
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-        embedded, known, threads = self._embed(X), self._labels_by_length(), self._threads_for(X)
+        embedded, known, threads = self._embed(X), self._norm_sorted_labels(), self._threads_for(X)
         if known.rule_out_others and embedded.dtype == known.factors.dtype:
             return norm_pruned_topk(embedded, known, k, exclude=exclude, n_threads=threads)
         return top_k_of_factors(

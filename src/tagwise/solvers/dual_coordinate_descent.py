@@ -12,7 +12,7 @@ from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = ["DualDescentResult", "dual_coordinate_descent"]
 
-# Few labels a chunk keep threads busy to the end though some labels take much longer; each chunk allocates its own
+# Few labels per chunk keep threads busy to the end though some labels take much longer; each chunk allocates its own
 # variables, one per row and one per feature, which a few labels pay back.
 _LABELS_PER_CHUNK = 4
 

@@ -110,9 +110,9 @@ def _projected_step(
     inner = np.block([[old, mixed], [mixed.T, new]])
     values, vectors = scipy.linalg.eigh(0.5 * (inner + inner.T))
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    turned = dense_matmul(basis, vectors[: basis.shape[1]], n_threads=n_threads)
-    turned += dense_matmul(fresh, vectors[basis.shape[1] :], n_threads=n_threads)
-    return turned, turned * np.sqrt(np.maximum(values, 0))
+    rotated = dense_matmul(basis, vectors[: basis.shape[1]], n_threads=n_threads)
+    rotated += dense_matmul(fresh, vectors[basis.shape[1] :], n_threads=n_threads)
+    return rotated, rotated * np.sqrt(np.maximum(values, 0))
 
 
 def _orthonormal_beside(basis: np.ndarray, V: np.ndarray, n_threads: int) -> np.ndarray:

@@ -66,7 +66,7 @@ def spherical_k_means(
 
 def nearest_centre(rows: Features, centres: np.ndarray, *, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """The centre with the largest inner product of each row (the lower id on ties), and that product."""
-    # In a fixed order of sums: of equal centres the first wins, for a row alone as in company.
+    # In a fixed order of sums: of equal centres the first wins, for a row alone and among others.
     cosines = matmul_in_order(rows, centres.T, n_threads=n_threads)
     nearest = np.argmax(cosines, axis=1)
     return nearest, cosines[np.arange(len(nearest)), nearest]

@@ -132,7 +132,7 @@ def test_a_label_that_every_row_has_keeps_the_proposers_margin():
 
 
 def test_a_label_known_on_its_positive_rows_only_has_no_ranker(problem):
-    """All other rows are unknown, and unknown pairs are no negatives of rankers though the label is proposed there."""
+    """All other rows are unknown, and unknown pairs are never negatives, though the label is proposed there."""
     X, Y = problem
     label = int(np.asarray(Y.sum(axis=0)).argmax())
     known = np.ones(Y.shape)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.top_k import keep, nothing_found
+from tagwise.kernels.vectors import sigmoid
 from tagwise.models.factor_model import PositiveWeight, check_positive_weight
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.validation import check_integer, check_real
@@ -32,7 +33,7 @@ _EDGE = 1e-6
 
 
 class Opinions(NamedTuple):
-    """What is said of N labels per row, best proposals first; the first M ≤ N of them are the shortlist."""
+    """What is known of N labels per row, best proposals first; the first M ≤ N of them are the shortlist."""
 
     labels: np.ndarray
     """int (n, N); −1 for none."""
@@ -163,14 +164,6 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
 
 
 @compiled()
-def _sigmoid(value: float) -> float:
-    if value >= 0:
-        return 1 / (1 + math.exp(-value))
-    power = math.exp(value)
-    return power / (1 + power)
-
-
-@compiled()
 def _product(opinions: Opinions, row: int, place: int, numbers: _Numbers) -> float:
     labels, proposed, margins, cosines, has_ranker = opinions
     slope, exponent, prototype_weight, _, _ = numbers
@@ -178,7 +171,7 @@ def _product(opinions: Opinions, row: int, place: int, numbers: _Numbers) -> flo
     # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
     margin = np.float64(margins[row, place]) if has_ranker[labels[row, place]] else 2 * score
     cosine = min(1.0, max(np.float64(cosines[row, place]), 0.0))
-    value = _sigmoid(slope * margin) * min(1.0, max(score + 0.5, _LEAST)) ** exponent
+    value = sigmoid(slope * margin) * min(1.0, max(score + 0.5, _LEAST)) ** exponent
     return value * ((cosine + _LEAST_COSINE) / (1 + _LEAST_COSINE)) ** prototype_weight
 
 
@@ -191,7 +184,7 @@ def _log_odds(product: float) -> float:
 @compiled()
 def _centred_probability(product: float, numbers: _Numbers) -> float:
     _, _, _, a, b = numbers
-    return _sigmoid(a * _log_odds(product) + b) - 0.5
+    return sigmoid(a * _log_odds(product) + b) - 0.5
 
 
 @compiled()

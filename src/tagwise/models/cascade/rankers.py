@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.kernels.dual_coordinate_descent import train_sparse_svms
+from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, run_chunks, thread_count, work_chunks
@@ -108,9 +108,8 @@ def learn_rankers(
 ) -> Rankers:
     """A ranker for each label that has positive and negative rows, both (n, L)."""
     on, off = _by_label(positives, np.int8), _by_label(negatives, np.int8)
-    weights, intercept, objective = train_sparse_svms(
-        rows, on, off, cost=C, prune=prune, tol=_TOL, seed=seed, n_threads=n_threads
-    )
+    descent = Descent(tol=_TOL, seed=seed)
+    weights, intercept, objective = train_sparse_svms(rows, on, off, descent, C=C, prune=prune, n_threads=n_threads)
     trained = (np.diff(on.indptr) > 0) & (np.diff(off.indptr) > 0)
     return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
 

@@ -81,7 +81,7 @@ class LEML(FactorModel):
     early_stopping : bool
         Hold rows out, stop when their nDCG@5 has not risen for ``patience`` rounds, and keep the best round.
     validation_fraction : float
-        Share of the rows held out for early stopping; labels with few rows stay in training.
+        Share of the rows set aside for early stopping; labels with few rows stay in training.
     patience : int
     warm_start : bool
         Start from the factors of the last fit, which must have had the same features, labels and rank.
@@ -98,7 +98,7 @@ class LEML(FactorModel):
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
-        Seeds the start, the landmarks and the held-out rows.
+        Seeds the start, the landmarks and the validation rows.
     verbose : int
         1 shows progress on standard error.
 
@@ -116,12 +116,12 @@ class LEML(FactorModel):
         Objective after each round; the same with seconds, the fall by the step in W and, with early stopping, the
         validation score; number of rounds.
     best_iter_ : int
-        The round whose factors the model has: the last one, or with early stopping the best on the held-out rows.
+        The round whose factors the model has: the last one, or with early stopping the best on the validation rows.
 
     Notes
     -----
     Squared loss: W by conjugate gradients; H and b exactly, or, with a mask or weights and a rank above 64, improved by
-    conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels a round. With
+    conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels per round. With
     all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
     others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
     then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated. Squared loss with
