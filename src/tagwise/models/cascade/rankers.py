@@ -67,8 +67,8 @@ def wrong_proposals(
     are their ranks there, from 1. Memory: 6 bytes per pair, and the shortlists of a block of rows.
     """
     threads = thread_count(proposer.n_jobs)
-    width = min(_places(positives, many), positives.shape[1])
-    found, places, sizes = [], [], [np.zeros(1, dtype=np.int64)]
+    width = min(_depth(positives, many), positives.shape[1])
+    found, ranks, sizes = [], [], [np.zeros(1, dtype=np.int64)]
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels, _ = proposer.predict_topk(X[start:stop], width)
         wrong = ~contains_pairs(positives[start:stop], labels, n_threads=threads)
@@ -76,22 +76,22 @@ def wrong_proposals(
             wrong &= contains_pairs(observed[start:stop], labels, n_threads=threads)
         wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many
         found.append(labels[wrong].astype(np.int32))
-        places.append((np.nonzero(wrong)[1] + 1).astype(np.min_scalar_type(width)))
+        ranks.append((np.nonzero(wrong)[1] + 1).astype(np.min_scalar_type(width)))
         sizes.append(wrong.sum(axis=1))
     indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
-    return sp.csr_matrix((np.concatenate(places), indices, indptr), shape=positives.shape)
+    return sp.csr_matrix((np.concatenate(ranks), indices, indptr), shape=positives.shape)
 
 
 def hardest(wrong: sp.csr_matrix, positives: sp.csr_matrix, many: int) -> sp.csr_matrix:
     """What :func:`wrong_proposals` finds for ``many``, from what it found for more."""
     sizes = np.diff(wrong.indptr)
     keep = np.arange(wrong.nnz) - np.repeat(wrong.indptr[:-1], sizes) < many
-    keep &= wrong.data <= _places(positives, many)
+    keep &= wrong.data <= _depth(positives, many)
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[wrong.indptr]
     return sp.csr_matrix((wrong.data[keep], wrong.indices[keep], indptr), shape=wrong.shape)
 
 
-def _places(positives: sp.csr_matrix, many: int) -> int:
+def _depth(positives: sp.csr_matrix, many: int) -> int:
     """Among how many of a row's best labels ``many`` wrong ones are looked for."""
     return many + -(-positives.nnz // positives.shape[0])
 

@@ -92,9 +92,8 @@ class LEML(FactorModel):
     tol : float
         The fit has converged when a round's step in W, from the third round on, lowers the objective by at most ``tol``
         times what the first round's did. Unlike a gradient norm this does not change when a factor moves from W to H.
-        The default stops squared loss after three rounds as a rule, before the training labels are fitted too closely:
-        on held-out training rows of bibtex, debtags and cooking-stackexchange more rounds rank worse, by up to a point,
-        on delicious better by less than half a point.
+        The default stops squared loss after three rounds as a rule, before the training labels are fitted too closely
+        (docs/notes/leml.md).
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
