@@ -21,8 +21,9 @@ def unit_rows(indptr: np.ndarray, data: np.ndarray) -> np.ndarray:
     """Each row over its Euclidean length, in extended precision."""
     out = np.zeros(len(data), dtype=np.longdouble)
     for begin, end in pairwise(indptr):
-        length = np.sqrt(np.sum(data[begin:end].astype(np.longdouble) ** 2))
-        out[begin:end] = data[begin:end] / length if length > 0 else 0
+        row = data[begin:end].astype(np.longdouble)
+        length = np.sqrt(np.sum(row**2))
+        out[begin:end] = row / length if length > 0 else 0
     return out
 
 

@@ -216,12 +216,13 @@ def _add_transposed(
     transposed: _Transposed, left: np.ndarray, out: np.ndarray, added_terms: int, n_threads: int
 ) -> None:
     """``out`` += transposed @ left, in stripes of columns; sums of up to ``added_terms`` continue those in ``out``."""
+    arrays = tuple(transposed)  # numba 0.59 takes named tuples of other types for those that it has compiled
     chunks = work_chunks(transposed.indptr)
     stripe = max(1, int(_CACHED_BYTES // (len(left) * left.itemsize * _STRIPE))) * _STRIPE
     for start, stop in even_chunks(left.shape[1], stripe):
 
         def features(first: int, last: int, start: int = start, stop: int = stop) -> None:
-            _add_products(transposed, left, out, added_terms, (start, stop), first, last)
+            _add_products(arrays, left, out, added_terms, (start, stop), first, last)
 
         run_chunks(features, chunks, n_threads)
 

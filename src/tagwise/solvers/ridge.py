@@ -201,6 +201,8 @@ def _top_right_singular_vectors(M: np.ndarray, rank: int) -> np.ndarray:
     rows, columns = M.shape
     if columns <= rows:
         return scipy.linalg.eigh(M.T @ M, subset_by_index=(columns - min(rank, columns), columns - 1))[1][:, ::-1]
+    if rows == 0:
+        return np.zeros((columns, 0), dtype=M.dtype)
     kept = min(rank, rows)
     _, left = scipy.linalg.eigh(M @ M.T, subset_by_index=(rows - kept, rows - 1))
     # M's rows may span fewer than ``rank`` dimensions; an orthonormal basis keeps H well defined all the same.

@@ -210,7 +210,9 @@ def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> in
 def _inverse_root(K: np.ndarray, precision: float, name: str) -> np.ndarray:
     """P = UΛ^(−1/2) of the symmetric K = UΛUᵀ, which is overwritten; ``precision`` is the ε of its values."""
     # The transpose is in Fortran order, so that LAPACK may overwrite it; dsyevd is 3 times faster than dsyevr here.
-    eigenvalues, U = scipy.linalg.eigh(K.T, overwrite_a=True, check_finite=False, driver="evd")
+    # (scipy 1.11 cannot ask it for the workspace of a single number.)
+    driver = "evd" if len(K) > 1 else "ev"
+    eigenvalues, U = scipy.linalg.eigh(K.T, overwrite_a=True, check_finite=False, driver=driver)
     lowest, highest = float(eigenvalues[0]), float(eigenvalues[-1])
     scale = max(highest, -lowest)
     if scale == 0:
