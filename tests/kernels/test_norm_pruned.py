@@ -1,4 +1,4 @@
-"""Labels by falling length: the same answer as all products give, whatever the lengths are."""
+"""Search in the order of falling norms, alone and within bounds: the same answer as all products give."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import norm_pruned
-from tagwise.kernels.norm_pruned import NormSorted, norm_bounds, norm_pruned_topk
+from tagwise.kernels import norm_pruned, top_k_of_factors_and_sparse
+from tagwise.kernels.norm_pruned import NormSorted, norm_bounds, norm_pruned_topk, top_k_within_bounds
 
 FLOATS = [np.float32, np.float64]
 
@@ -127,3 +127,109 @@ def test_what_does_not_fit_is_named():
         norm_pruned_topk(np.ones((2, 3)), known, 1, exclude=sp.csr_matrix((5, 2)))
     with pytest.raises(InvalidInputError, match="factors and intercept must be L×r and L"):
         NormSorted.of(np.ones((5, 3)), np.zeros(4))
+
+
+# Top-k within bounds: the same labels as the plain product, whatever the factors look like.
+
+
+def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
+    """Long rows of factors for few labels, as with labels of very different frequency."""
+    rng = np.random.default_rng(seed)
+    right = rng.standard_normal((n_labels, rank)) * rng.pareto(1.0, n_labels)[:, None]
+    return {
+        "left": rng.standard_normal((n, rank)).astype(dtype),
+        "right": right.astype(dtype),
+        "intercept": rng.standard_normal(n_labels).astype(dtype),
+        "rows": sp.random(n, n_features, 0.3, "csr", random_state=seed, dtype=dtype),
+        "sparse": sp.random(n_features, n_labels, 0.05, "csr", random_state=seed, dtype=dtype),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 7, 100, 600])
+@pytest.mark.parametrize("n_labels", [500, 3000])
+def test_the_same_as_all_products(dtype, k, n_labels):
+    given = problem(dtype, n_labels=n_labels)
+    left, right = given.pop("left"), given.pop("right")
+    exclude = sp.random(12, n_labels, 0.1, "csr", random_state=0)
+    for hidden in (None, exclude):
+        expected = top_k_of_factors_and_sparse(left, right, k, exclude=hidden, **given)
+        found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **given)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
+
+
+@st.composite
+def whole_numbers(draw):
+    """Sums are exact and ties common; more labels than groups, or few."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_rows, n_labels, rank = draw(st.integers(1, 4)), draw(st.sampled_from([1, 9, 511, 513, 1500])), 3
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    right = rng.integers(-2, 3, size=(n_labels, rank)) * rng.choice([0, 1, 9], size=(n_labels, 1))
+    weights = rng.integers(-9, 10, size=(5, n_labels)).astype(np.float32)
+    parts = {
+        "intercept": rng.integers(-2, 3, size=n_labels).astype(dtype),
+        "rows": sp.csr_matrix(rng.integers(0, 2, size=(n_rows, 5)).astype(dtype)),
+        "sparse": sp.csr_matrix(weights * (rng.random((5, n_labels)) < 0.1)),
+    }
+    hidden = None
+    if draw(st.booleans()):
+        hidden = sp.csr_matrix(rng.random((n_rows, n_labels)) < draw(st.sampled_from([0.1, 0.99, 1.0])))
+    return rng.integers(-2, 3, size=(n_rows, rank)).astype(dtype), right.astype(dtype), parts, hidden
+
+
+@given(whole_numbers(), st.sampled_from([1, 3, 50, 200]))
+def test_the_same_as_the_twin(given, k):
+    left, right, parts, hidden = given
+    found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **parts)
+    expected = reference.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_equal_scores_within_bounds_come_in_the_order_of_their_labels():
+    right = np.zeros((50, 2))
+    given = {"intercept": np.repeat([1.0, 2.0], 25), "rows": sp.csr_matrix((3, 4)), "sparse": sp.csr_matrix((4, 50))}
+    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, norm_bounds(right), 30, **given)
+    np.testing.assert_array_equal(labels[1], [*range(25, 50), *range(5)])
+
+
+def test_most_labels_are_never_multiplied():
+    """What makes it fast: the product of a label that is ruled out would be NaN."""
+    given = problem(np.float32, n_labels=5000)
+    left, right = given.pop("left"), given.pop("right").clip(-1, 1) / 20
+    lengths = norm_bounds(right)
+    expected = top_k_of_factors_and_sparse(left, right, 5, **given)[0]
+    best = reference.scores_of_factors_and_sparse(left, right, **given)
+    worst = -np.sort(-best, axis=1)[:, 4]
+    known = reference.scores_of_factors_and_sparse(left, 0 * right, **given)
+    reach = known + np.linalg.norm(left, axis=1)[:, None] * lengths
+    # Not even for a floor that is a fifth of the spread of scores too low.
+    out = (reach < worst[:, None] - 0.2 * np.ptp(best, axis=1)[:, None]).all(axis=0)
+    assert out.mean() > 0.5
+    right[out] = np.nan
+    np.testing.assert_array_equal(top_k_within_bounds(left, right, lengths, 5, **given)[0], expected)
+
+
+def test_the_floor_is_a_score_that_k_labels_reach():
+    given = problem(np.float64, n_labels=3000)
+    left, right = given["left"], given["right"]
+    known = reference.scores_of_factors_and_sparse(
+        left, 0 * right, **{k: given[k] for k in ("intercept", "rows", "sparse")}
+    )
+    for row in range(len(left)):
+        scores = known[row] + right @ left[row]
+        for k in (1, 10, 128):
+            floor = norm_pruned._floor(left[row], right, known[row], k)
+            assert np.isfinite(floor)
+            assert (scores >= floor - 1e-9).sum() >= k
+    assert norm_pruned._floor(left[0], right, known[0], 129) == -np.inf
+
+
+def test_parts_that_do_not_fit_are_named():
+    given = problem(np.float32)
+    left, right = given.pop("left"), given.pop("right")
+    with pytest.raises(InvalidInputError, match="n×r and L×r"):
+        top_k_within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
+    with pytest.raises(InvalidInputError, match="lengths has shape"):
+        top_k_within_bounds(left, right, norm_bounds(right)[1:], 3, **given)

@@ -1,4 +1,4 @@
-"""Prototypes of labels against sums of dense rows."""
+"""Prototypes of labels against sums of dense rows, and their usual weight."""
 
 import numpy as np
 import pytest
