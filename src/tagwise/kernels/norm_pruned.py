@@ -16,12 +16,12 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
     check_parts,
     hidden_pairs,
     hide,
-    is_hidden,
     keep,
     merge,
     nothing_found,
@@ -210,7 +210,7 @@ def _merge_named(tile, names_of_columns, shift, rows, hidden, best_scores, best_
                     continue
             for column in range(begin, end):
                 score = scores[column] + shift[column]
-                if score >= best[last] and not is_hidden(row, names_of_columns[column], hidden):
+                if score >= best[last] and not contains_pair(hidden, row, names_of_columns[column]):
                     keep(best, names, score, names_of_columns[column])
 
 
@@ -234,7 +234,7 @@ def _search(left, rows, factors, first, by_length, hidden, best_scores, best_lab
                 scores[place - begin] = product(embedded, factors, order[place])
             for place in range(begin, end):
                 score, label = scores[place - begin] + shift[place], order[place]
-                if score >= best[last] and not is_hidden(rows[at], label, hidden):
+                if score >= best[last] and not contains_pair(hidden, rows[at], label):
                     keep(best, names, score, label)
 
 

@@ -10,6 +10,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 
 __all__ = [
+    "contains_pair",
     "contains_pairs",
     "pair_curvature_product",
     "sampled_csr_product",
@@ -31,7 +32,7 @@ def contains_pairs(pairs: sp.csr_matrix, labels: np.ndarray, *, n_threads: int =
     pairs = pairs if pairs.has_sorted_indices else pairs.sorted_indices()
     out = np.empty(labels.shape, dtype=np.bool_)
     run_chunks(
-        lambda start, stop: _contains_pairs(labels, pairs.indptr, pairs.indices, out, start, stop),
+        lambda start, stop: _contains_pairs((pairs.indptr, pairs.indices), labels, out, start, stop),
         work_chunks(np.arange(len(labels) + 1) * max(1, labels.shape[1])),
         n_threads,
     )
@@ -39,12 +40,21 @@ def contains_pairs(pairs: sp.csr_matrix, labels: np.ndarray, *, n_threads: int =
 
 
 @compiled()
-def _contains_pairs(labels, indptr, indices, out, start, stop):
+def contains_pair(pairs, row, label):
+    """Whether a CSR matrix (indptr, sorted indices) stores a pair; an empty indptr stands for a matrix without any."""
+    indptr, indices = pairs
+    if len(indptr) == 0:
+        return False
+    stored = indices[indptr[row] : indptr[row + 1]]
+    at = np.searchsorted(stored, label)
+    return at < len(stored) and stored[at] == label
+
+
+@compiled()
+def _contains_pairs(pairs, labels, out, start, stop):
     for row in range(start, stop):
-        stored = indices[indptr[row] : indptr[row + 1]]
         for place in range(labels.shape[1]):
-            at = np.searchsorted(stored, labels[row, place])
-            out[row, place] = at < len(stored) and stored[at] == labels[row, place]
+            out[row, place] = contains_pair(pairs, row, labels[row, place])
 
 
 def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray, *, n_threads: int = 1) -> np.ndarray:

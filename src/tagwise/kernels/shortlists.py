@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.norm_pruned import product
-from tagwise.kernels.top_k import hidden_pairs, is_hidden, keep, nothing_found
+from tagwise.kernels.sampled_pairs import contains_pair
+from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
 
@@ -157,7 +158,7 @@ def _score_candidates(factors, candidates, hidden, best_scores, best_labels, sta
     for row in range(start, stop):
         for place in range(candidates.shape[1]):
             label = candidates[row, place]
-            if label >= 0 and not is_hidden(row, label, hidden):
+            if label >= 0 and not contains_pair(hidden, row, label):
                 keep(best_scores[row], best_labels[row], product(left[row], right, label) + shift[label], label)
 
 

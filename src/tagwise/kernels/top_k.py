@@ -28,7 +28,6 @@ __all__ = [
     "check_parts",
     "hidden_pairs",
     "hide",
-    "is_hidden",
     "keep",
     "merge",
     "nothing_found",
@@ -298,7 +297,7 @@ def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
 
 @compiled()
 def hide(tile, hidden, first_row, first_label, value):
-    """Give hidden pairs the score ``value`` in a tile; ``hidden`` as in :func:`is_hidden`."""
+    """Give hidden pairs the score ``value`` in a tile; ``hidden`` as in :func:`hidden_pairs`."""
     indptr, indices = hidden
     if len(indptr) == 0:
         return
@@ -323,17 +322,6 @@ def keep(best, names, score, label):
         at -= 1
     best[at], names[at] = score, label
     return True
-
-
-@compiled()
-def is_hidden(row, label, hidden):
-    """Whether a CSR matrix (indptr, sorted indices) stores a pair; an empty indptr stands for a matrix without any."""
-    indptr, indices = hidden
-    if len(indptr) == 0:
-        return False
-    stored = indices[indptr[row] : indptr[row + 1]]
-    at = np.searchsorted(stored, label)
-    return at < len(stored) and stored[at] == label
 
 
 @compiled(fastmath={"contract"})

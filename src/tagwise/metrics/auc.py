@@ -101,11 +101,10 @@ def _twice_below_sparse(truth: sp.csr_matrix, rows: np.ndarray, scores: sp.csr_m
     stored = np.diff(scores.indptr).astype(np.int64)
     score_rows = np.repeat(np.arange(n_rows), stored)
     ordered = scores.data[np.lexsort((scores.data, score_rows))]
-    keys = score_rows * n_labels + scores.indices
-    wanted = rows * n_labels + truth.indices
-    position = np.searchsorted(keys, wanted)
-    found = position < keys.size
-    found[found] = keys[position[found]] == wanted[found]
+    # Positions from 1, so that what scipy answers for an unstored pair becomes -1.
+    positions = sp.csr_matrix((np.arange(1, scores.nnz + 1), scores.indices, scores.indptr), shape=scores.shape)
+    position = np.asarray(positions[rows, truth.indices]).ravel() - 1
+    found = position >= 0
     unstored = (n_labels - stored)[rows]
     # An unstored label ties with all unstored ones; a stored label lies above every one of them.
     halves = unstored.copy()

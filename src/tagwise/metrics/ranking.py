@@ -128,26 +128,15 @@ def check_ks(k: Any, name: str = "k") -> tuple[np.ndarray, bool]:
 
 def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
     """Rank ``prediction`` down to the largest of ``ks`` and mark the labels that are true."""
+    from tagwise.kernels.sampled_pairs import contains_pairs  # here, since importing metrics imports no numba
+
     truth = check_true_labels(Y_true)
     n_rows, n_labels = truth.shape
     # Beyond L there is no label whatever the prediction, so no memory is spent on it.
     depth = min(int(ks.max()), n_labels)
     labels = ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels)
     true_counts = np.diff(truth.indptr).astype(np.int64)
-    return Hits(truth, labels, _members(truth, labels), true_counts)
-
-
-def _members(truth: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-    """Whether row i of ``truth`` holds ``labels[i, j]``; by numpy alone, since importing metrics imports no numba."""
-    if truth.nnz == 0:
-        return np.zeros(labels.shape, dtype=bool)
-    n_rows, n_labels = truth.shape
-    # Keys row·(L+1) + label + 1 increase through a canonical CSR, and -1 becomes a key that no true label has.
-    base = np.arange(n_rows, dtype=np.int64) * (n_labels + 1) + 1
-    keys = np.repeat(base, np.diff(truth.indptr)) + truth.indices
-    wanted = base[:, None] + labels
-    position = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return np.asarray(keys[position] == wanted)
+    return Hits(truth, labels, contains_pairs(truth, labels), true_counts)
 
 
 def _share(gained: np.ndarray, best: np.ndarray) -> np.ndarray:
