@@ -74,6 +74,16 @@ figures: $(VENV)/.test
 	$(BIN)/python benchmarks/model_choice.py
 	$(BIN)/python benchmarks/tagger.py
 
+# Coverage-guided fuzzing of everything that reads files; the seconds are divided over the targets.
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz.guided --seconds $(or $(SECONDS),600) $(ARGS)
+
+# A million mutated data files through the readers, each of them watched.
+.PHONY: fuzz-inputs
+fuzz-inputs: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),1000000) --out benchmarks/results/reliability/readers.json $(ARGS)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -83,6 +93,10 @@ $(VENV)/.core: $(SOURCES) | $(VENV)/bin/python
 
 $(VENV)/.test: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) install --editable '.[test,plots]'
+	touch $@
+
+$(VENV)/.fuzz: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install --editable '.[test,plots,fuzz]'
 	touch $@
 
 $(VENV)/.lint: $(SOURCES) | $(VENV)/bin/python
