@@ -27,6 +27,17 @@ EXIT_CODES = """\
 
 Results go to standard output, everything else to standard error. `--json` writes the result as one JSON value
 (`predict` on rows: one JSON object per line); errors stay sentences on standard error.
+
+If standard output cannot be written (a full disk), that is an error; `train` then says that the model is saved. A
+reader that goes away (`| head`) ends the command with code 1 and without a message. If standard error cannot be
+written, messages are lost and the work continues. A stream that is closed from the start (`>&-`) counts as `/dev/null`.
+
+## Tags and names from strangers
+
+Tags, texts and names of files may hold characters that a terminal obeys, that end a line, or that reverse the
+direction of writing. Output for people, messages and reports show these as escapes: `\\n`, `\\t`, `\\u001b`, `\\u202e`.
+So an answer of `predict` is always one line per row, with tabs between the tags only. `--json` keeps every tag exactly,
+with the same escapes, which are those of JSON.
 """
 
 

@@ -1,12 +1,15 @@
-"""The bar of a fit."""
+"""The bar of a fit, and how text is shown to people."""
 
 import io
+import json
+import os
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 
-from tagwise.progress import FitProgress
+from tagwise.progress import FitProgress, echo_err, visible
 
 
 class Terminal(io.StringIO):
@@ -35,3 +38,32 @@ def test_a_fit_that_converged_early_ends_with_a_full_bar(monkeypatch, steps):
 
 def test_a_fit_that_was_cut_off_does_not_look_finished(monkeypatch):
     assert shown(monkeypatch, 3, KeyboardInterrupt()) == "3/10"
+
+
+def test_what_a_terminal_heeds_is_escaped_and_all_else_stays():
+    """Findings 14 and 15: tags with ESC, NUL, line breaks and overrides of the direction of writing."""
+    assert visible("a\x1b[2J\x00\x9b\x7fb") == r"a\u001b[2J\u0000\u009b\u007fb"
+    assert visible("a\tb\r\nc\u2028") == r"a\tb\r\nc\u2028"
+    assert visible("\u202eabc\u2066\ud800") == r"\u202eabc\u2066\ud800"
+    assert visible("a\tb\n\x1b", keep="\t\n") == "a\tb\n\\u001b"
+    usual = "Löwe שלום مرحبا क्‍ष 👩‍💻 “x” \\n 100 %"
+    assert visible(usual) == usual
+    odd = {"a\x7f\u202e\ud800\n": ["\x9b"]}
+    assert json.loads(visible(json.dumps(odd, ensure_ascii=False, indent=1), keep="\n")) == odd
+
+
+@pytest.mark.parametrize("stream", ["none", "closed", "full"])
+def test_a_fit_goes_on_when_nobody_can_be_told(monkeypatch, stream):
+    """Finding 12: standard error that is closed, or on a full disk."""
+    device = "/dev/full" if stream == "full" else os.devnull
+    if not os.path.exists(device):
+        pytest.skip(f"there is no {device}")
+    with suppress(OSError), open(device, "w", buffering=1) as target:
+        if stream == "closed":
+            target.close()
+        monkeypatch.setattr(sys, "stderr", None if stream == "none" else target)
+        echo_err("a sentence")
+        with FitProgress("LEML", 1, verbose=1) as progress:
+            done = progress.step(1.0)
+            progress.note("a note")
+    assert done is False

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted"]
+__all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted", "echo_err", "visible"]
+
+# Control characters, line and paragraph separators, embeddings, overrides and isolates of the direction of writing, and
+# halves of characters beyond 16 bits.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 Callback = Callable[[int, dict[str, Any]], bool | None]
 """``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
@@ -37,6 +44,26 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def visible(text: str, keep: str = "") -> str:
+    r"""Text as it is shown to people: what could move the cursor, end a line or reorder what follows is escaped.
+
+    A tag or the name of a file may come from anyone. Such characters, other than those to ``keep``, become the escapes
+    of JSON (``\n``, ``\t``, ``\u001b``, ``\u202e``), so JSON with them means the same. All others stay as they are.
+    """
+    return _UNSEEN.sub(
+        lambda found: found[0] if found[0] in keep else _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}", text
+    )
+
+
+def echo_err(message: str) -> None:
+    """A line for people, on standard error; where that cannot be written, the work continues without it."""
+    # A service may run without one. Not by click.echo, which writes past the stream that a progress bar puts in place
+    # of standard error: the sentence would end up in the middle of the bar.
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(visible(message, keep="\n") + "\n")
+
+
 class ProgressBar:
     """A bar on standard error where that is ``wanted`` and a terminal, nothing elsewhere; use as a context manager.
 
@@ -55,7 +82,7 @@ class ProgressBar:
         return self._bar is not None
 
     def __enter__(self) -> ProgressBar:
-        if self._wanted and sys.stderr is not None and sys.stderr.isatty():
+        if self._wanted and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -69,7 +96,7 @@ class ProgressBar:
                 transient=not self._steps,
             )
             self._bar.start()
-            self._task = self._bar.add_task(self._description, total=self._total, note="")
+            self._task = self._bar.add_task(visible(self._description), total=self._total, note="")
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -79,7 +106,7 @@ class ProgressBar:
     def at(self, completed: float | None = None, note: str | None = None, *, total: float | None = None) -> None:
         """Move the bar, change the note beside it, or set its end; None leaves each as it is."""
         if self._bar is not None:
-            fields = {} if note is None else {"note": note}
+            fields = {} if note is None else {"note": visible(note)}
             self._bar.update(self._task, completed=completed, total=total, **fields)
 
 
@@ -174,13 +201,12 @@ class FitProgress:
             return
         if self._bar.shown:
             self._bar.at(note=text)
-        elif sys.stderr is not None:
-            sys.stderr.write(f"{self.name}: {text}\n")
+        else:
+            echo_err(f"{self.name}: {text}")
 
     def _show(self, info: dict[str, Any]) -> None:
         note = f"objective {info['objective']:.6g}"
         if self._bar.shown:
             self._bar.at(info["iteration"], note, total=self.total)
-        elif sys.stderr is not None:  # a service may run without one
-            line = f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s"
-            sys.stderr.write(line + "\n")
+        else:
+            echo_err(f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s")

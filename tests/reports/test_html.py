@@ -1,5 +1,6 @@
 """The report as a file: complete, self-contained, and harmless whatever the data holds."""
 
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -205,6 +206,29 @@ def test_a_comparison_comes_first(findings, tmp_path):
     assert path.read_bytes() == before
 
 
+def test_characters_that_are_not_seen_are_shown_as_escapes(tmp_path):
+    """Findings 12 and 14: overrides of the direction and lone surrogates in tags, texts and the title."""
+    names = ["a\u202eb", "c\x1b[2Jd", "e\nf"]
+    texts = [f"word{place % 3} all\x00 texts\nof two lines" for place in range(30)]
+    tags = [[names[place % 3]] for place in range(30)]
+    tagger = Tagger("binary-relevance").fit(texts, tags)
+    path = tmp_path / "out.html"
+    title, source = os.fsdecode(b"caf\xe9"), "\ud800"
+    write_report(gather_findings(tagger, texts, tags), path, title=title, source=source)
+    words = "".join(Page(path.read_text(encoding="utf-8")).words)
+    for shown in (
+        r"a\u202eb",
+        r"c\u001b[2Jd",
+        r"e\nf",
+        r"caf\udce9",
+        r"\ud800",
+        r"all\u0000 texts",
+        "texts\nof two lines",
+    ):
+        assert shown in words
+    assert not set("\u202e\x1b\x00") & set(words)
+
+
 def test_bad_paths_and_missing_matplotlib(findings, tmp_path, monkeypatch):
     with pytest.raises(InvalidInputError, match=r"must end in \.html"):
         write_report(findings, tmp_path / "report.pdf")
@@ -227,7 +251,7 @@ def test_pieces_are_the_text_again():
 
 
 def test_small_things():
-    assert text("<a b='c'>&\x00\x85\n") == "&lt;a b=&#x27;c&#x27;&gt;&amp;\ufffd\ufffd\n"
+    assert text("<a b='c'>&") == "&lt;a b=&#x27;c&#x27;&gt;&amp;"
     assert percent(float("nan")) == "–"
     assert percent(0.1234) == "12.3"
     assert (number(True), number(12345), number(0.5), number("<")) == ("True", "12,345", "0.5", "&lt;")

@@ -42,7 +42,11 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
     """
     tagger: Tagger = load_model(model, "explain", texts=True)
     if text == "-":
-        text = sys.stdin.read()
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            place = f"byte {error.start + 1:,}"
+            raise InvalidInputError(f"standard input is not UTF-8 at {place}; convert it to UTF-8 first.") from None
     explained = _explained(tagger, text, list(tags), top, words)
     if as_json:
         show_json({"explained": tagger.explained_score, "tags": explained})

@@ -1,11 +1,13 @@
 """The ``tagwise`` command: finds the verb, and turns errors into one sentence and an exit code.
 
 Exit codes: 0 success; 1 an error that the message explains; 2 a usage error; 130 interrupted. A reader that closes the
-output early (``| head``) ends the command with 1 and without a message.
+output early (``| head``) ends the command with 1 and without a message. A standard stream that is closed from the start
+counts as the null device: nothing is read, and what is written is lost without an error.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -74,34 +76,66 @@ def tagwise() -> None:
 
 def run(arguments: list[str] | None = None) -> Any:
     """Run the command line; leaves through ``sys.exit`` with the codes above."""
+    _open_closed_streams()
+    code = _exit_code(arguments)
+    _drop_unwritable()
+    if code:
+        sys.exit(code)
+
+
+def _exit_code(arguments: list[str] | None) -> int:
+    """Run the command line, and say what went wrong."""
     try:
         with sentences_for_warnings(), sentences_for_log():
             tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)
         # Here, and not when the interpreter ends: a full disk must be an error.
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        usage = io.StringIO()
+        error.show(usage)
+        echo_err(usage.getvalue().rstrip("\n"))
+        return error.exit_code
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, EOFError):  # click takes it for an interrupt, but nobody was asked for input
+            raise error.__cause__ from None
+        echo_err("interrupted")
+        return 130
     except BrokenPipeError:
-        _drop_output()
-        sys.exit(1)
+        pass
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        click.echo(f"tagwise: {where}{error.strerror or error}.", err=True)
-        _drop_output()
-        sys.exit(1)
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        echo_err(f"tagwise: {where}{error.strerror or error}.")
+    except MemoryError as error:
+        echo_err(f"tagwise: not enough memory. {error}".rstrip())
     except Exception as error:
         from tagwise.exceptions import TagwiseError  # not above: it would import scikit-learn for `tagwise --help`
 
         if not isinstance(error, TagwiseError):
             raise
-        click.echo(f"tagwise: {error}", err=True)
-        sys.exit(1)
+        echo_err(f"tagwise: {error}")
+    else:
+        return 0
+    return 1
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that is closed counts as the null device."""
+    # In the order of their numbers: each takes the lowest free one, its own, which else the next file would get.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_unwritable() -> None:
+    """Keep the interpreter from complaining at its end about output that cannot be written any more."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 class _ToStandardError(logging.Handler):
@@ -121,9 +155,3 @@ def sentences_for_log() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-def _drop_output() -> None:
-    """Keep the interpreter from complaining at its end about output that cannot be written any more."""
-    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())

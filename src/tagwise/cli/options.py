@@ -138,6 +138,7 @@ seed_option = click.option(
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
+    callback=lambda context, option, seed: _seed(seed),
     help="Seed; the same seed gives the same result.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show only warnings and the result.")
@@ -166,11 +167,29 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.strip():
             raise click.BadParameter(f"must be NAME=VALUE, such as rank=200; found {setting!r}.", param_hint="--set")
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_int=_integer)
+        except OverflowError:
+            raise click.BadParameter(f"{name} is a number of more than 64 bits.", param_hint="--set") from None
+        except RecursionError:
+            raise click.BadParameter(f"{name} is nested too deep.", param_hint="--set") from None
         except ValueError:
             value = text
         parameters[name.strip()] = value
     return parameters
+
+
+def _seed(seed: int) -> int:
+    if seed >= 2**64:
+        raise click.BadParameter("must be a number of at most 64 bits.", param_hint="--seed")
+    return seed
+
+
+def _integer(digits: str) -> int:
+    """A whole number that a model folder can hold; known now, and not when the fitted model is saved."""
+    # Longer ones than this may not be numbers to Python.
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
+        raise OverflowError
+    return int(digits)
 
 
 def examples(*lines: str) -> str:

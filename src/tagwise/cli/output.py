@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from tagwise.progress import echo_err, visible
+
 __all__ = ["echo_err", "plain_value", "sentences_for_warnings", "show", "show_json", "show_table", "size_text", "warn"]
 
 _GAP = 2
@@ -20,32 +22,38 @@ _NARROW_TEXT = 16
 _NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
 
 
-def echo_err(message: str) -> None:
-    """A line for people, on standard error."""
-    # Not by click.echo, which writes past the stream that a progress bar puts in place of standard error: the
-    # sentence would end up in the middle of the bar.
-    if sys.stderr is not None:
-        sys.stderr.write(f"{message}\n")
-
-
 def warn(message: str) -> None:
     """A warning for people, on standard error."""
     echo_err(f"warning: {message}")
 
 
-def show(line: str = "") -> None:
-    """A line of the result, on standard output; characters that it cannot encode are escaped."""
+def show(*fields: str) -> None:
+    """A line of the result, on standard output: fields between tabs, each as :func:`visible` shows it.
+
+    Characters that standard output cannot encode are escaped.
+    """
+    line = "\t".join(map(visible, fields))
     try:
-        click.echo(line)
+        _write(line)
     except UnicodeEncodeError as error:
-        click.echo(line.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        _write(line.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
     """The result as JSON, on standard output: UTF-8, numpy values as plain ones, NaN and infinity as null."""
     # Where standard output has another encoding, escapes keep the JSON readable for every program.
     escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    click.echo(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False))
+    # JSON escapes only some of the characters that a terminal would heed.
+    _write(visible(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False), keep="\n"))
+
+
+def _write(line: str) -> None:
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def plain_value(value: Any) -> Any:
@@ -66,7 +74,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 
     Columns of numbers, also in percent, are right-aligned.
     """
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[visible(_cell(value)) for value in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[place]) for row in cells) for place in range(len(columns))]
     widths = [max(map(len, column)) for column in zip(columns, *cells)]
     if sys.stdout.isatty() and _show_rich(title, columns, cells, numeric, widths):
@@ -91,7 +99,7 @@ def _show_rich(
     if sum(narrowest) + _GAP * len(columns) > console.width:
         return False
     if title:  # not as the table's own, which would be folded to the width of the table
-        console.print(escape(title), style="italic")
+        console.print(escape(visible(title)), style="italic")
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for name, right, least in zip(columns, numeric, narrowest):
         table.add_column(

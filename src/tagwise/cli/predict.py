@@ -154,7 +154,7 @@ def _show_row(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> N
     if as_json:
         show_json({**row, "suggestions": [_as_plain(suggestion) for suggestion in answer]}, indent=None)
     else:
-        show("\t".join([*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer)]))
+        show(*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer))
 
 
 def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
@@ -193,8 +193,9 @@ def _predict_matrix(
     data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
     assert data.X is not None
+    top = min(wanted["top"], model.n_labels_)
     for start in range(0, data.X.shape[0], _BLOCK_ROWS):
-        labels, scores = model.predict_topk(data.X[start : start + _BLOCK_ROWS], wanted["top"])
+        labels, scores = model.predict_topk(data.X[start : start + _BLOCK_ROWS], top)
         for row in range(len(labels)):
             best = [
                 Suggestion(names[label], score)

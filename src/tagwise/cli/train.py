@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from tagwise import Tagger
+from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
 from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about, write_findings
@@ -20,6 +21,7 @@ from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.persistence import Checkpoint
+from tagwise.persistence.folder import MANIFEST_NAME, read_model
 from tagwise.progress import counted
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
@@ -104,13 +106,15 @@ def command(
     started = time.perf_counter()
     if report is not None and test is None and validation is None:
         raise click.UsageError("--report needs rows that the tagger was not trained on: add --test or --validation.")
+    checkpoint = _open_checkpoint(out, checkpoint_every, resume)
+    if checkpoint is not None and resume and _finish(checkpoint, out, overwrite, as_json):
+        return
     check_free(out, overwrite)
     parameters = options.parse_settings(settings)
     if model.lower() != "auto":
         model_info(model)
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
-    checkpoint = _open_checkpoint(out, checkpoint_every, resume)
     shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
     if holds_matrix(file, rows):
         for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
@@ -119,7 +123,9 @@ def command(
                 raise click.BadParameter(sentence, param_hint=option)
         with _resumable(checkpoint):
             fitted, figures = _fit_matrix(file, read_matrix(file, rows), model, parameters, shared, checkpoint)
-        _save(fitted, out, overwrite, checkpoint)
+        fitted.save(out, overwrite=overwrite)
+        with _saved(out, checkpoint):
+            _show(out, figures, started, as_json)
     else:
         check_report(report, test or file, rows)
         tagger = Tagger(build_model(model, parameters, **shared) if parameters else model, **features, **shared)
@@ -133,26 +139,27 @@ def command(
             name = tagger.choice_.name
             tagger.choice_ = ModelChoice(name, parameters, f"{name} was asked for, with {', '.join(settings)}.")
         found = None if held is None else _calibrate(tagger, held, target)
-        _save(tagger, out, overwrite, checkpoint)
-        figures = {
-            "model": tagger.choice_.name,
-            "reason": tagger.choice_.reason,
-            **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
-            "fit_seconds": tagger.training_["seconds"],
-            "calibrated": tagger.calibration_ is not None,
-        }
-        if found is not None:
-            figures["validation"] = _main_metrics(found)
-        source, measured = f"validation rows of {file}", held
-        if test is not None and test_rows is not None:
-            source, measured = test, test_rows
-            found = tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known)
-            warn_about(found)
-            figures["test"] = {"file": test, **_main_metrics(found)}
-        if report is not None and found is not None and measured is not None:
-            same = measured is held and tagger.calibration_ is not None
-            write_findings(tagger, measured, report, out, source, evaluation=found, calibrated_on_them=same)
-    _show(out, {**figures, "seconds": time.perf_counter() - started, "bytes": folder_bytes(out)}, as_json)
+        tagger.save(out, overwrite=overwrite)
+        with _saved(out, checkpoint):
+            figures = {
+                "model": tagger.choice_.name,
+                "reason": tagger.choice_.reason,
+                **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
+                "fit_seconds": tagger.training_["seconds"],
+                "calibrated": tagger.calibration_ is not None,
+            }
+            if found is not None:
+                figures["validation"] = _main_metrics(found)
+            source, measured = f"validation rows of {file}", held
+            if test is not None and test_rows is not None:
+                source, measured = test, test_rows
+                found = tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known)
+                warn_about(found)
+                figures["test"] = {"file": test, **_main_metrics(found)}
+            if report is not None and found is not None and measured is not None:
+                same = measured is held and tagger.calibration_ is not None
+                write_findings(tagger, measured, report, out, source, evaluation=found, calibrated_on_them=same)
+            _show(out, figures, started, as_json)
 
 
 def _open_checkpoint(out: str, every: int | None, resume: bool) -> Checkpoint | None:
@@ -165,9 +172,37 @@ def _open_checkpoint(out: str, every: int | None, resume: bool) -> Checkpoint | 
             f"{checkpoint.folder} holds the state of an earlier run; pass --resume to continue it, or remove that "
             "folder to start over."
         )
-    if resume and not checkpoint.exists():
-        echo_err(f"There is no checkpoint in {checkpoint.folder}: the fit starts from the beginning.")
     return checkpoint
+
+
+def _finish(checkpoint: Checkpoint, out: str, overwrite: bool, as_json: bool) -> bool:
+    """Whether there is nothing to resume since the earlier run had saved its model; says so, and removes what it left.
+
+    Where the model in ``out`` may be another, it is an error that says what to do.
+    """
+    holds_model = os.path.lexists(os.path.join(out, MANIFEST_NAME))
+    if not checkpoint.exists():
+        if holds_model and not overwrite:
+            raise InvalidInputError(
+                f"--resume: {out} holds a model, and {checkpoint.folder} no unfinished fit: if that is the model of "
+                "this fit, it is complete and nothing is left to do. To train again, pass --overwrite."
+            )
+        echo_err(f"There is no checkpoint in {checkpoint.folder}: the fit starts from the beginning.")
+        return False
+    if not holds_model:
+        return False
+    fitted = load(out)
+    done = (fitted.model_ if isinstance(fitted, Tagger) else fitted).history_
+    before = read_model(checkpoint.folder).values.get("history")
+    # Objectives and seconds of every iteration: no other fit has the same.
+    if not before or done[: len(before)] != before:
+        return False
+    checkpoint.discard()
+    if as_json:
+        show_json({"out": out, "complete": True, "bytes": folder_bytes(out)})
+    else:
+        show(f"The fit is complete: {out} holds its model. Measure it with tagwise evaluate.")
+    return True
 
 
 @contextmanager
@@ -181,10 +216,16 @@ def _resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
         raise
 
 
-def _save(model: Any, out: str, overwrite: bool, checkpoint: Checkpoint | None) -> None:
-    model.save(out, overwrite=overwrite)
-    if checkpoint is not None:
-        checkpoint.discard()
+@contextmanager
+def _saved(out: str, checkpoint: Checkpoint | None) -> Iterator[None]:
+    """What follows the save of a model: whatever goes wrong now, the model is there."""
+    try:
+        if checkpoint is not None:
+            checkpoint.discard()
+        yield
+    except BaseException:
+        echo_err(f"The model is saved in {out}.")
+        raise
 
 
 def _split(data: Table, fraction: float | None, seed: int) -> tuple[Table, Table | None]:
@@ -221,9 +262,11 @@ def _fit_matrix(
     else:
         choice = ModelChoice(model.lower(), parameters, f"{model.lower()} was asked for.")
     built = build_model(choice.name, choice.parameters, **shared)
+    # Before the fit, which may take hours: a fault in the file of names must be known now.
+    names = data.label_names or read_names(file, "labels", n_labels)
     started = time.perf_counter()
     built.fit(data.X, data.Y, checkpoint=checkpoint)
-    built.label_names_ = data.label_names or read_names(file, "labels", n_labels)
+    built.label_names_ = names
     figures = {
         "model": choice.name,
         "reason": choice.reason,
@@ -241,7 +284,8 @@ def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:
     return {"rows": evaluation.rows, **{name: metrics[name] for name in _METRICS if name in metrics}}
 
 
-def _show(out: str, figures: dict[str, Any], as_json: bool) -> None:
+def _show(out: str, figures: dict[str, Any], started: float, as_json: bool) -> None:
+    figures = {**figures, "seconds": time.perf_counter() - started, "bytes": folder_bytes(out)}
     if as_json:
         show_json({"out": out, **figures})
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tagwise.progress import visible
 from tagwise.reports import plots
 from tagwise.reports.curves import adds_up
 from tagwise.reports.sections import figure, percent, scrolled, section, text
@@ -68,7 +69,7 @@ def comparison_section(comparison: Comparison) -> str:
     """Table, bars, and quality over time."""
     columns = comparison.columns()
     models = comparison.models
-    names = [model.name for model in models]
+    names = [visible(model.name) for model in models]
     values = np.array([[model.metrics[name] for name in columns] for model in models])
     highest = values.max(axis=0)
     seconds, quality = [model.fit_seconds for model in models], [model.metrics[comparison.metric] for model in models]
@@ -90,7 +91,7 @@ def comparison_section(comparison: Comparison) -> str:
         figure(plots.draw_cost(names, seconds, quality, comparison.metric), "Quality and time", _TIME_CAPTION),
     ]
     # An objective that adds up over batches of labels says nothing about how good the model is by then.
-    histories = [(model.name, [] if adds_up(model.history) else model.history) for model in models]
+    histories = [(name, [] if adds_up(model.history) else model.history) for name, model in zip(names, models)]
     if any(len(history) > 1 for _, history in histories):
         caption = "Each relative to its first value; objectives of different models cannot be compared."
         parts.append(figure(plots.draw_objectives(histories), "Objective over time", caption))

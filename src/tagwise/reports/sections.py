@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tagwise.progress import counted
+from tagwise.progress import counted, visible
 from tagwise.reports import plots
 from tagwise.reports.curves import GROUPS, adds_up
 from tagwise.reports.findings import Example, Findings, TagFigures
@@ -56,10 +56,9 @@ _COLUMNS = {
 _CHIPS = 5
 
 
-def text(value: Any) -> str:
-    """A value as text, safe in content and in quoted attributes; control characters, invalid in HTML, become U+FFFD."""
-    written = escape(str(value), quote=True)
-    return "".join(c if c in "\t\n" or (c >= " " and not "\x7f" <= c <= "\x9f") else "\ufffd" for c in written)
+def text(value: Any, keep: str = "") -> str:
+    """A value as :func:`visible` shows it, safe in content and in quoted attributes."""
+    return escape(visible(str(value), keep), quote=True)
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -323,7 +322,7 @@ def _example(example: Example, number: int) -> str:
     place = {word: index for index, word in enumerate(words)}
     first = _shares(example.suggestions[0], words) if example.suggestions else dict.fromkeys(words, 0.0)
     body = "".join(
-        text(piece.text)
+        text(piece.text, keep="\t\n\r")
         if piece.word is None
         else f'<span class="w" data-w="{place[piece.word]}"{_colour(first[piece.word])}>{text(piece.text)}</span>'
         for piece in example.pieces

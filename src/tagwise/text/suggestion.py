@@ -98,7 +98,7 @@ class Request:
     ) -> list[list[Suggestion]]:
         """Suggestions for each row of X, best first."""
         calibration = self.calibration
-        labels, scores = model.predict_topk(X, self.top)
+        labels, scores = model.predict_topk(X, min(self.top, model.n_labels_))
         probabilities = None if calibration is None else calibration.probabilities(labels, scores)
         # A label of which nothing is known has the lowest possible score in every row.
         wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)

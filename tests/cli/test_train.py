@@ -1,0 +1,106 @@
+"""``tagwise train``: what is refused before the fit, and what is left when it ends early or is run again."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import failed, run, some_rows, write_jsonl
+
+from tagwise.data import write_xmc
+from tagwise.persistence import Checkpoint
+
+
+@pytest.fixture
+def rows_file(tmp_path):
+    return write_jsonl(tmp_path / "rows.jsonl", some_rows(40))
+
+
+def train(path, *more):
+    return run("train", path, "--out", path.with_name("m"), "--model", "leml", "--set", "rank=2", *more)
+
+
+@pytest.fixture
+def saved_but_killed(rows_file, monkeypatch):
+    """What a run leaves that was killed between the save of its model and its end."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "discard", lambda self: None)
+        assert train(rows_file, "--checkpoint-every", "1").returncode == 0
+    assert (rows_file.parent / "m.checkpoint").is_dir()
+    return rows_file
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_resuming_a_fit_that_was_saved_says_that_it_is_complete(saved_but_killed, overwrite):
+    """Finding 20."""
+    folder = saved_but_killed.parent
+    before = (folder / "m" / "manifest.json").stat()
+    again = train(saved_but_killed, "--resume", *overwrite)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith(f"The fit is complete: {folder / 'm'} holds its model.")
+    assert "iteration" not in again.stderr
+    after = (folder / "m" / "manifest.json").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert not (folder / "m.checkpoint").exists()
+    third = train(saved_but_killed, "--resume")
+    assert failed(third, 1, "no unfinished fit", "it is complete and nothing is left to do")
+
+
+def test_the_same_for_programs(saved_but_killed):
+    found = json.loads(train(saved_but_killed, "--resume", "--json").stdout)
+    assert found["complete"] is True
+    assert found["out"] == str(saved_but_killed.parent / "m")
+
+
+def test_another_model_in_the_folder_is_not_taken_for_that_of_the_fit(saved_but_killed, tmp_path):
+    shutil.rmtree(tmp_path / "m")
+    other = write_jsonl(tmp_path / "other.jsonl", some_rows(30, seed=3))
+    assert train(other).returncode == 0
+    assert failed(train(saved_but_killed, "--resume"), 1, "already holds a model")
+    assert (tmp_path / "m.checkpoint").is_dir()
+    resumed = train(saved_but_killed, "--resume", "--overwrite")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Trained on 40 rows" in resumed.stdout
+
+
+def test_numbers_that_a_folder_cannot_hold_are_refused_before_the_fit(rows_file):
+    """Finding 19: refused only when the fitted model was to be saved."""
+    for option in (["--seed", str(2**64)], ["--set", f"rank={2**64}"]):
+        result = train(rows_file, *option)
+        assert failed(result, 2, "64 bits")
+        assert "iteration" not in result.stderr
+    nested = train(rows_file, "--set", f"positive_weight=[1, {-(2**63) - 1}]")
+    assert failed(nested, 2, "Invalid value for --set: positive_weight is a number of more than 64 bits.")
+    assert not rows_file.with_name("m").exists()
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 100_000])
+def test_settings_that_are_nested_deep(rows_file, value):
+    """Finding 12."""
+    assert failed(train(rows_file, "--set", f"reg={value}"), 2, "Invalid value for --set: reg is nested too deep.")
+
+
+@pytest.mark.parametrize("name", ["labels.txt", "rows.xmc.labels.txt"])
+def test_names_of_labels_that_are_no_utf_8_are_found_before_the_fit(tmp_path, name):
+    """Finding 12: the fit was over, and its model lost."""
+    X = sp.random(20, 5, density=0.5, format="csr", random_state=0, dtype=np.float32)
+    Y = sp.csr_matrix(np.eye(2, dtype=np.float32)[np.arange(20) % 2])
+    path = tmp_path / "rows.xmc"
+    write_xmc(path, X, Y)
+    (tmp_path / name).write_bytes(b"pets\ncaf\xe9\n")
+    result = train(path)
+    assert failed(result, 1, str(tmp_path / name), "line 2", "not valid UTF-8")
+    assert "iteration" not in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_fails_after_the_save_says_that_the_model_is_there(rows_file, monkeypatch):
+    def fails(*arguments, **more):
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("tagwise.cli.train.write_findings", fails)
+    result = train(rows_file, "--validation", "0.25", "--report", rows_file.with_name("report.html"))
+    folder = rows_file.with_name("m")
+    assert failed(result, 1, f"The model is saved in {folder}.\ntagwise: report.html: No space left on device.")
+    assert run("predict", folder, "dog").returncode == 0
