@@ -4,7 +4,7 @@
 
 Each cell is a process of its own; a cell that has its result is not run again. "tuned" is `validation_fraction=0.2`:
 all that is chosen is chosen on training rows. The seed decides the low rank's start, the order of rows in the rankers
-and the rows held out. Writes results/cascade.json, and from it results/cascade.md and docs/figures/cascade_*.
+and the validation rows. Writes results/cascade.json, and from it results/cascade.md and docs/figures/cascade_*.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def page(report: dict) -> str:
             )
         ]
         lines.append(f"| {name} | {system.split(', 20%')[0]} | " + " | ".join(shown + more) + " |")
-    lines += ["", "What the held-out rows chose:", ""]
+    lines += ["", "What the validation rows chose:", ""]
     for (dataset, _, system), group in groups(report).items():
         if system == "Cascade, tuned":
             for cell in group:

@@ -79,7 +79,7 @@ def table(report: dict) -> str:
         f"{report['threads']} threads; squared loss, all labels known; earlier: commit {report['earlier']}. The "
         f"fastest of {REPEATS} fits of {ROUNDS} rounds, of which the defaults take the first few.",
         "",
-        "| data | k | version | seconds a round | × earlier | rounds by default | their seconds | × earlier |",
+        "| data | k | version | seconds per round | × earlier | rounds by default | their seconds | × earlier |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case in CASES:

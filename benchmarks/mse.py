@@ -90,8 +90,8 @@ def best_penalty(X, Y, threads: int, n_folds: int = 3) -> tuple[float, dict]:
             model = BinaryRelevance(loss="squared_hinge", reg=reg, n_jobs=threads).fit(
                 X[folds != fold], Y[folds != fold]
             )
-            held_out = folds == fold
-            sums += held_out.sum() * example_f1(Y[held_out], model.predict(X[held_out]))
+            validation = folds == fold
+            sums += validation.sum() * example_f1(Y[validation], model.predict(X[validation]))
         found[reg] = sums / X.shape[0]
     return max(found, key=found.get), found
 

@@ -28,7 +28,7 @@ RESULT = Path(__file__).parent / "results" / "reading.json"
 
 
 def generate(path: Path, rows: int, features_per_row: int) -> None:
-    """A file of tf-idf-like values with 4 significant digits, 5 labels a row."""
+    """A file of tf-idf-like values with 4 significant digits, 5 labels per row."""
     random = np.random.default_rng(0)
     n_features, n_labels = 100_000, 10_000
     X = sp.csr_matrix(

@@ -13,7 +13,7 @@ from sklearn.model_selection import ParameterGrid
 from reproduction.configuration import Cell, Selection
 from reproduction.methods import METHOD_CLASSES, make_model
 from reproduction.metrics import fitted, metric_values, metrics_on_known
-from tagwise.data import split_rows
+from tagwise.data.splits import fold_numbers, split_rows
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.mse.selection import select_parameters
 from tagwise.randomness import random_generator
@@ -78,7 +78,7 @@ def choose(
 def _validation_rows(rule: Selection, Y: sp.csr_matrix, observed: sp.csr_matrix | None, seed: int) -> list[np.ndarray]:
     """Boolean masks of the validation rows: one for a validation split, one per fold otherwise."""
     if rule.rule == "folds":
-        fold = random_generator(seed).permutation(Y.shape[0]) % rule.folds
+        fold = fold_numbers(Y.shape[0], rule.folds, seed)
         return [fold == k for k in range(rule.folds)]
     # The split keeps a row of every label in training; hidden labels must not take part in that.
     seen = Y if observed is None else sp.csr_matrix(Y.shape, dtype=np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tagwise
-from tagwise import baselines
+from tagwise import baselines, data, tuning
 from tagwise.registry import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,3 +58,25 @@ def test_type_checkers_see_the_models_of_the_registry(module, expected):
     assert models <= named
     assert named <= set(module.__all__)
     assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_only_what_users_call_by_keywords_takes_more_than_eight_arguments():
+    """Those are models, verbs of the command line and functions of the library; elsewhere a structure has a name."""
+    public = {*tagwise.__all__, *data.__all__, *tuning.__all__}
+    models = {info.class_name for info in MODELS}
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        constructors = {
+            method
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and node.name in models
+            for method in node.body
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef) or node in constructors or node.name in public:
+                continue
+            if any("click" in ast.unparse(decorator) for decorator in node.decorator_list):
+                continue
+            taken = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            assert len([name for name in taken if name not in ("self", "cls")]) <= 8, f"{path.name}: {node.name}"

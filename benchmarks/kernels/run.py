@@ -33,7 +33,7 @@ from tagwise.kernels.vectors import aligned_copy
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHAPES = {
-    # rows, features, labels, features a row, labels a row
+    # rows, features, labels, features per row, labels per row
     "eurlex": (15_539, 5_000, 3_993, 236, 5.3),
     "debtags": (24_240, 17_736, 581, 44, 3.7),
     "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),

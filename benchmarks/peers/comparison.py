@@ -79,7 +79,7 @@ def choice(ours: Cell) -> str:
     scores = ", ".join(f"{name} {100 * score:.2f}" for name, score in found["scores"].items())
     left_out = "".join(f" {name} was {reason}." for name, reason in found.get("left_out", {}).items())
     return (
-        f"The choice by {found['by']} on {found['held_out']:,} held-out training rows ({scores}) took "
+        f"The choice by {found['by']} on {found['validation_rows']:,} validation rows ({scores}) took "
         f"{found['seconds']:.1f} s ({found['cpu_seconds']:.1f} CPU s) beside the training time.{left_out}"
     )
 

@@ -102,7 +102,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """What :meth:`label_weights` returns, dense or sparse; models with linear scores override it."""
         raise ExplanationError(
             f"{type(self).__name__} has no exact explanations: its scores are not a sum of one part per feature. Use "
-            f"{_listed('explainable')}; LEML without a kernel."
+            f"{_listed('explainable')}."
         )
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:

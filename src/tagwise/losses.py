@@ -13,7 +13,7 @@ import numpy as np
 
 from tagwise.validation import check_choice
 
-__all__ = ["LOSSES", "Loss", "get_loss"]
+__all__ = ["LOSSES", "Loss", "get_loss", "sigmoid"]
 
 
 class Loss(ABC):
@@ -93,10 +93,10 @@ class Logistic(Loss):
         return np.maximum(z, 0) + np.log(1 + np.exp(-np.abs(z)))
 
     def first(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
-        return -target * _sigmoid(-target * score)
+        return -target * sigmoid(-target * score)
 
     def second(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
-        probability = _sigmoid(score)
+        probability = sigmoid(score)
         return probability * (1 - probability)
 
 
@@ -120,7 +120,8 @@ class SquaredHinge(Loss):
         return 2.0 * (target * score < 1).astype(score.dtype)
 
 
-def _sigmoid(score: np.ndarray) -> np.ndarray:
+def sigmoid(score: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^{−score})."""
     # tanh saturates instead of overflowing, for scores of either sign.
     return 0.5 * (1 + np.tanh(0.5 * score))
 

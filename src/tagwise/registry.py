@@ -45,6 +45,8 @@ class ModelInfo:
         Whether a score is an exact sum of one part per feature.
     search_space : mapping
         Constructor parameter → what tuning searches.
+    also_baseline : bool
+        Whether ``tagwise.baselines`` offers a model of ``tagwise.models`` too.
     """
 
     class_name: str
@@ -52,6 +54,7 @@ class ModelInfo:
     learns_from_mask: bool = False
     explainable: bool = False
     search_space: Mapping[str, Choice | LogRange] = field(default_factory=dict)
+    also_baseline: bool = False
 
     @property
     def name(self) -> str:
@@ -91,7 +94,14 @@ MODELS: tuple[ModelInfo, ...] = (
             "exponent": Choice((0.25, 0.5, 1.0)),
         },
     ),
-    ModelInfo("BinaryRelevance", "tagwise.models.binary_relevance", True, True, {"reg": _REG, "loss": _LOSS}),
+    ModelInfo(
+        "BinaryRelevance",
+        "tagwise.models.binary_relevance",
+        True,
+        True,
+        {"reg": _REG, "loss": _LOSS},
+        also_baseline=True,
+    ),
     ModelInfo(
         "MSE",
         "tagwise.models.mse",

@@ -146,7 +146,7 @@ def test_half_of_the_votes_is_on_for_every_even_number_of_neighbors(dtype):
 
 
 def test_blocks_of_rows_stay_small_however_few_labels_there_are(problem):
-    """One label would allow a million rows a block, and the votes of each take far more than one score."""
+    """One label would allow a million rows per block, and the votes of each take far more than one score."""
     X, Y, _ = problem
     model = KNN(n_neighbors=3).fit(X, Y[:, :1])
     sizes = [stop - start for start, stop in model._row_blocks(np.empty((20_000, 8)))]

@@ -16,7 +16,7 @@ METRICS = [f"{kind}@{k}" for kind in ("P", "nDCG", "PSP") for k in (1, 3, 5)]
 CHOICE = {
     "chosen": "Cascade",
     "by": "P@1",
-    "held_out": 976,
+    "validation_rows": 976,
     "scores": {"Cascade": 0.64, "LEML": 0.6237},
     "left_out": {"BinaryRelevance": "left out: too many weights"},
     "seconds": 1.26,
@@ -106,7 +106,7 @@ def test_tagwises_best_is_compared_with_the_peer_of_best_precision(report):
     assert "behind in 6 (train, s; train, CPU s; batch, ms/row; one row, ms; peak, MB; model, MB)" in page
     assert "| P@1 | 65.00 | 64.00 | tagwise, 1.00 points | 64.00 (slow) |" in page
     assert "| train, s | 2.00 | 8.00 | tagwise, 4.0 times | 1.00 (quick) |" in page
-    assert "on 976 held-out training rows (Cascade 64.00, LEML 62.37) took 1.3 s (2.0 CPU s)" in page
+    assert "on 976 validation rows (Cascade 64.00, LEML 62.37) took 1.3 s (2.0 CPU s)" in page
     assert "BinaryRelevance was left out: too many weights." in page
 
 

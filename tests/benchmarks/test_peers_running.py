@@ -86,7 +86,7 @@ def test_a_plug_in_runs_in_a_worker_and_is_judged_by_tagwise(tmp_path, plugins):
         assert cell[figure] > 0
     assert cell["train_cpu_seconds"] >= 0
     assert cell["peak_mb"] >= 0
-    # The saved array has 4 bytes a label, and a header.
+    # The saved array has 4 bytes per label, and a header.
     assert 1e6 * cell["model_mb"] == 4 * Y.shape[1] + 128
     assert cell["version"] == np.__version__
     assert (cell["threads"], cell["labels"], cell["test_rows"]) == (1, Y.shape[1], Y_test.shape[0])
@@ -317,12 +317,12 @@ def test_rows_with_too_few_answers_are_filled_up():
     np.testing.assert_array_equal(top_labels.of_pairs([[(0, 0.5), (2, 0.7)], []], 5), expected)
 
 
-def test_tagwises_plug_in_takes_the_candidate_that_held_out_rows_prefer():
+def test_tagwises_plug_in_takes_the_candidate_that_validation_rows_prefer():
     plugin = next(plugin for plugin in find_plugins() if plugin.name == "tagwise").module
     data = load_dataset(SAMPLE)
     problem = Problem(data.X_train[:1500], data.Y_train[:1500], data.X_test)
     candidates = {"LEML": {"rank": 1, "reg": 1e6}, "BinaryRelevance": {}}
-    settings = {"candidates": candidates, "held_out": 0.2, "rule": "P@1"}
+    settings = {"candidates": candidates, "validation_fraction": 0.2, "rule": "P@1"}
     chosen, details = plugin.choose(problem, settings, 1)
     assert chosen == {"model": "BinaryRelevance", "parameters": {}}
     assert details["chosen"] == "BinaryRelevance"
@@ -336,10 +336,10 @@ def test_with_unknown_labels_the_choice_still_estimates_the_precision():
     X, Y = data.X_train[:1500], data.Y_train[:1500]
     observed = hide_labels(Y, 0.5, random_state=0)
     problem = Problem(X, sp.csr_matrix(Y.multiply(observed)), data.X_test, observed)
-    settings = {"candidates": {"BinaryRelevance": {}}, "held_out": 0.2, "rule": "P@1"}
+    settings = {"candidates": {"BinaryRelevance": {}}, "validation_fraction": 0.2, "rule": "P@1"}
     _, details = plugin.choose(problem, settings, 1)
-    kept, held_out = split_rows(problem.Y, 0.2, random_state=0)
-    model = BinaryRelevance().fit(X[kept], problem.Y[kept], observed[kept])
-    true = precision_at_k(Y[held_out], model.predict_topk(X[held_out], 1)[0], 1)
+    training, validation = split_rows(problem.Y, 0.2, random_state=0)
+    model = BinaryRelevance().fit(X[training], problem.Y[training], observed[training])
+    true = precision_at_k(Y[validation], model.predict_topk(X[validation], 1)[0], 1)
     # Half the rows' first answers are unknown; had they counted as wrong, the estimate were half of it.
     assert details["scores"]["BinaryRelevance"] == pytest.approx(true, abs=0.1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import CSRWithTranspose, DenseFeatures, blocked_csr
-from tagwise.kernels.blocked_csr import BlockedCSR, row_factors
+from tagwise.kernels.blocked_csr import BlockedCSR
 from tagwise.kernels.products import row_range
 from tagwise.parallel import work_chunks
 
@@ -167,12 +167,6 @@ def test_row_range_shares_the_entries():
     assert np.shares_memory(part.data, matrix.data)
     assert np.shares_memory(part.indices, matrix.indices)
     assert row_range(matrix, 0, 20) is matrix
-
-
-def test_row_factors_are_inverse_lengths_however_long_the_rows():
-    matrix = sp.csr_matrix(np.array([[3, 4], [0, 0], [1e-30, 0], [2e38, 2e38]], dtype=np.float32))
-    expected = [0.2, 0, 1e30, 1 / (2e38 * np.sqrt(2))]
-    np.testing.assert_allclose(row_factors(matrix), expected, rtol=1e-6)
 
 
 def test_what_does_not_fit_is_refused():

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.kernels.random_stream import next_below, random_stream, shuffle
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
@@ -25,8 +26,7 @@ def test_against_the_reference(seed, n_rows, n_features, squared, constant):
     y = np.where(rng.random(n_rows) < 0.4, 1.0, -1.0)
     cost = rng.uniform(0.2, 3, n_rows)
     sides = [sp.csr_matrix(np.where(y == side, cost, 0)[None, :]) for side in (1, -1)]
-    loss = "squared_hinge" if squared else "hinge"
-    found = dual_coordinate_descent(X, *sides, loss=loss, intercept_scale=constant, tol=1e-9, max_iter=100_000)
+    found = dual_coordinate_descent(X, *sides, descent=Descent(squared, constant, tol=1e-9, max_iter=100_000))
     w, b = reference.dual_coordinate_descent(X.toarray(), y, cost, squared=squared, constant=constant, n_passes=1000)
     margins = y * (X @ w + b)
     short = np.maximum(0, 1 - margins)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.products import add_scaled_rows
+from tagwise.kernels.products import add_scaled_rows, row_factors
 
 FLOATS = [np.float32, np.float64]
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
@@ -254,6 +254,12 @@ def test_shapes_that_do_not_fit_are_named():
         kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 0)
     with pytest.raises(InvalidInputError, match="exclude has shape"):
         kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 1, exclude=sp.csr_matrix((3, 4)))
+
+
+def test_row_factors_are_inverse_lengths_however_long_the_rows():
+    matrix = sp.csr_matrix(np.array([[3, 4], [0, 0], [1e-30, 0], [2e38, 2e38]], dtype=np.float32))
+    expected = [0.2, 0, 1e30, 1 / (2e38 * np.sqrt(2))]
+    np.testing.assert_allclose(row_factors(matrix), expected, rtol=1e-6)
 
 
 # Scaled rows of a matrix, added to a dense block.

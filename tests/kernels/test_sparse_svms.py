@@ -22,10 +22,9 @@ def problem(n=80, d=30, n_labels=7, dtype=np.float64):
 @pytest.mark.parametrize("intercept_scale", [0.0, 1.0])
 def test_weights_are_those_of_the_dense_solver(intercept_scale):
     X, on, off = problem()
-    settings = {"intercept_scale": intercept_scale, "tol": 1e-7, "max_iter": 5000}
     descent = Descent(constant=intercept_scale, tol=1e-7, max_iter=5000)
     weights, intercept, _ = train_sparse_svms(X, on, off, descent, C=0.5)
-    expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
+    expected = dual_coordinate_descent(X, on, off, descent=descent, reg=2.0)
     assert weights.shape == (7, 30)
     assert weights.has_sorted_indices
     for label in (0, 1, 2, 5, 6):
@@ -38,10 +37,9 @@ def test_weights_are_those_of_the_dense_solver(intercept_scale):
 
 def test_the_objective_is_that_of_the_dense_solver():
     X, on, off = problem()
-    settings = {"intercept_scale": 1.0, "tol": 1e-7, "max_iter": 5000}
     descent = Descent(tol=1e-7, max_iter=5000)
     _, _, objective = train_sparse_svms(X, on, off, descent, C=0.5)
-    expected = dual_coordinate_descent(X, on, off, loss="squared_hinge", reg=2.0, **settings)
+    expected = dual_coordinate_descent(X, on, off, descent=descent, reg=2.0)
     trained = [0, 1, 2, 5, 6]
     # There C is 1 and the penalty's factor 2: twice this objective.
     np.testing.assert_allclose(2 * objective[trained], expected.value[trained], rtol=1e-6)

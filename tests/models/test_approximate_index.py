@@ -22,8 +22,8 @@ def large_model(n_labels=3000, rank=8, dtype=np.float32, seed=0):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LEML(rank=rank, max_iter=1).fit(X, (rng.random((60, 10)) < 0.3).astype(dtype))
-    centres = rng.standard_normal((40, rank))
-    H = centres[rng.integers(40, size=n_labels)] + 0.2 * rng.standard_normal((n_labels, rank))
+    centers = rng.standard_normal((40, rank))
+    H = centers[rng.integers(40, size=n_labels)] + 0.2 * rng.standard_normal((n_labels, rank))
     model.feature_factors_ = rng.standard_normal((40, rank)).astype(dtype)
     model.label_factors_ = (H * rng.random(n_labels)[:, None] ** 2).astype(dtype)
     model.intercept_ = (0.1 * rng.standard_normal(n_labels)).astype(dtype)
@@ -41,7 +41,7 @@ def made():
 def test_it_finds_most_with_an_eighth_of_the_lists_and_all_with_all(made):
     model, X, index = made
     assert (index.n_lists, index.n_probes) == (55, 6)
-    assert repr(index) == "ApproximateIndex(LEML of 3,000 labels, 6 of 55 lists a row)"
+    assert repr(index) == "ApproximateIndex(LEML of 3,000 labels, 6 of 55 lists per row)"
     assert index.recall(X, 5) > 0.85
     index = ApproximateIndex(model, n_lists=12)
     recalls = []

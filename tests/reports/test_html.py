@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,7 +15,7 @@ from tagwise.metrics import example_f1, macro_f1, micro_f1
 from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
 from tagwise.reports.findings import pieces_of
 from tagwise.reports.html import report_html
-from tagwise.reports.sections import number, percent, text
+from tagwise.reports.sections import fit_section, number, percent, text
 
 pytestmark = pytest.mark.filterwarnings("ignore:rank=100 is more than")
 HOSTILE = "</script><script>alert(1)</script>"
@@ -227,6 +228,12 @@ def test_characters_that_are_not_seen_are_shown_as_escapes(tmp_path):
     ):
         assert shown in words
     assert not set("\u202e\x1b\x00") & set(words)
+
+
+def test_a_last_stage_with_an_objective_of_its_own_is_named(findings):
+    history = [{"objective": 2.0, "seconds": 0.1}, {"objective": 9.0, "seconds": 0.2, "stage": "rankers"}]
+    assert "objective of the rankers" in fit_section(replace(findings, history=history))
+    assert "last point" not in fit_section(replace(findings, history=[{**info, "stage": None} for info in history]))
 
 
 def test_bad_paths_and_missing_matplotlib(findings, tmp_path, monkeypatch):

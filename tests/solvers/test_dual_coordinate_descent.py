@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
+from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 N, D, L = 120, 15, 9
@@ -15,6 +16,11 @@ def data(dtype=np.float64):
     X = sp.random(N, D, 0.5, format="csr", random_state=0, data_rvs=rng.standard_normal).astype(dtype)
     Y = X @ rng.standard_normal((D, L)) + 0.5 * rng.standard_normal((N, L)) > 0.7
     return X, Y.astype(dtype)
+
+
+def solve(X, on, off=None, *, loss="hinge", intercept_scale=1.0, tol=1e-3, max_iter=1000, seed=0, **more):
+    descent = Descent(loss == "squared_hinge", float(intercept_scale), tol, max_iter, seed)
+    return dual_coordinate_descent(X, on, off, descent=descent, **more)
 
 
 def by_label(Y):
@@ -30,7 +36,7 @@ def objective(X, y, w, b, *, loss, reg, cost=1.0, scale=1.0):
 @pytest.mark.parametrize("reg", [0.3, 2.0])
 def test_scikit_learns_optimum(loss, reg):
     X, Y = data()
-    found = dual_coordinate_descent(X, by_label(Y), loss=loss, reg=reg, tol=1e-6, max_iter=50_000)
+    found = solve(X, by_label(Y), loss=loss, reg=reg, tol=1e-6, max_iter=50_000)
     assert found.converged.all()
     for j in range(L):
         y = np.where(Y[:, j] > 0, 1, -1)
@@ -46,7 +52,7 @@ def test_costs_are_scikit_learns_sample_weights(loss):
     X, Y = data()
     cost = np.random.default_rng(1).uniform(0.2, 4, Y.shape)
     on, off = by_label(np.where(Y > 0, cost, 0)), by_label(np.where(Y > 0, 0, cost))
-    found = dual_coordinate_descent(X, on, off, loss=loss, intercept_scale=2.0, tol=1e-6, max_iter=50_000)
+    found = solve(X, on, off, loss=loss, intercept_scale=2.0, tol=1e-6, max_iter=50_000)
     for j in range(3):
         y = np.where(Y[:, j] > 0, 1, -1)
         peer = LinearSVC(loss=loss, tol=1e-8, max_iter=10**6, intercept_scaling=2.0, random_state=0)
@@ -60,25 +66,25 @@ def test_a_subset_of_rows_is_the_fit_on_them_alone(loss):
     X, Y = data()
     taken = np.random.default_rng(2).random(Y.shape) < 0.5
     on, off = by_label(Y * taken), by_label((1 - Y) * taken)
-    found = dual_coordinate_descent(X, on, off, loss=loss, tol=1e-8, max_iter=50_000)
+    found = solve(X, on, off, loss=loss, tol=1e-8, max_iter=50_000)
     for j in range(L):
         rows = taken[:, j]
-        alone = dual_coordinate_descent(X[rows], by_label(Y[rows][:, [j]]), loss=loss, tol=1e-8, max_iter=50_000)
+        alone = solve(X[rows], by_label(Y[rows][:, [j]]), loss=loss, tol=1e-8, max_iter=50_000)
         np.testing.assert_allclose(found.coefficients[j], alone.coefficients[0], atol=1e-5)
         assert found.intercept[j] == pytest.approx(alone.intercept[0], abs=1e-5)
 
 
 def test_no_negatives_given_means_every_other_row_at_cost_one():
     X, Y = data()
-    implied = dual_coordinate_descent(X, by_label(Y), tol=1e-8, max_iter=50_000)
-    given = dual_coordinate_descent(X, by_label(Y), by_label(1 - Y), tol=1e-8, max_iter=50_000)
+    implied = solve(X, by_label(Y), tol=1e-8, max_iter=50_000)
+    given = solve(X, by_label(Y), by_label(1 - Y), tol=1e-8, max_iter=50_000)
     np.testing.assert_allclose(implied.value, given.value, rtol=1e-7)
     np.testing.assert_allclose(implied.coefficients, given.coefficients, atol=1e-5)
 
 
 def test_without_an_intercept():
     X, Y = data()
-    found = dual_coordinate_descent(X, by_label(Y), intercept_scale=0, tol=1e-6, max_iter=50_000)
+    found = solve(X, by_label(Y), intercept_scale=0, tol=1e-6, max_iter=50_000)
     assert not found.intercept.any()
     y = np.where(Y[:, 0] > 0, 1, -1)
     peer = LinearSVC(loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6, random_state=0).fit(X, y)
@@ -89,8 +95,8 @@ def test_rows_without_features_count_but_do_not_disturb():
     X, Y = data()
     padded = sp.csr_matrix(sp.vstack([X, sp.csr_matrix((4, D))]))
     labels = np.vstack([Y, np.ones((4, L))])
-    plain = dual_coordinate_descent(X, by_label(Y), intercept_scale=0, tol=1e-8, max_iter=50_000)
-    more = dual_coordinate_descent(padded, by_label(labels), intercept_scale=0, tol=1e-8, max_iter=50_000)
+    plain = solve(X, by_label(Y), intercept_scale=0, tol=1e-8, max_iter=50_000)
+    more = solve(padded, by_label(labels), intercept_scale=0, tol=1e-8, max_iter=50_000)
     np.testing.assert_allclose(more.value, plain.value + 4, rtol=1e-7)
     np.testing.assert_allclose(more.coefficients, plain.coefficients, atol=1e-5)
 
@@ -98,23 +104,23 @@ def test_rows_without_features_count_but_do_not_disturb():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bit_identical_for_every_thread_count_and_batch(dtype):
     X, Y = data(dtype)
-    one, three = (dual_coordinate_descent(X, by_label(Y), tol=1e-3, n_threads=t) for t in (1, 3))
+    one, three = (solve(X, by_label(Y), tol=1e-3, n_threads=t) for t in (1, 3))
     assert one.coefficients.dtype == dtype
     for name in ("coefficients", "intercept", "value", "n_iter", "violation"):
         np.testing.assert_array_equal(getattr(one, name), getattr(three, name))
     ids = np.array([5, 2])
-    some = dual_coordinate_descent(X, by_label(Y)[ids], tol=1e-3, streams=ids)
+    some = solve(X, by_label(Y)[ids], tol=1e-3, streams=ids)
     np.testing.assert_array_equal(some.coefficients, one.coefficients[ids])
-    other = dual_coordinate_descent(X, by_label(Y), tol=1e-1, seed=1)
-    assert (other.coefficients != dual_coordinate_descent(X, by_label(Y), tol=1e-1).coefficients).any()
+    other = solve(X, by_label(Y), tol=1e-1, seed=1)
+    assert (other.coefficients != solve(X, by_label(Y), tol=1e-1).coefficients).any()
 
 
 def test_stopping_short_is_told():
     X, Y = data()
-    short = dual_coordinate_descent(X, by_label(Y), tol=1e-8, max_iter=2)
+    short = solve(X, by_label(Y), tol=1e-8, max_iter=2)
     assert not short.converged.any()
     assert (short.n_iter == 2).all()
     assert (short.violation > 1e-8).all()
-    done = dual_coordinate_descent(X, by_label(Y), tol=1e-2)
+    done = solve(X, by_label(Y), tol=1e-2)
     assert done.converged.all()
     assert (done.violation <= 1e-2).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
+from tagwise.solvers.spherical_k_means import nearest_center, spherical_k_means
 
 
 def unit(rows):
@@ -26,22 +26,22 @@ def test_planted_directions_are_found(groups, form):
     for group in range(3):
         assert len(np.unique(best.assignment[true == group])) == 1
     assert len(np.unique(best.assignment)) == 3
-    np.testing.assert_allclose(np.linalg.norm(best.centres, axis=1), 1)
+    np.testing.assert_allclose(np.linalg.norm(best.centers, axis=1), 1)
 
 
-def test_at_the_end_rows_are_nearest_to_their_own_centre_and_centres_are_means(groups):
+def test_at_the_end_rows_are_nearest_to_their_own_centre_and_centers_are_means(groups):
     rows = groups[0]
     clusters = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=100)
-    nearest, cosines = nearest_centre(rows, clusters.centres)
+    nearest, cosines = nearest_center(rows, clusters.centers)
     np.testing.assert_array_equal(nearest, clusters.assignment)
     np.testing.assert_allclose(cosines.mean(), clusters.mean_cosine)
     for cluster in range(4):
         mean = rows[clusters.assignment == cluster].mean(axis=0)
-        np.testing.assert_allclose(clusters.centres[cluster], mean / np.linalg.norm(mean))
+        np.testing.assert_allclose(clusters.centers[cluster], mean / np.linalg.norm(mean))
 
 
 def test_no_cluster_is_empty():
-    """All rows are one direction, so every row prefers the first centre."""
+    """All rows are one direction, so every row prefers the first center."""
     rows = np.tile([[0.6, 0.8]], (10, 1))
     for max_iter in (1, 20):
         clusters = spherical_k_means(rows, 4, rng=np.random.default_rng(0), max_iter=max_iter)
@@ -53,7 +53,7 @@ def test_no_cluster_is_empty():
 def test_rows_of_zeros():
     rows = sp.csr_matrix(np.array([[0, 0], [1.0, 0], [0, 1.0], [0, 0]]))
     clusters = spherical_k_means(rows, 2, rng=np.random.default_rng(0), max_iter=20)
-    assert np.isfinite(clusters.centres).all()
+    assert np.isfinite(clusters.centers).all()
     assert np.isfinite(clusters.mean_cosine)
 
 
@@ -64,25 +64,25 @@ def test_sparse_and_dense_rows_and_threads_agree(groups):
         for form, threads in ((rows, 1), (sp.csr_matrix(rows), 1), (sp.csr_matrix(rows), 3))
     )
     np.testing.assert_array_equal(dense.assignment, sparse.assignment)
-    np.testing.assert_allclose(dense.centres, sparse.centres)
-    np.testing.assert_array_equal(threaded.centres, sparse.centres)
+    np.testing.assert_allclose(dense.centers, sparse.centers)
+    np.testing.assert_array_equal(threaded.centers, sparse.centers)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-def test_weights_pull_the_centres_and_nothing_else(groups, form):
+def test_weights_pull_the_centers_and_nothing_else(groups, form):
     rows = groups[0]
     weights = np.random.default_rng(1).uniform(0.1, 5, len(rows))
     found = spherical_k_means(form(rows), 4, rng=np.random.default_rng(1), max_iter=100, weights=weights)
-    nearest, cosines = nearest_centre(rows, found.centres)
+    nearest, cosines = nearest_center(rows, found.centers)
     np.testing.assert_array_equal(nearest, found.assignment)
     np.testing.assert_allclose(cosines.mean(), found.mean_cosine)
     for cluster in range(4):
         members = found.assignment == cluster
         mean = weights[members] @ rows[members]
-        np.testing.assert_allclose(found.centres[cluster], mean / np.linalg.norm(mean))
+        np.testing.assert_allclose(found.centers[cluster], mean / np.linalg.norm(mean))
     ones = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=3, weights=np.ones(len(rows)))
     plain = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=3)
-    np.testing.assert_array_equal(ones.centres, plain.centres)
+    np.testing.assert_array_equal(ones.centers, plain.centers)
 
 
 def test_an_empty_cluster_restarts_at_the_row_that_fits_worst_whatever_its_weight():

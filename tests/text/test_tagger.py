@@ -435,7 +435,7 @@ def test_bad_questions(arguments, error, words, fitted):
         list(fitted.suggest_each(**given))
 
 
-def test_bad_held_out_rows(rows, fitted):
+def test_bad_validation_rows(rows, fitted):
     texts, tags = rows
     for method in (fitted.calibrate, fitted.evaluate):
         with pytest.raises(InvalidInputError, match="texts is empty"):

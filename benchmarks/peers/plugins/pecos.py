@@ -1,8 +1,8 @@
 """PECOS: XR-Linear with its documented defaults, and the same linear models one against all.
 
 Labels are described by the mean of their rows (PIFA) and clustered by hierarchical k-means, 16 ways, with at most 100
-labels a leaf; L2-loss SVM dual, weights below 0.1 dropped, beam 10. Loaded for prediction only, which its documentation
-calls the faster way.
+labels per leaf; L2-loss SVM dual, weights below 0.1 dropped, beam 10. Loaded for prediction only, which its
+documentation calls the faster way.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""tagwise itself: its own models with their defaults, and the one of them that held-out training rows choose.
+"""tagwise itself: its own models with their defaults, and the one of them that validation rows choose.
 
 "best by validation" fits every candidate to four fifths of the training rows and takes the one with the best P@1 on the
 last fifth; it is then trained on all rows, as any other system. Where labels are unknown, a candidate is judged on the
@@ -25,7 +25,7 @@ BEST = "tagwise, best by validation"
 SYSTEMS = {
     **{f"tagwise-{name}": {"model": name, "parameters": parameters} for name, parameters in MODELS.items()},
     "tagwise-Cascade-tuned": {"model": "Cascade", "parameters": {"validation_fraction": 0.2}},
-    BEST: {"candidates": MODELS, "held_out": 0.2, "rule": "P@1"},
+    BEST: {"candidates": MODELS, "validation_fraction": 0.2, "rule": "P@1"},
 }
 MOST_WEIGHTS = 100_000_000
 WARM_ROWS = 500
@@ -52,14 +52,14 @@ def warm_up(settings, threads):
 
 
 def choose(problem, settings, threads):
-    """The candidate with the best P@1 on held-out training rows; nothing to choose where a model is named."""
+    """The candidate with the best P@1 on validation rows; nothing to choose where a model is named."""
     if "model" in settings:
         return settings, None
     from tagwise.data import split_rows
     from tagwise.metrics import precision_at_k
 
-    kept, held_out = split_rows(problem.Y, settings["held_out"], random_state=0)
-    observed = None if problem.observed is None else problem.observed[kept]
+    training, validation = split_rows(problem.Y, settings["validation_fraction"], random_state=0)
+    observed = None if problem.observed is None else problem.observed[training]
     shape = (*problem.X.shape, problem.Y.shape[1])
     scores, left_out = {}, {}
     for name, parameters in settings["candidates"].items():
@@ -67,16 +67,18 @@ def choose(problem, settings, threads):
         if reason is not None:
             left_out[name] = reason
             continue
-        model = _fitted({"model": name, "parameters": parameters}, threads, problem.X[kept], problem.Y[kept], observed)
-        labels, _ = model.predict_topk(problem.X[held_out], 1)
-        judged = np.arange(len(held_out))
+        model = _fitted(
+            {"model": name, "parameters": parameters}, threads, problem.X[training], problem.Y[training], observed
+        )
+        labels, _ = model.predict_topk(problem.X[validation], 1)
+        judged = np.arange(len(validation))
         if problem.observed is not None:
-            known = problem.observed[held_out]
+            known = problem.observed[validation]
             judged = np.flatnonzero(np.asarray(known[judged, labels[:, 0]]).ravel())
-        scores[name] = float(precision_at_k(problem.Y[held_out][judged], labels[judged], 1))
+        scores[name] = float(precision_at_k(problem.Y[validation][judged], labels[judged], 1))
     best = max(scores, key=scores.get)
     chosen = {"model": best, "parameters": settings["candidates"][best]}
-    details = {"chosen": best, "by": settings["rule"], "held_out": len(held_out), "scores": scores}
+    details = {"chosen": best, "by": settings["rule"], "validation_rows": len(validation), "scores": scores}
     return chosen, {**details, "left_out": left_out}
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from tagwise.baselines.wsabie import WSABIE as WSABIE
     from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
 
-# What belongs here by the registry, and binary relevance, which is a baseline of all papers and a model of its own.
-_HERE = {i.class_name: i for i in MODELS if ".baselines." in i.module or i.class_name == "BinaryRelevance"}
+_HERE = {info.class_name: info for info in MODELS if info.also_baseline or ".baselines." in info.module}
 __all__ = sorted(_HERE)
 
 

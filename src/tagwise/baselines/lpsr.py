@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_matmul, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
+from tagwise.losses import sigmoid
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks, run_chunks, thread_count
@@ -157,15 +157,15 @@ class LPSR(SparseScoreModel):
         ranked, relevant = self._rank(X, Y)
         clusters = self._cluster(self._prepared(X), _row_weights(relevant, Y), rng)
         order = np.argsort(clusters.assignment, kind="stable")
-        borders = np.searchsorted(clusters.assignment[order], np.arange(len(clusters.centres) + 1))
+        borders = np.searchsorted(clusters.assignment[order], np.arange(len(clusters.centers) + 1))
 
         def part(first: int, _: int) -> tuple[np.ndarray, float]:
             members = order[borders[first] : borders[first + 1]]
             return choose_labels(ranked[members], relevant[members], Y.shape[1], self.labels_per_partition, k=_K)
 
-        parts = [(first, first + 1) for first in range(len(clusters.centres))]
+        parts = [(first, first + 1) for first in range(len(clusters.centers))]
         chosen = run_chunks(part, parts, thread_count(self.n_jobs))
-        self._keep(clusters.centres, [names for names, _ in chosen], X.dtype)
+        self._keep(clusters.centers, [names for names, _ in chosen], X.dtype)
         n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
         progress.step(1 - sum(value for _, value in chosen) / n_labelled, stage="partitions")
 
@@ -263,7 +263,7 @@ def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarr
         alpha = np.where(held, chosen[labels], 0.0)
         wrong = np.where(true, 0.0, alpha)
         above = np.cumsum(wrong, axis=1) - wrong
-        late = expit(above - (k - 0.5))
+        late = sigmoid(above - (k - 0.5))
         share = true / np.maximum(true.sum(axis=1, keepdims=True), 1)
         gain = share * (1 - late)
         # A wrong label lowers the terms of all true labels behind it.

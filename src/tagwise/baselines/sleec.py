@@ -21,7 +21,7 @@ from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import ADMMOptions, L1FitRidge
 from tagwise.solvers.singular_value_projection import singular_value_projection
-from tagwise.solvers.spherical_k_means import nearest_centre, spherical_k_means
+from tagwise.solvers.spherical_k_means import nearest_center, spherical_k_means
 from tagwise.validation import Features, check_integer, check_real
 
 __all__ = ["SLEEC", "near_label_products"]
@@ -132,7 +132,7 @@ class SLEEC(SparseScoreModel):
         The training labels.
     objective_, history_, n_iter_
         A step is a learner: the squared error on Ω over its value at Z = 0, mean over the learner's clusters weighted
-        by rows; with ``cosine`` (mean to the centres) and ``largest_cluster`` (rows).
+        by rows; with ``cosine`` (mean to the centers) and ``largest_cluster`` (rows).
 
     Notes
     -----
@@ -234,7 +234,7 @@ class SLEEC(SparseScoreModel):
                 return self._learn_cluster(rows, Y, groups[cluster], int(seeds[cluster]))
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
-            learners.centers = np.concatenate([learners.centers, found.centres])
+            learners.centers = np.concatenate([learners.centers, found.centers])
             learners.clusters.extend(learnt)
             sizes = np.array([len(group) for group in groups])
             error = float(sizes @ [cluster.error for cluster in learnt]) / n_rows
@@ -311,7 +311,7 @@ class SLEEC(SparseScoreModel):
         for learner in range(n_learners):
             first = learner * per_learner
             centers = self.centers_[first : first + per_learner].astype(np.float64)
-            nearest, _ = nearest_centre(directions, centers, n_threads=threads)
+            nearest, _ = nearest_center(directions, centers, n_threads=threads)
             for cluster in np.unique(nearest):
                 asking = np.flatnonzero(nearest == cluster)
                 found, cosines = self._neighbors(rows[asking], first + int(cluster), threads)

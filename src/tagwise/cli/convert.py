@@ -6,8 +6,12 @@ import os
 
 import click
 
+from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
 from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show_json
+from tagwise.cli.rows import format_of
+from tagwise.data.records import MATRIX_FORMATS, format_by_name
+from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 
 __all__ = ["command"]
@@ -66,11 +70,6 @@ def command(
     (TF-IDF); names of words and tags go to OUT.features.txt and OUT.labels.txt where the format has no place for them,
     and are read from such files. What cannot be kept is reported or refused. A matrix cannot become texts.
     """
-    from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
-    from tagwise.cli.rows import format_of
-    from tagwise.data.records import MATRIX_FORMATS
-    from tagwise.exceptions import InvalidInputError
-
     before = format_of(source, rows)
     after = to if to != "auto" else _target_format(target)
     job = Conversion(source, target, before, after, overwrite, out_separator, out_labels)
@@ -96,9 +95,6 @@ def command(
 
 
 def _target_format(target: str) -> str:
-    from tagwise.data.records import format_by_name
-    from tagwise.exceptions import InvalidInputError
-
     found = format_by_name(target, "--to")
     if found not in _WRITABLE:
         raise InvalidInputError(

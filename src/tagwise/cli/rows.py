@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tagwise import data
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.columns import Dialect
@@ -15,9 +15,6 @@ from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
-
-if TYPE_CHECKING:
-    from tagwise.data import LabelledRows
 
 __all__ = ["format_of", "holds_matrix", "open_rows", "read_matrix", "read_names", "read_rows"]
 
@@ -67,14 +64,12 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
 
 def read_matrix(
     path: str, options: RowOptions, *, shape: tuple[int, int] | None = None, exact: bool = False
-) -> LabelledRows:
+) -> data.LabelledRows:
     """Read features and labels of an XMC, svmlight, ARFF or npz file; says what was found beside it.
 
     Options of columns are refused. ``shape``, (features, labels), is what a model expects and svmlight files do
     not hold; ``exact`` reads the numbers of text formats as 64-bit floats.
     """
-    from tagwise import data
-
     for name in ("text", "tags", "known", "id", "tag_separator"):
         if getattr(options, name) is not None:
             raise InvalidInputError(f"--{name.replace('_', '-')} has no meaning for {path}, which is a matrix.")

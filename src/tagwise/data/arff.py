@@ -71,7 +71,7 @@ def read_arff(
 
     Notes
     -----
-    Rows are parsed in Python, about 1-2 million entries a second (dense files count every entry); memory is
+    Rows are parsed in Python, about 1-2 million entries per second (dense files count every entry); memory is
     that of the matrices plus the header.
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"

@@ -1,4 +1,4 @@
-"""Splits into training and test rows that keep rare labels in training."""
+"""Splits into training and test rows that keep rare labels in training, and folds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import canonical_csr, check_labels, check_real
 
-__all__ = ["TrainTestSplit", "split_rows", "split_train_test"]
+__all__ = ["TrainTestSplit", "fold_numbers", "split_rows", "split_train_test"]
 
 
 def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = None) -> tuple[np.ndarray, np.ndarray]:
@@ -81,6 +81,11 @@ def _admit(candidates: sp.csr_matrix, spare: np.ndarray) -> tuple[np.ndarray, np
     never = np.zeros(candidates.shape[0], dtype=bool)
     never[rows[spare[candidates.indices] < 1]] = True
     return ~fails, never
+
+
+def fold_numbers(n_rows: int, n_folds: int, random_state: RandomState = None) -> np.ndarray:
+    """The fold of each row, 0 to ``n_folds`` − 1, at random; sizes differ by one row at most."""
+    return random_generator(random_state).permutation(n_rows) % n_folds
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,7 @@ from tagwise.kernels.products import FeatureMatrix, RowsOf, csr_matmul, row_rang
 from tagwise.kernels.vectors import aligned_zeros
 from tagwise.parallel import Bounds, even_chunks, run_chunks, work_chunks
 
-__all__ = ["N_BLOCKS", "BlockedCSR", "row_factors"]
+__all__ = ["N_BLOCKS", "BlockedCSR"]
 
 # Features gather from as many columns of a group's rows at a time as a processor's last cache holds, at least from one
 # stripe.
@@ -291,26 +291,3 @@ def _add_products(transposed, left, out, added_terms, columns, first, last):
             begin = after
         for column in range(np.uintp(len(part))):
             out[feature, shift + column] += total[column]
-
-
-def row_factors(matrix: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:
-    """1 / the Euclidean length of every row (0 for rows of zeros), in float64."""
-    out = np.empty(matrix.shape[0], dtype=np.float64)
-    indptr, data = matrix.indptr, matrix.data
-    run_chunks(lambda start, stop: _row_factors(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
-    return out
-
-
-# As in tagwise.kernels.unit_rows: divided by the largest value first, so that squares neither overflow nor vanish.
-@compiled()
-def _row_factors(indptr, data, out, start, stop):
-    for row in range(start, stop):
-        largest, squared = 0.0, 0.0
-        for position in range(indptr[row], indptr[row + 1]):
-            largest = max(largest, abs(np.float64(data[position])))
-        if largest == 0:
-            out[row] = 0
-            continue
-        for position in range(indptr[row], indptr[row + 1]):
-            squared += (np.float64(data[position]) / largest) ** 2
-        out[row] = 1 / np.sqrt(squared) / largest

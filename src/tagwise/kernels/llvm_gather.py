@@ -32,23 +32,23 @@ _CACHE_LINE_BYTES = 64
 _INT32, _INT64, _BYTE_POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 
 
-def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, add, target, shift):
+def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, shift):
     """``target[j + shift]`` = Σ ``data[p]`` · ``dense[indices[p], j]`` over begin ≤ p < end, or += if ``add``.
 
-    ``entries`` = (begin, end, limit) and ``columns`` = (n, column, last, next_column, rewind). The columns j are n ≤ 8
-    vectors from ``column`` on, or that column alone if n is 0. The last vector starts at ``last``, which may be earlier
-    than its place: where the columns don't fill it, it repeats some of them. ``dense`` is fetched for later entries:
-    beyond ``end`` those of the columns from ``next_column`` on, ``rewind`` entries earlier; entries from ``limit`` on
-    are not looked at.
+    ``entries`` = (begin, end, limit) and ``columns`` = (n, column, last, next_column, rewind, add). The columns j are
+    n ≤ 8 vectors from ``column`` on, or that column alone if n is 0. The last vector starts at ``last``, which may be
+    earlier than its place: where the columns don't fill it, it repeats some of them. ``dense`` is fetched for later
+    entries: beyond ``end`` those of the columns from ``next_column`` on, ``rewind`` entries earlier; entries from
+    ``limit`` on are not looked at.
     """
 
     def generate(context, builder, signature, arguments):
         entry_indices, entry_values, rows, sums = (
-            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 2, 6)
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 2, 5)
         )
         begin, end, limit = cgutils.unpack_tuple(builder, arguments[3])
-        n_vectors, column, last, next_column, rewind = cgutils.unpack_tuple(builder, arguments[4])
-        add, shift = arguments[5], arguments[7]
+        n_vectors, column, last, next_column, rewind, add = cgutils.unpack_tuple(builder, arguments[4])
+        shift = arguments[6]
         number = context.get_data_type(signature.args[2].dtype)
         number_bytes = context.get_abi_sizeof(number)
         stride = builder.extract_value(rows.shape, 1)
@@ -121,7 +121,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, add, targ
         builder.position_at_end(finished)
         return context.get_dummy_value()
 
-    counts = types.UniTuple(types.int64, 3), types.UniTuple(types.int64, 5), types.int64
+    counts = types.UniTuple(types.int64, 3), types.UniTuple(types.int64, 6)
     return types.void(indices, data, dense, *counts, target, types.int64), generate
 
 
@@ -155,7 +155,7 @@ def sum_rows(indices, data, dense, entries, columns, add, target, shift):
     lanes = _VECTOR_BYTES // dense.itemsize
     if stop - first < lanes:
         for column in range(first, stop):
-            _sum_columns(indices, data, dense, (begin, end, limit), (0, column, column, column, 0), add, target, shift)
+            _sum_columns(indices, data, dense, (begin, end, limit), (0, column, column, column, 0, add), target, shift)
         return
     column, rest = first, (stop - first + lanes - 1) // lanes
     while rest > 0:
@@ -167,6 +167,6 @@ def sum_rows(indices, data, dense, entries, columns, add, target, shift):
             last, next_column, rewind = following - lanes, following, end - begin
         else:
             last, next_column, rewind = stop - lanes, first, 0
-        vectors = (count, column, last, next_column, rewind)
-        _sum_columns(indices, data, dense, (begin, end, limit), vectors, add, target, shift)
+        vectors = (count, column, last, next_column, rewind, add)
+        _sum_columns(indices, data, dense, (begin, end, limit), vectors, target, shift)
         column = following

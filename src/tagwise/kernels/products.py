@@ -32,6 +32,7 @@ __all__ = [
     "gram",
     "matmul",
     "matmul_in_order",
+    "row_factors",
     "row_range",
     "squared_norms",
     "unit_rows",
@@ -386,21 +387,42 @@ def _squared_norms(indptr, data, out, start, stop):
         out[row] = total
 
 
+def row_factors(matrix: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:
+    """1 / the Euclidean length of every row (0 for rows of zeros), in float64."""
+    out = np.empty(matrix.shape[0], dtype=np.float64)
+    indptr, data = matrix.indptr, matrix.data
+    run_chunks(lambda start, stop: _row_factors(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
+    return out
+
+
 # "nnan" and "reassoc" let maximum and sum use vector registers; values are finite, and the order is still fixed.
+@compiled(fastmath={"nnan", "nsz", "reassoc", "contract"})
+def _largest_and_length(data, begin, end):
+    """The largest magnitude of some entries, and their length in units of it, which no square can overflow."""
+    largest, squared = 0.0, 0.0
+    for position in range(begin, end):
+        largest = max(largest, abs(np.float64(data[position])))
+    if largest > 0:
+        for position in range(begin, end):
+            squared += (np.float64(data[position]) / largest) ** 2
+    return largest, np.sqrt(squared)
+
+
+@compiled()
+def _row_factors(indptr, data, out, start, stop):
+    for row in range(start, stop):
+        largest, length = _largest_and_length(data, indptr[row], indptr[row + 1])
+        out[row] = 1 / length / largest if largest > 0 else 0
+
+
 @compiled(fastmath={"nnan", "nsz", "reassoc", "contract"})
 def _unit_rows(indptr, data, out, start, stop):
     for row in range(start, stop):
         begin, end = indptr[row], indptr[row + 1]
-        largest = 0.0
-        for position in range(begin, end):
-            largest = max(largest, abs(np.float64(data[position])))
+        largest, length = _largest_and_length(data, begin, end)
         if largest == 0:
             out[begin:end] = 0
             continue
-        squared = 0.0
-        for position in range(begin, end):
-            squared += (np.float64(data[position]) / largest) ** 2
-        length = np.sqrt(squared)
         factor = 1 / (largest * length)
         if 1e-300 < factor < 1e300:
             for position in range(begin, end):

@@ -169,7 +169,7 @@ def sampled_sparse_product(
 
     ``pattern`` is n×L, ``left`` n×d and ``right`` d×L, all CSR. Each row of the product is summed up in float64 in an
     array of L numbers and read off where the pattern asks for it: time O(nnz(pattern) + products of stored entries),
-    memory O(nnz(pattern)) and L float64 a thread.
+    memory O(nnz(pattern)) and L float64 per thread.
     """
     _check_sampled(pattern, left, right)
     out = np.empty(pattern.nnz, dtype=left.dtype)

@@ -211,19 +211,19 @@ def _margins_by_feature(features, labels, lists, shift, place_of, out, start, st
 def _merge_listed(stored, base, by_base, hidden, start, stop, scores, labels):
     indptr, indices, values = stored
     hidden_indptr, hidden_indices = hidden
-    # The last row, counted from 1, in which a column was settled: hidden columns first, so that listing cannot bring
-    # them back; what is settled takes no base score.
-    settled = np.zeros(len(base), dtype=np.int64)
+    # The last row, counted from 1, that hid or listed a column: hidden columns first, so that listing cannot bring them
+    # back; neither takes a base score.
+    seen_in = np.zeros(len(base), dtype=np.int64)
     for row in range(start, stop):
         best, names = scores[row], labels[row]
         if len(hidden_indptr) > 0:
             for position in range(hidden_indptr[row], hidden_indptr[row + 1]):
-                settled[hidden_indices[position]] = row + 1
+                seen_in[hidden_indices[position]] = row + 1
         for position in range(indptr[row], indptr[row + 1]):
             column = indices[position]
-            if settled[column] != row + 1:
-                settled[column] = row + 1
+            if seen_in[column] != row + 1:
+                seen_in[column] = row + 1
                 keep(best, names, values[position], column)
         for column in by_base:
-            if settled[column] != row + 1 and not keep(best, names, base[column], column):
+            if seen_in[column] != row + 1 and not keep(best, names, base[column], column):
                 break

@@ -163,7 +163,11 @@ def _aypx(target, factor, source):
 
 @compiled()
 def sigmoid(value):
-    """1 / (1 + e^{−value}) of one number, without overflow."""
+    """1 / (1 + e^{−value}) of one number, without overflow, in compiled code.
+
+    :func:`tagwise.losses.sigmoid` is the one for arrays: numpy's tanh, several times as fast there. They differ in the
+    last bit, so that writing one by the other would change fitted models.
+    """
     if value >= 0:
         return 1 / (1 + math.exp(-value))
     power = math.exp(value)

@@ -110,8 +110,8 @@ class ApproximateIndex:
         self._inverted = _InvertedLists(_vectors(model), centers, lists)
 
     def __repr__(self) -> str:
-        name = type(self.model).__name__
-        return f"ApproximateIndex({name} of {len(self._lists):,} labels, {self.n_probes} of {self.n_lists} lists a row)"
+        searched = f"{self.n_probes} of {self.n_lists} lists per row"
+        return f"ApproximateIndex({type(self.model).__name__} of {len(self._lists):,} labels, {searched})"
 
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row, as far as found.

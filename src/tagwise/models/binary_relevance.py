@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
+from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.kernels.sampled_pairs import sampled_csr_product
 from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
@@ -226,16 +227,19 @@ class BinaryRelevance(MultiLabelModel):
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
         off = None if labels.observed is None else sp.csr_matrix((labels.observed - labels.positives).T)
+        descent = Descent(
+            squared=False,
+            constant=float(self.fit_intercept),
+            tol=float(_DUAL_SPREAD * self.tol),
+            max_iter=int(self.max_iter),
+        )
         for ids in batches:
             svm = dual_coordinate_descent(
                 rows,
                 on[ids],
                 None if off is None else off[ids],
-                loss="hinge",
+                descent=descent,
                 reg=self.reg,
-                intercept_scale=float(self.fit_intercept),
-                tol=_DUAL_SPREAD * self.tol,
-                max_iter=self.max_iter,
                 streams=ids,
                 n_threads=thread_count(self.n_jobs),
             )

@@ -71,7 +71,7 @@ def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, m
     for name, size in sizes.items():
         check_integer(size, name, minimum=0 if name == "nnz_labels" else 1)
     unknown = "some of them unknown" if check_flag(masked, "masked") else "all of them known"
-    problem = f"{n_rows:,} rows, {n_features:,} features and {n_labels:,} labels ({nnz_labels / n_rows:.2g} a row)"
+    problem = f"{n_rows:,} rows, {n_features:,} features and {n_labels:,} labels ({nnz_labels / n_rows:.2g} per row)"
     if n_labels < _FEW_LABELS and not masked and n_features <= _MOST_FEATURES:
         why = "with so few labels, one linear model for each ranks as well as anything"
         return ModelChoice("binary-relevance", {}, f"binary-relevance: {problem}, {unknown}; {why}.")

@@ -15,6 +15,7 @@ from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.kernels.sampled_pairs import contains_pairs
+from tagwise.randomness import random_generator
 from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, label_counts, share
 from tagwise.text.evaluation import Evaluation, decided_labels
 from tagwise.text.features import WORD_PATTERN, check_texts
@@ -102,7 +103,6 @@ def gather_findings(
     *,
     ks: Sequence[int] = (1, 3, 5),
     n_examples: int = 20,
-    seed: int = 0,
     evaluation: Evaluation | None = None,
     calibrated_on_them: bool = False,
 ) -> Findings:
@@ -116,8 +116,7 @@ def gather_findings(
     ks : sequence of int
         The k of the ranking metrics.
     n_examples : int
-        Rows to show, drawn at random by ``seed`` among those that have tags and known words.
-    seed : int
+        Rows to show, drawn at random among those that have tags and known words.
     evaluation : Evaluation, optional
         The result of ``tagger.evaluate`` for the same rows and ``ks``, if there is one already.
     calibrated_on_them : bool
@@ -151,7 +150,7 @@ def gather_findings(
         same = calibrated_on_them
         reliability = tagger.calibration_.reliability if same else tagger.reliability(rows, lists, known)
     usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
-    chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:n_examples]).tolist()
+    chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
     precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(
         evaluation=evaluation,

@@ -235,8 +235,8 @@ def fit_section(found: Findings) -> str:
         caption = f"{len(found.history)} iterations of the fit, {found.history[-1]['seconds']:.3g} seconds."
         if adds_up(found.history):
             caption += " Tags are solved in batches whose objectives add up, so the curve may rise."
-        elif found.model == "cascade":
-            caption += " The last point is the objective of the rankers, which differs from that of the proposer."
+        elif (stage := found.history[-1].get("stage")) is not None:
+            caption += f" The last point is the objective of the {stage}, which differs from the one before."
         parts.append(figure(plots.draw_objective([(found.model, found.history)]), "Objective over time", caption))
     else:
         parts.append(_empty("Objective over time", f"{found.model} is fitted in one step, so there is no curve."))

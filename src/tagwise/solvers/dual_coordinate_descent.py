@@ -38,12 +38,8 @@ def dual_coordinate_descent(
     positives: sp.csr_matrix,
     negatives: sp.csr_matrix | None = None,
     *,
-    loss: str = "hinge",
+    descent: Descent,
     reg: float = 1.0,
-    intercept_scale: float = 1.0,
-    tol: float = 1e-3,
-    max_iter: int = 1000,
-    seed: int = 0,
     streams: np.ndarray | None = None,
     n_threads: int = 1,
 ) -> DualDescentResult:
@@ -53,7 +49,7 @@ def dual_coordinate_descent(
 
     .. math:: \tfrac\lambda2 \bigl(\|w\|^2 + (b/B)^2\bigr) + \sum_i c_{ij}\,\ell\bigl(y_{ij}(w^\top x_i + b)\bigr),
 
-    with ℓ(m) = max(0, 1 − m) ("hinge", the L1-loss SVM) or its square ("squared_hinge", the L2-loss SVM).
+    with ℓ(m) = max(0, 1 − m) (hinge, the L1-loss SVM) or its square (squared hinge, the L2-loss SVM).
 
     Parameters
     ----------
@@ -62,16 +58,13 @@ def dual_coordinate_descent(
     positives, negatives : CSR (B, n)
         By label, the rows that are on and those that are off; the values are their costs c > 0. Without ``negatives``
         every row that is not a positive is one, at cost 1.
-    loss : {"hinge", "squared_hinge"}
+    descent : Descent
+        The loss; B, the value of the constant feature whose weight is the intercept: the larger, the less b is
+        penalised and the slower the descent; when a label has converged (the projected gradients of its dual are −1 at
+        the start), and after how many passes it ends, most of which shrinking makes short.
     reg : float
         λ > 0.
-    intercept_scale : float
-        B, the value of the constant feature whose weight is the intercept: the larger, the less b is penalised and the
-        slower the descent. 0 means no intercept.
-    tol, max_iter : float, int
-        A label has converged when the projected gradients of its dual (−1 at the start) spread over at most ``tol``;
-        it ends after ``max_iter`` passes, most of which shrinking makes short.
-    seed, streams : int, int array (B,)
+    streams : int array (B,), optional
         Of the random order of rows in each pass: a label's own stream makes it solved alike in any batch. The streams
         are numbered by place by default.
     n_threads : int
@@ -90,7 +83,6 @@ def dual_coordinate_descent(
     n_labels = positives.shape[0]
     numbers = np.arange(n_labels) if streams is None else np.asarray(streams, dtype=np.int64)
     rows = feature_rows(X, n_threads=n_threads)
-    descent = Descent(loss == "squared_hinge", float(intercept_scale), float(tol), int(max_iter), int(seed))
     found = (
         np.empty((n_labels, X.shape[1]), dtype=X.dtype),
         np.empty(n_labels),
@@ -107,7 +99,7 @@ def dual_coordinate_descent(
         n_threads,
     )
     coefficients, intercept, value, violation, n_iter = found
-    return DualDescentResult(coefficients, intercept, reg * value, violation, n_iter, violation <= tol)
+    return DualDescentResult(coefficients, intercept, reg * value, violation, n_iter, violation <= descent.tol)
 
 
 def _arrays(matrix: sp.csr_matrix, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.kernels import unit_rows
 from tagwise.validation import check_flag, check_integer
 
 __all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TextFeatures", "check_texts"]
@@ -125,7 +126,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             fitted.append(_Terms(kind, terms, _inverse_document_frequency(counts)))
             blocks.append(fitted[-1].weigh(counts))
         self._set_terms(fitted)
-        return _unit_rows(blocks)
+        return _joined_unit_rows(blocks)
 
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Features of texts, one row each, as float32 CSR; memory and time are linear in their length."""
@@ -133,7 +134,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         rows = check_texts(texts)
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
-        return _unit_rows([part.weigh(sp.csr_matrix(part.counter.transform(rows))) for part in self._fitted])
+        return _joined_unit_rows([part.weigh(sp.csr_matrix(part.counter.transform(rows))) for part in self._fitted])
 
     # ------------------------------------------------------------------ folders
 
@@ -212,12 +213,8 @@ def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
     return (1 + np.log((1 + n_texts) / (1 + texts_with))).astype(np.float32)
 
 
-def _unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
-    matrix = blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.hstack(blocks, format="csr"))
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    squared = np.bincount(row, weights=matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
-    matrix.data /= np.sqrt(squared)[row].astype(np.float32)
-    return matrix
+def _joined_unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
+    return sp.csr_matrix(unit_rows(blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr")))
 
 
 def _joined(terms: Sequence[str]) -> np.ndarray:

@@ -162,7 +162,7 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     assert "margin" in found.explained
 
 
-def test_held_out_rows_choose(problem):
+def test_validation_rows_choose(problem):
     model = small(validation_fraction=0.25, C=7.0).fit(*problem)
     best = max(model.validation_, key=lambda tried: tried["nDCG@5"])
     for name in ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "prototype_weight"):
@@ -247,7 +247,7 @@ def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
         np.testing.assert_allclose(cosines, expected[:, : model.shortlist], atol=1e-5)
 
 
-def test_nothing_to_hold_out_is_said():
+def test_no_row_left_for_validation_is_said():
     X, Y = sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4))
     with pytest.raises(InvalidInputError, match=r"validation_fraction=0\.25 of 4 rows holds no row out"):
         Cascade(rank=1, validation_fraction=0.25).fit(X, Y)

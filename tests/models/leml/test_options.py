@@ -334,7 +334,7 @@ def test_a_warm_start_from_a_converged_model_has_converged():
         assert model.fit(X, Y).n_iter_ <= 2
 
 
-def test_what_y_says_outside_the_mask_does_not_decide_which_rows_are_held_out():
+def test_what_y_says_outside_the_mask_does_not_decide_which_rows_are_for_validation():
     X, Y = random_problem(6)
     observed = hide_labels(Y, 0.5, random_state=0).tolil()
     observed[:, 3] = 0

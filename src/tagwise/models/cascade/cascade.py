@@ -312,7 +312,7 @@ class Cascade(MultiLabelModel):
         progress.note(f"rankers of {n_labels:,} labels")
         seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
         rankers = learn_rankers(rows, positives, wrong, C=choice.C, prune=self.prune, seed=seed, n_threads=threads)
-        progress.step(rankers.objective)
+        progress.step(rankers.objective, stage="rankers")
         progress.finish_stage("rankers", rankers)
         return rankers
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
+from tagwise.losses import sigmoid
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, log_odds
 from tagwise.models.cascade.rankers import Rankers, hardest, label_prototypes, learn_rankers, wrong_proposals
@@ -98,7 +98,7 @@ def fit_calibration_constants(
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         scale = np.exp(parameters[0])
         z = scale * odds + parameters[1]
-        slope = expit(z) - on
+        slope = sigmoid(z) - on
         # A little weight on the usual constants: a few pairs, or perfectly separated ones, decide nothing.
         away = parameters - [np.log(start[0]), start[1]]
         value = np.logaddexp(0, z).sum() - on @ z + 0.5 * (away @ away)

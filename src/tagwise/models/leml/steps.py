@@ -13,7 +13,8 @@ from tagwise.base import OVERFLOW
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import FeatureMatrix, feature_matrix, sampled_product, top_k_of_factors, unit_rows
-from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR, row_factors
+from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR
+from tagwise.kernels.products import row_factors
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
 from tagwise.metrics import ndcg_at_k

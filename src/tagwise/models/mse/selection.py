@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.model_selection import ParameterGrid
 
+from tagwise.data.splits import fold_numbers
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
-from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
 from tagwise.validation import Features, check_features, check_integer, check_labels
 
@@ -37,7 +37,7 @@ def select_parameters(
     if features.shape[0] < n_folds:
         raise InvalidInputError(f"n_folds={n_folds} needs as many rows; X has {features.shape[0]}.")
     points = _points(grid, fixed, model_class, random_state)
-    folds = random_generator(random_state).permutation(features.shape[0]) % n_folds
+    folds = fold_numbers(features.shape[0], n_folds, random_state)
     group_of = {member: group for group in _by_fit(points) for member in group[1]}
     results: dict[int, tuple[float, float]] = {}
 
