@@ -171,11 +171,13 @@ def test_an_output_folder_that_exists(tmp_path, rows_file, tagger):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "letters.txt").write_text("dear")
-    assert failed(train(rows_file, mine, "--overwrite"), 1, "holds 'letters.txt' and no model; name a new or empty")
+    assert failed(
+        train(rows_file, mine, "--overwrite"), 1, "holds 'letters.txt' and no model of tagwise; choose an empty or new"
+    )
     assert content(mine) == {"letters.txt": b"dear"}
-    assert failed(train(rows_file, mine / "letters.txt"), 1, "is a file; name a new folder")
+    assert failed(train(rows_file, mine / "letters.txt"), 1, "is a file; choose another path")
     inside = train(rows_file, rows_file / "m")
-    assert failed(inside, 1, f"since {rows_file} is a file; name another folder")
+    assert failed(inside, 1, f"since {rows_file} is a file; choose another path")
     assert "iteration" not in inside.stderr
     assert train(rows_file, model, "--overwrite", "--quiet").returncode == 0
     assert content(model) != before

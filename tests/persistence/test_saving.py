@@ -83,6 +83,18 @@ def test_overwrite_false_keeps_a_model_and_makes_a_new_one(tmp_path, make_record
     assert snapshot(tmp_path / "m") == before
 
 
+def test_a_destination_is_refused_beforehand_where_saving_would_refuse_it(tmp_path, make_record):
+    write_model(tmp_path / "m", make_record())
+    folder.check_destination(tmp_path / "m")
+    folder.check_destination(tmp_path / "new" / "m")
+    with pytest.raises(InvalidInputError, match="overwrite is False"):
+        folder.check_destination(tmp_path / "m", overwrite=False)
+    with pytest.raises(InvalidInputError, match="is a file; choose another path"):
+        folder.check_destination(tmp_path / "m" / "manifest.json")
+    with pytest.raises(InvalidInputError, match=r"cannot be made, since .* is a file"):
+        folder.check_destination(tmp_path / "m" / "manifest.json" / "m")
+
+
 def test_files_that_a_user_put_beside_a_model_stay(tmp_path, make_record):
     write_model(tmp_path / "m", make_record(0))
     (tmp_path / "m" / "README.txt").write_text("about this model")
@@ -106,6 +118,7 @@ def test_leftovers_of_a_crashed_first_save_are_no_obstacle(tmp_path, make_record
     (tmp_path / f".tensors-{'1' * 32}.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
     with pytest.raises(ModelFormatError, match=r"no manifest\.json"):
         read_model(tmp_path)
+    folder.check_destination(tmp_path, overwrite=False)
     write_model(tmp_path, make_record(), overwrite=False)
     assert identical(make_record(), read_model(tmp_path))
     assert len(os.listdir(tmp_path)) == 2

@@ -84,7 +84,8 @@ def command(
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
-    check_report(report, file, rows)
+    if report is not None:
+        check_report(report, file, rows)
     shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
     estimators = [_parse_model(model, shared) for model in models]
     training = read_rows(file, rows, quiet=quiet)

@@ -12,10 +12,9 @@ from typing import Any
 import scipy.sparse as sp
 
 from tagwise import data
-from tagwise.cli.folders import load_model
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
-from tagwise.cli.rows import dialect_of, open_rows, read_matrix, read_names, read_rows
+from tagwise.cli.rows import dialect_of, load_model, open_rows, read_matrix, read_names, read_rows
 from tagwise.data.columns import EVERY_TAG, Columns, join_tags
 from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
 from tagwise.data.streams import atomic_writer

@@ -12,10 +12,9 @@ import scipy.sparse as sp
 
 from tagwise import Tagger
 from tagwise.base import MultiLabelModel
-from tagwise.cli.folders import load_model
 from tagwise.cli.options import RowOptions, cutoffs_option, examples, json_option, report_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
@@ -56,7 +55,8 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
 
     Tags of FILE that training never saw count as missed, and are listed.
     """
-    check_report(report, file, rows)
+    if report is not None:
+        check_report(report, file, rows)
     fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows))
     if holds_matrix(file, rows):
         found, calibrated = _evaluate_matrix(fitted, file, rows, ks), False
@@ -123,10 +123,8 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
     show(f"Tags that reach {decided}: {figures}.")
 
 
-def check_report(report: str | None, file: str, rows: RowOptions) -> None:
+def check_report(report: str, file: str, rows: RowOptions) -> None:
     """Refuse a report that could not be written, before any work."""
-    if report is None:
-        return
     if holds_matrix(file, rows):
         raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
     check_report_path(report)

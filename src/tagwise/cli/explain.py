@@ -9,9 +9,9 @@ import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli.folders import load_model
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, warn
+from tagwise.cli.rows import load_model
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
 

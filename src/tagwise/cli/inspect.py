@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from tagwise import Tagger, load
-from tagwise.cli.folders import folder_bytes
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, size_text
 from tagwise.exceptions import ExplanationError, InvalidInputError
 from tagwise.inspection import heaviest_features, nearest_labels
+from tagwise.persistence.folder import folder_bytes
 from tagwise.persistence.loading import storable_parameters
 from tagwise.progress import counted
 

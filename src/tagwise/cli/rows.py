@@ -1,12 +1,16 @@
-"""Files for the verbs, tables and matrices; what was guessed, left out or looks wrong goes to standard error."""
+"""Files for the verbs: tables and matrices, and the model that reads them.
+
+What was guessed, left out or looks wrong goes to standard error.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from tagwise import data
+from tagwise import Tagger, data, load
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.columns import Dialect
@@ -16,7 +20,7 @@ from tagwise.data.tables import Table, TableReader, read_table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
 
-__all__ = ["format_of", "holds_matrix", "open_rows", "read_matrix", "read_names", "read_rows"]
+__all__ = ["format_of", "holds_matrix", "load_model", "open_rows", "read_matrix", "read_names", "read_rows"]
 
 
 def format_of(path: str, options: RowOptions) -> str:
@@ -133,3 +137,19 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
         if beside == own:
             raise InvalidInputError(f"{beside} holds {len(names):,} names for {expected:,} {what}.")
     return None
+
+
+def load_model(path: str, what: str, *, texts: bool) -> Any:
+    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
+
+    A folder that holds the other kind is an :class:`InvalidInputError`.
+    """
+    model = load(path)
+    if texts and not isinstance(model, Tagger):
+        raise InvalidInputError(
+            f"{path} holds a {type(model).__name__} that was trained on a matrix and knows no words; {what} needs a "
+            "tagger, trained on texts."
+        )
+    if not texts and isinstance(model, Tagger):
+        raise InvalidInputError(f"{path} holds a tagger, which reads texts; {what} holds a matrix.")
+    return model

@@ -14,14 +14,13 @@ from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
 from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about, write_findings
-from tagwise.cli.folders import check_free, folder_bytes
 from tagwise.cli.output import echo_err, show, show_json, size_text, warn
 from tagwise.cli.rows import holds_matrix, read_matrix, read_names, read_rows
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.persistence import Checkpoint
-from tagwise.persistence.folder import MANIFEST_NAME, read_model
+from tagwise.persistence.folder import MANIFEST_NAME, check_destination, folder_bytes, read_model
 from tagwise.progress import counted
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
@@ -109,7 +108,11 @@ def command(
     checkpoint = _open_checkpoint(out, checkpoint_every, resume)
     if checkpoint is not None and resume and _finish(checkpoint, out, overwrite, as_json):
         return
-    check_free(out, overwrite)
+    if not overwrite and os.path.lexists(os.path.join(out, MANIFEST_NAME)):
+        raise InvalidInputError(
+            f"--out: {out} already holds a model; name another folder, or pass --overwrite to replace it."
+        )
+    check_destination(out)
     parameters = options.parse_settings(settings)
     if model.lower() != "auto":
         model_info(model)
@@ -127,7 +130,8 @@ def command(
         with _saved(out, checkpoint):
             _show(out, figures, started, as_json)
     else:
-        check_report(report, test or file, rows)
+        if report is not None:
+            check_report(report, test or file, rows)
         tagger = Tagger(build_model(model, parameters, **shared) if parameters else model, **features, **shared)
         data = read_rows(file, rows, quiet=quiet)
         # Before the fit, which may take hours: a fault in this file must be known now.

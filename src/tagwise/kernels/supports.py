@@ -150,9 +150,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
     filled = 0
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
-        n_candidates = _collect_features(rows, rows_of_label, slot, touched, right)
-        candidates = touched[:n_candidates]
-        candidates.sort()
+        candidates = _candidates(rows, rows_of_label, slot, touched, right)
         extra = positives.weights[label] - 1.0
         extra_weights = np.full(len(rows_of_label), extra)
         for feature in candidates:
@@ -165,8 +163,8 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
                 along[feature] = _dot(low_rank.feature_factors[feature], label_factors[label])
             residuals = _residuals(rows, rows_of_label, intercept[label], along)
             _slope_and_squares(rows, rows_of_label, residuals, extra_weights, slot, right, squares)
-        gain = np.empty(n_candidates, dtype=np.float64)
-        for i in range(n_candidates):
+        gain = np.empty(len(candidates), dtype=np.float64)
+        for i in range(len(candidates)):
             feature = candidates[i]
             gain[i] = right[feature] ** 2 / (gram.diagonal[feature] + squares[feature] + choice.reg)
             slot[feature] = -1
@@ -209,17 +207,15 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
     filled = 0
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
-        n_candidates = _collect_features(rows, rows_of_label, slot, touched, right)
-        candidates = touched[:n_candidates]
-        candidates.sort()
+        candidates = _candidates(rows, rows_of_label, slot, touched, right)
         for feature in candidates:
             right[feature] = 0
             squares[feature] = 0
         first, last = known.indptr[label], known.indptr[label + 1]
         own, weight = known.rows[first:last], known.weights[first:last]
         _slope_and_squares(rows, own, known.residuals[first:last], weight, slot, right, squares)
-        gain = np.empty(n_candidates, dtype=np.float64)
-        for i in range(n_candidates):
+        gain = np.empty(len(candidates), dtype=np.float64)
+        for i in range(len(candidates)):
             feature = candidates[i]
             gain[i] = right[feature] ** 2 / (squares[feature] + choice.reg)
             slot[feature] = -1
@@ -293,8 +289,8 @@ def _solve(label, system, chosen, right, reg, slot, found, filled):
 
 
 @compiled()
-def _collect_features(rows, rows_of_label, slot, touched, right):
-    """The features of the label's rows into ``touched``, Xᵀy into ``right``; ``slot`` marks what was seen."""
+def _candidates(rows, rows_of_label, slot, touched, right):
+    """The features of the label's rows, rising, at the start of ``touched``; Xᵀy in ``right``; ``slot`` marks them."""
     count = 0
     for row in rows_of_label:
         for position in range(rows.indptr[row], rows.indptr[row + 1]):
@@ -304,7 +300,9 @@ def _collect_features(rows, rows_of_label, slot, touched, right):
                 touched[count] = feature
                 count += 1
             right[feature] += rows.data[position]
-    return count
+    candidates = touched[:count]
+    candidates.sort()
+    return candidates
 
 
 @compiled(fastmath={"contract", "reassoc"})

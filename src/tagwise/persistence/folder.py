@@ -62,6 +62,8 @@ __all__ = [
     "MANIFEST_NAME",
     "ModelRecord",
     "as_path",
+    "check_destination",
+    "folder_bytes",
     "is_text",
     "parse_manifest",
     "read_manifest",
@@ -182,10 +184,7 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
     try:
         if not os.path.lexists(folder):
             _make_folder(folder, made)
-        elif not folder.is_dir():
-            raise InvalidInputError(
-                f"path must be a folder for the model, but {folder} is a file; choose another path."
-            )
+        _require_folder(folder)
         with _locked(folder):
             _refuse_foreign(folder, overwrite)
             _sweep(folder)
@@ -207,6 +206,27 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
             "the save still holds a whole one",
             str(folder),
         ) from error
+
+
+def check_destination(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    """Refuse a folder that :func:`write_model` would refuse, before hours of work are put into the model."""
+    folder = as_path(path)
+    if os.path.lexists(folder):
+        _require_folder(folder)
+        _refuse_foreign(folder, overwrite)
+        return
+    parent = folder.absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InvalidInputError(f"{folder} cannot be made, since {parent} is a file; choose another path.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"{folder} cannot be made, since {parent} may not be written to; choose another path.")
+
+
+def folder_bytes(path: str | os.PathLike[str]) -> int:
+    """What the files of a folder take on disk."""
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelRecord:
@@ -304,6 +324,11 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidInputError(f"path must be a folder for the model, but {folder} is a file; choose another path.")
 
 
 def _refuse_foreign(folder: Path, overwrite: bool) -> None:
