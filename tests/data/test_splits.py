@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.data import load_dataset, make_power_law, split_rows, split_train_test
+from tagwise.data.splits import fold_numbers
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
 
@@ -125,6 +126,13 @@ def test_wrapper_without_texts():
 def test_fraction_out_of_range(fraction):
     with pytest.raises(InvalidInputError, match="test_fraction"):
         split_rows(np.ones((4, 1)), fraction)
+
+
+def test_folds_are_of_about_equal_size_and_by_the_seed():
+    folds = fold_numbers(11, 3, 0)
+    assert sorted(np.bincount(folds)) == [3, 4, 4]
+    np.testing.assert_array_equal(folds, fold_numbers(11, 3, 0))
+    assert (folds != fold_numbers(11, 3, 1)).any()
 
 
 def test_bad_arguments():
