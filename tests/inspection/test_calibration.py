@@ -104,8 +104,8 @@ def test_unknown_pairs_take_no_part():
     lies = sp.csr_matrix(np.where(mask, Y.toarray(), rng.integers(0, 2, Y.shape)))
     honest = fit_calibration(labels, scores, Y, observed=mask)
     lied = fit_calibration(labels, scores, lies, observed=mask)
-    for name, array in honest.saved_arrays().items():
-        np.testing.assert_array_equal(array, lied.saved_arrays()[name])
+    for name, array in honest.to_parts()[1].items():
+        np.testing.assert_array_equal(array, lied.to_parts()[1][name])
     assert honest.reliability.count.sum() == mask.sum()
 
 
@@ -118,18 +118,18 @@ def test_labels_of_which_nothing_is_known_take_no_part():
 
 
 def test_state_comes_back(fitted):
-    again = Calibration.restored(fitted.saved_values(), fitted.saved_arrays(), 10)
+    again = Calibration.from_parts(*fitted.to_parts(), 10)
     labels, scores, _, _ = planted(seed=4)
     np.testing.assert_array_equal(again.probabilities(labels, scores), fitted.probabilities(labels, scores))
     np.testing.assert_array_equal(again.is_on(labels, scores), fitted.is_on(labels, scores))
-    assert again.saved_values() == fitted.saved_values()
+    assert again.to_parts()[0] == fitted.to_parts()[0]
 
 
 def test_a_single_row_has_no_other_half():
     found = fit_calibration(np.array([[0, 1]]), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
     assert found.reliability.count.sum() == 0
     assert np.isnan(found.reliability.error)
-    Calibration.restored(found.saved_values(), found.saved_arrays(), 2)
+    Calibration.from_parts(*found.to_parts(), 2)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,9 @@ def test_forged_state_is_refused(values, arrays, words):
     labels, scores, Y, _ = planted()
     found = fit_calibration(labels[:, :2] * 0 + [0, 1], scores[:, :2], Y)
     assert len(found.maps.own_labels) == 2
+    own_values, own_arrays = found.to_parts()
     with pytest.raises((ValueError, TypeError), match=words):
-        Calibration.restored({**found.saved_values(), **values}, {**found.saved_arrays(), **arrays}, 10)
+        Calibration.from_parts({**own_values, **values}, {**own_arrays, **arrays}, 10)
 
 
 @pytest.mark.parametrize(

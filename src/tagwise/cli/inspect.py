@@ -75,7 +75,7 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
         "calibration": None,
     }
     if (calibration := fitted.calibration_) is not None:
-        found["calibration"] = {**calibration.saved_values(), "expected_error": calibration.reliability.error}
+        found["calibration"] = {**calibration.to_parts()[0], "expected_error": calibration.reliability.error}
     return found
 
 

@@ -125,18 +125,15 @@ class Calibration:
         ids = np.asarray(labels)
         return (ids >= 0) & (np.asarray(scores, dtype=np.float64) >= self.thresholds[np.maximum(ids, 0)])
 
-    def saved_values(self) -> dict[str, Any]:
-        """The plain values of a folder, for :meth:`restored`."""
-        return {"target": self.target, "places": self.k, "rows": self.rows}
-
-    def saved_arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of a folder, for :meth:`restored`."""
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The plain values and the arrays of a folder, for :meth:`from_parts`."""
+        values = {"target": self.target, "places": self.k, "rows": self.rows}
         maps = {name: getattr(self.maps, name) for name in _MAP_ARRAYS}
         bins = {f"reliability_{name}": getattr(self.reliability, name) for name in _BIN_ARRAYS}
-        return {"thresholds": self.thresholds, **maps, **bins}
+        return values, {"thresholds": self.thresholds, **maps, **bins}
 
     @classmethod
-    def restored(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Calibration:
+    def from_parts(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Calibration:
         """The calibration that a folder describes; ValueError if it is none of ``n_labels`` labels."""
         if not isinstance(values, dict) or set(values) != {"target", "places", "rows"}:
             raise ValueError("calibration must have target, places and rows")

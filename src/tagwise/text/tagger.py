@@ -426,10 +426,9 @@ class Tagger(BaseEstimator):
         # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
         name = given.pop("model")
         parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
-        calibration = self.calibration_
+        calibration, arrays = (None, {}) if self.calibration_ is None else self.calibration_.to_parts()
         tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
-        if calibration is not None:
-            tensors |= {f"calibration.{key}": array for key, array in calibration.saved_arrays().items()}
+        tensors |= {f"calibration.{key}": array for key, array in arrays.items()}
         record = ModelRecord(
             class_name="Tagger",
             parameters=parameters,
@@ -437,7 +436,7 @@ class Tagger(BaseEstimator):
             values={
                 "choice": asdict(self.choice_),
                 "training": self.training_,
-                "calibration": None if calibration is None else calibration.saved_values(),
+                "calibration": calibration,
             },
             label_names=self.tags_,
         )
@@ -468,7 +467,7 @@ class Tagger(BaseEstimator):
             )
         calibration = None
         if values["calibration"] is not None:
-            calibration = Calibration.restored(values["calibration"], parts["calibration"], len(tags))
+            calibration = Calibration.from_parts(values["calibration"], parts["calibration"], len(tags))
         elif parts["calibration"]:
             raise ValueError("arrays of a calibration, but no calibration")
         tagger = cls(**record.parameters)
