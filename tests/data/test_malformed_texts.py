@@ -179,7 +179,7 @@ GOOD_CSR = {"data": np.ones(2, np.float32), "indices": [0, 2], "indptr": [0, 1, 
         ({"indptr": [0, 1, 3]}, ["row pointer"]),
         ({"indptr": [0, 2, 2], "indices": [1, 1]}, ["stored twice"]),
         ({"format": b"coo", "row": [0, 5], "col": [0, 1]}, ["out of range"]),
-        ({"format": b"coo", "shape": (10**12, 3), "row": [0, 5], "col": [0, 1]}, ["1,000,000,000,000 rows"]),
+        ({"format": b"coo", "shape": (10**12, 3), "row": [0, 5], "col": [0, 1]}, ["expands to more than"]),
     ],
 )
 def test_bad_npz_members(tmp_path, assert_parse_error, members, words):

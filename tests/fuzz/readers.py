@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import io
 import tempfile
 import warnings
@@ -339,3 +340,5 @@ TARGETS += [
     Target("names", lambda: ["red\ngrün\n\nblue".encode(), b"one\r\ntwo\r\n"], _names, share=0.3),
     Target("data-set", _data_set_seeds, _data_set, share=0.1),
 ]
+if importlib.util.find_spec("pyarrow") is not None:
+    TARGETS.append(Target("parquet", _parquet_seeds, _table("rows.parquet"), share=0.7))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 from xml.parsers import expat
 
@@ -26,7 +27,6 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLOCK_BYTES = 1 << 16
 _NAMESPACE = "http://mulan.sourceforge.net/labels"
 _MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?[0-9]{1,9})(?=\s|$)")
-_QUOTED_WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _QUOTING = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -71,8 +71,8 @@ def read_arff(
 
     Notes
     -----
-    Rows are parsed in Python, about 1-2 million entries per second (dense files count every entry); memory is
-    that of the matrices plus the header.
+    Rows are parsed in Python, about 1-2 million entries per second (dense files count every entry); memory is that of
+    the matrices, one row and the header. Lines and expansions are limited (see docs/data-formats.md).
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     wanted = _check_labels_argument(labels)
@@ -175,14 +175,29 @@ def _quoted(name: str) -> str:
 def _read_word(line: str, position: int, stops: str) -> tuple[str, int, bool]:
     """A quoted word, or one up to a character of ``stops``: (word, position after it, was quoted)."""
     if line.startswith(("'", '"'), position):
-        found = _QUOTED_WORD.match(line, position)
-        if found is None:
-            raise _WordError(position, f"the quote {line[position]} is not closed on its line")
-        return _ESCAPED.sub(lambda letter: _ESCAPES.get(letter[1], letter[1]), found[0][1:-1]), found.end(), True
+        end = _closing_quote(line, position)
+        word = line[position + 1 : end]
+        if "\\" in word:
+            word = _ESCAPED.sub(lambda letter: _ESCAPES.get(letter[1], letter[1]), word)
+        return word, end + 1, True
     start = position
     while position < len(line) and line[position] not in stops:
         position += 1
     return line[start:position], position, False
+
+
+def _closing_quote(line: str, opening: int) -> int:
+    """Where the quote is closed that opens at ``opening``: at the next one without an odd number of backslashes."""
+    # Not one regular expression for the whole word: it would remember every character on its way.
+    position = opening + 1
+    while (quote := line.find(line[opening], position)) >= 0:
+        backslashes = quote
+        while backslashes > position and line[backslashes - 1] == "\\":
+            backslashes -= 1
+        if (quote - backslashes) % 2 == 0:
+            return quote
+        position = quote + 1
+    raise _WordError(opening, f"the quote {line[opening]} is not closed on its line")
 
 
 def _read_header(source: ByteSource) -> _Header:
@@ -259,7 +274,7 @@ def _read_attribute(line: str, position: int, number: int) -> _Attribute:
 
 def _read_nominal(line: str, position: int) -> tuple[dict[str, float], int]:
     opening = position
-    words: list[str] = []
+    words: dict[str, None] = {}  # in their order
     while True:
         position = _skip_blanks(line, position + 1)
         start = position
@@ -275,12 +290,12 @@ def _read_nominal(line: str, position: int) -> tuple[dict[str, float], int]:
             raise _WordError(start, "a nominal value is missing")
         if word in words:
             raise _WordError(start, f"the nominal value {word[:40]!r} is listed twice")
-        words.append(word)
+        words[word] = None
         if line[position] == "}":
             return _numbered(words), position + 1
 
 
-def _numbered(words: list[str]) -> dict[str, float]:
+def _numbered(words: Iterable[str]) -> dict[str, float]:
     """Nominal values that are all numbers stand for themselves, others for their place in the list."""
     try:
         return {word: parse_number(word, _FLOAT32) for word in words}
@@ -402,12 +417,14 @@ class _RowReader:
         return number
 
     def _dense_entries(self, line: str) -> list[_Entry]:
-        fields = _fields(line, 0, len(line))
         total = len(self.values)
+        rest = _fields(line, 0, len(line))
+        fields = list(islice(rest, total + 1))
         if len(fields) != total:
-            position = fields[total][1] if len(fields) > total else len(line)
-            advice = "(is the line truncated?)" if len(fields) < total else "(instance weights are not supported)"
-            raise _WordError(position, f"the row has {len(fields)} values, but there are {total} attributes {advice}")
+            found = len(fields) + sum(1 for _ in rest)  # counted, not kept: there may be millions
+            position = fields[total][1] if found > total else len(line)
+            advice = "(is the line truncated?)" if found < total else "(instance weights are not supported)"
+            raise _WordError(position, f"the row has {found} values, but there are {total} attributes {advice}")
         if "'" not in line and '"' not in line:
             return [(place, text, False, at) for place, (text, at) in enumerate(fields)]
         return [(place, *_value(text, at), at) for place, (text, at) in enumerate(fields)]
@@ -452,25 +469,23 @@ class _RowReader:
         self.sparse_checked = True
 
 
-def _fields(line: str, start: int, stop: int) -> list[tuple[str, int]]:
+def _fields(line: str, start: int, stop: int) -> Iterator[tuple[str, int]]:
     """The fields of ``line[start:stop]`` between commas outside quotes, stripped, each with its position."""
-    fields: list[tuple[str, int]] = []
     position = start
     if "'" not in line and '"' not in line:
         for text in line[start:stop].split(","):
             stripped = text.strip()
-            fields.append((stripped, position + text.find(stripped[:1])))
+            yield stripped, position + text.find(stripped[:1])
             position += len(text) + 1
-        return fields
+        return
     while position <= stop:
         at = end = _skip_blanks(line, position)
         while end < stop and line[end] != ",":
             # A quote opens a word where a word starts: that of a dense field, or the value of a sparse entry.
             opens = line[end] in "'\"" and (end == at or line[end - 1] in " \t")
             end = _read_word(line, end, "")[1] if opens else end + 1
-        fields.append((line[at:end].rstrip(), at))
+        yield line[at:end].rstrip(), at
         position = end + 1
-    return fields
 
 
 def _value(text: str, position: int) -> tuple[str, bool]:
@@ -637,9 +652,8 @@ def _read_mulan_xml(path: str | os.PathLike[str]) -> list[str]:
     parser.StartDoctypeDeclHandler = doctype
     with ByteSource(path) as source:
         try:
-            while block := source.read(_BLOCK_BYTES):
-                parser.Parse(block, False)
-            parser.Parse(b"", True)
+            # All at once: given piece by piece, older versions of expat scan a long name again for every piece.
+            parser.Parse(b"".join(iter(partial(source.read, _BLOCK_BYTES), b"")), True)
         except expat.ExpatError as error:
             raise ParseError(path, error.lineno, error.offset + 1, f"not well-formed XML: {error}") from None
         except ParseError:

@@ -14,14 +14,14 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from tagwise.data.labelled_rows import LabelledRows, checked_pair
-from tagwise.data.streams import atomic_writer
-from tagwise.exceptions import InvalidInputError, ParseError
+from tagwise.data.streams import NUMBER_BYTES, Expansion, atomic_writer, checked_path, open_file
+from tagwise.exceptions import InvalidInputError, ParseError, TagwiseError
 from tagwise.validation import check_labels
 
 __all__ = ["read_npz", "write_npz"]
 
-# Deflate cannot pack more tightly than about 1032:1; an entry that claims more is a lie about its size.
-_DEFLATE_LIMIT = 1100
+# What numpy and scipy write. Python unpacks other methods without a limit, whatever size a member claims.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MEMBERS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
 
 
@@ -32,8 +32,9 @@ class _Malformed(ValueError):
 def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> LabelledRows:
     """Read features and labels from two files made by ``scipy.sparse.save_npz`` (CSR, CSC or COO).
 
-    Nothing is unpickled, no array is allocated that is larger than its file can hold, and every index is checked. The
-    files are not line-based, so a :class:`ParseError` has line 0 and there is no ``errors="skip"``.
+    Nothing is unpickled, every index is checked, and expansion is limited (see docs/data-formats.md). The files are not
+    line-based, so a :class:`ParseError` has line 0 and there is no ``errors="skip"``. Memory is that of the arrays in
+    the files and of the matrices.
 
     Parameters
     ----------
@@ -69,41 +70,43 @@ def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> 
 
 def _load(path: str | os.PathLike[str]) -> sp.csr_matrix:
     try:
-        with open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
-            return _read_matrix(archive, os.fstat(stream.fileno()).st_size)
+        with open_file(checked_path(path)) as stream, zipfile.ZipFile(stream) as archive:
+            return _read_matrix(_Members(archive, Expansion(stream.name, os.fstat(stream.fileno()).st_size)))
+    except TagwiseError:
+        raise
     except Exception as error:
         # zipfile and numpy report damage by a dozen types of exceptions. Faults of the disk have a number; EINVAL comes
         # from a damaged directory of the archive that points before the file's start.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         text = str(error) or type(error).__name__
-        raise ParseError(path, 0, 0, f"not a readable scipy .npz file: {text}") from None
+        raise ParseError(path, 0, 0, f"not a readable scipy .npz file: {text}; write it again") from None
 
 
-def _read_matrix(archive: zipfile.ZipFile, file_size: int) -> sp.csr_matrix:
-    kind_array = _member(archive, "format", file_size)
+def _read_matrix(members: _Members) -> sp.csr_matrix:
+    kind_array = members.array("format")
     if kind_array.ndim or kind_array.dtype.kind not in "SU":
         raise _Malformed("the member 'format' is not a single string")
     kind = kind_array.item()
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else kind
     if kind not in _MEMBERS:
         raise _Malformed(f"the matrix has format {kind[:20]!r}; expected csr, csc or coo")
-    shape_array = _member(archive, "shape", file_size)
+    shape_array = members.array("shape")
     if shape_array.shape != (2,) or shape_array.dtype.kind not in "iu" or (shape_array < 0).any():
         raise _Malformed("the shape is not two whole numbers")
     rows, columns = map(int, shape_array)
     if max(rows, columns) > np.iinfo(np.int64).max:
         raise _Malformed("the shape is too large")
-    data = _member(archive, "data", file_size)
+    data = members.array("data")
     if data.ndim != 1 or data.dtype.kind not in "fiub":
         raise _Malformed(f"the values are not a list of real numbers (type {data.dtype}, {data.ndim} dimensions)")
     if data.dtype not in (np.float32, np.float64):
         # Half and extended precision, and the other byte order, are types that scipy cannot work with.
         data = data.astype(data.dtype.newbyteorder("=") if data.dtype.kind in "iub" else np.float64)
-    first, second = (_indices(archive, name, file_size) for name in _MEMBERS[kind])
-    if kind != "csr" and rows > max(1 << 20, 64 * len(data)):
+    first, second = (_indices(members, name) for name in _MEMBERS[kind])
+    if kind != "csr":
         # Converting it to CSR takes memory for every row, whatever the size of the file.
-        raise _Malformed(f"the shape announces {rows:,} rows for {len(data):,} entries")
+        members.expansion.count(NUMBER_BYTES * rows)
     if kind == "coo":
         _check_range(first, rows, "row", len(data))
         _check_range(second, columns, "col", len(data))
@@ -129,8 +132,8 @@ def _check_range(indices: NDArray[Any], size: int, name: str, n_entries: int) ->
         raise _Malformed(f"an index of {name!r} is out of range; it must be from 0 to {size - 1:,}")
 
 
-def _indices(archive: zipfile.ZipFile, name: str, file_size: int) -> NDArray[Any]:
-    array = _member(archive, name, file_size)
+def _indices(members: _Members, name: str) -> NDArray[Any]:
+    array = members.array(name)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise _Malformed(f"{name!r} is not a list of whole numbers")
     if array.dtype not in (np.int32, np.int64):
@@ -140,20 +143,29 @@ def _indices(archive: zipfile.ZipFile, name: str, file_size: int) -> NDArray[Any
     return array
 
 
-def _member(archive: zipfile.ZipFile, name: str, file_size: int) -> NDArray[Any]:
-    try:
-        info = archive.getinfo(f"{name}.npy")
-    except KeyError:
-        raise _Malformed(f"the member {name!r} is missing") from None
-    if info.file_size > _DEFLATE_LIMIT * min(info.compress_size, file_size) + _DEFLATE_LIMIT:
-        raise _Malformed(f"the member {name!r} claims {info.file_size:,} bytes, more than the file can hold")
-    with archive.open(info) as stream:
-        shape, dtype = _npy_header(stream, name)
-    size = math.prod(shape, start=dtype.itemsize)
-    if size > info.file_size:
-        raise _Malformed(f"the member {name!r} announces {size:,} bytes of numbers but has {info.file_size:,}")
-    with archive.open(info) as stream:
-        return npy_format.read_array(stream, allow_pickle=False)
+class _Members:
+    """The arrays of an archive, counted as they are read."""
+
+    def __init__(self, archive: zipfile.ZipFile, expansion: Expansion) -> None:
+        self._archive, self.expansion = archive, expansion
+
+    def array(self, name: str) -> NDArray[Any]:
+        """The array of the member ``name``."""
+        try:
+            info = self._archive.getinfo(f"{name}.npy")
+        except KeyError:
+            raise _Malformed(f"the member {name!r} is missing") from None
+        if info.compress_type not in _METHODS:
+            raise _Malformed(f"the member {name!r} is packed by another method than deflate")
+        with self._archive.open(info) as stream:
+            shape, dtype = _npy_header(stream, name)
+        n_numbers = math.prod(shape)
+        size = n_numbers * dtype.itemsize
+        if size > info.file_size:
+            raise _Malformed(f"the member {name!r} announces {size:,} bytes of numbers but has {info.file_size:,}")
+        self.expansion.count(max(info.file_size, NUMBER_BYTES * n_numbers))
+        with self._archive.open(info) as stream:
+            return npy_format.read_array(stream, allow_pickle=False)
 
 
 def _npy_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

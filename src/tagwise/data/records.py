@@ -10,7 +10,9 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 from tagwise.data.streams import ByteSource, StandardInput, UnskippableError, suffix_without_compression
@@ -21,8 +23,10 @@ __all__ = [
     "MATRIX_FORMATS",
     "STANDARD_INPUT",
     "Records",
+    "Unreadable",
     "delimited_line",
     "file_format",
+    "first_repeated",
     "format_by_name",
     "kind_of",
     "open_records",
@@ -53,7 +57,6 @@ _FORMAT_OF = {
 _GUESSED_DELIMITERS = (";", "\t")
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _XMC_HEADER = re.compile(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*")
-_PARQUET_ROWS = 1024
 
 
 def file_format(path: str, stated: str = "auto", *, option: str = "format=") -> str:
@@ -87,6 +90,13 @@ def format_by_name(path: str, option: str) -> str:
     return _FORMAT_OF[suffix]
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a value that cannot be read, which is a fault only where it is asked for."""
+
+    what: str
+
+
 class Records(ABC):
     """The records of one open file."""
 
@@ -116,7 +126,9 @@ def open_records(path: str, kind: str, delimiter: str | None = None) -> Records:
     if kind == "jsonl":
         return _JsonRecords(path)
     if kind == "parquet":
-        return _ParquetRecords(path)
+        from tagwise.data.parquet import ParquetRecords
+
+        return ParquetRecords(path)
     if kind == "text":
         return _TextRecords(path)
     raise InvalidInputError(f"{path} holds a matrix ({kind}), where rows with texts are expected.")
@@ -138,13 +150,18 @@ class _LineRecords(Records):
 
     def _next_line(self) -> str | None:
         """The next line, where a record starts."""
+        self._record_bytes, self.line = 0, self.source.line + 1
         line = self._following_line()
-        self.line = self.source.line
+        self.line = self.source.line if line is None else self.line
         return line
 
     def _following_line(self) -> str | None:
         self._raw = next(self._lines, None)
-        return None if self._raw is None else self.source.decoded(self._raw)
+        if self._raw is None:
+            return None
+        self._record_bytes += len(self._raw)
+        self.source.check_length(self._record_bytes, self.line)
+        return self.source.decoded(self._raw)
 
 
 class _TextRecords(_LineRecords):
@@ -164,9 +181,18 @@ class _RepeatedFieldError(Exception):
 def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedFieldError(next(name for name in names if names.count(name) > 1))
+        raise _RepeatedFieldError(first_repeated(name for name, _ in pairs))
     return fields
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurred before; None where all differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_fields)
@@ -208,6 +234,8 @@ def kind_of(value: Any) -> str:
     """What a JSON value is, in words."""
     if value is None:
         return "null"
+    if isinstance(value, (Unreadable, bytes)):
+        return "bytes" if isinstance(value, bytes) else value.what
     if isinstance(value, bool):
         return "true" if value else "false"
     return {str: "a string", int: "a number", float: "a number", list: "a list"}.get(type(value), "an object")
@@ -277,26 +305,26 @@ class _DelimitedRecords(_LineRecords):
 
     def _quoted_field(self, line: str, position: int) -> tuple[str, str, int]:
         """The field whose quote opens at ``position``, the line where it closes and the position after it."""
-        opened_line, opened_column = self.source.line, len(line[:position].encode()) + 1
-        parts: list[str] = []
+        opened_line, before = self.source.line, (line, position)
+        field = StringIO(newline="")
         position += 1
         while True:
             quote = line.find('"', position)
             if quote < 0:
                 # Inside quotes the line break belongs to the field, in the form that it has in the file.
-                parts.append(line[position:] + ("\r\n" if (self._raw or b"").endswith(b"\r\n") else "\n"))
+                field.write(line[position:] + ("\r\n" if (self._raw or b"").endswith(b"\r\n") else "\n"))
                 following = self._following_line()
                 if following is None:
                     # Not to be skipped: all the rest of the file would be lost with the record.
-                    reason = "the quote opened here is never closed"
-                    raise UnskippableError(self.path, opened_line, opened_column, reason)
+                    column = len(before[0][: before[1]].encode()) + 1
+                    raise UnskippableError(self.path, opened_line, column, "the quote opened here is never closed")
                 line, position = following, 0
             elif line.startswith('"', quote + 1):
-                parts.append(line[position : quote + 1])
+                field.write(line[position : quote + 1])
                 position = quote + 2
             else:
-                parts.append(line[position:quote])
-                return "".join(parts), line, quote + 1
+                field.write(line[position:quote])
+                return field.getvalue(), line, quote + 1
 
 
 def delimited_line(fields: list[str], delimiter: str) -> bytes:
@@ -307,41 +335,3 @@ def delimited_line(fields: list[str], delimiter: str) -> bytes:
         for field in fields
     ]
     return (delimiter.join(texts) + "\n").encode()
-
-
-class _ParquetRecords(Records):
-    def __init__(self, path: str) -> None:
-        try:
-            from pyarrow import ArrowException
-            from pyarrow.parquet import ParquetFile
-        except ImportError:
-            raise InvalidInputError(
-                f"{path} is a Parquet file, which pyarrow reads; install it: pip install 'tagwise[parquet]'"
-            ) from None
-        self.path = path
-        self._fault = ArrowException
-        try:
-            self._file = ParquetFile(path)
-        except ArrowException as error:
-            raise ParseError(path, 0, 0, f"not a readable Parquet file: {error}") from None
-        self._total = self._file.metadata.num_rows
-        self.columns = list(self._file.schema_arrow.names)
-        self._rows = self._all()
-
-    def _all(self) -> Iterator[dict[str, Any]]:
-        try:
-            for batch in self._file.iter_batches(batch_size=_PARQUET_ROWS):
-                yield from batch.to_pylist()
-        except self._fault as error:
-            raise UnskippableError(self.path, self.line + 1, 0, f"not a readable Parquet file: {error}") from None
-
-    def next(self) -> dict[str, Any] | None:
-        record = next(self._rows, None)
-        self.line += record is not None
-        return record
-
-    def fraction_read(self) -> float:
-        return self.line / self._total if self._total else 1.0
-
-    def close(self) -> None:
-        self._file.close()

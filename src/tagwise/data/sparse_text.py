@@ -15,15 +15,16 @@ from numpy.typing import DTypeLike, NDArray
 from tagwise.data import byte_parser
 from tagwise.data.labelled_rows import LabelledRows, checked_pair
 from tagwise.data.number_text import check_float_dtype, parse_number, shortest_texts
-from tagwise.data.streams import ByteSource, atomic_writer
-from tagwise.exceptions import ParseError
+from tagwise.data.streams import LINE_BYTES, ByteSource, atomic_writer
+from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.validation import check_choice, check_integer
 
 __all__ = ["read_svmlight", "read_xmc", "write_svmlight", "write_xmc"]
 
 # Bytes taken from the file at a time: large against the cost of a call, small against the matrices.
 BLOCK_BYTES = 1 << 20
-LARGEST_INT32_SIZE = 2**31 - 1
+# Of features and labels: ids are 32-bit numbers. Each width of ids would be another compilation of the parser.
+MOST_COLUMNS = 2**31 - 1
 _ROWS_PER_WRITE = 4096
 _LARGEST_GROWTH = 1.35  # a file may be denser at its start than the prediction says
 _SPARE = 1.01
@@ -34,10 +35,10 @@ _HEADER_WORDS = ("rows", "features", "labels")
 def read_xmc(path: str | os.PathLike[str], *, errors: str = "strict", dtype: DTypeLike = np.float32) -> LabelledRows:
     """Read an extreme-classification text file, plain, ``.gz`` or ``.bz2``.
 
-    The first line is ``n d L`` (rows, features, labels). Each of the n lines after it is ``l1,l2 f:v f:v``
-    with ids from 0. A line that starts with a space, or whose first word holds a colon, has no labels; a row
-    may have no features, and an empty line is a row with neither. Ids need not be sorted. Explicit zeros are
-    kept. A value is rounded to double and then to ``dtype``.
+    The first line is ``n d L`` (rows, features, labels; d and L are below 2**31). Each of the n lines after it is
+    ``l1,l2 f:v f:v`` with ids from 0. A line that starts with a space, or whose first word holds a colon, has no
+    labels; a row may have no features, and an empty line is a row with neither. Ids need not be sorted. Explicit zeros
+    are kept. A value is rounded to double and then to ``dtype``.
 
     Parameters
     ----------
@@ -56,8 +57,9 @@ def read_xmc(path: str | os.PathLike[str], *, errors: str = "strict", dtype: DTy
 
     Notes
     -----
-    Time is linear in the size of the file. Memory is that of the two matrices plus a few MB: the file is
-    read in blocks, and the arrays grow in place.
+    Time is linear in the size of the file. Memory is that of the two matrices plus a few MB: the file is read in
+    blocks, and the arrays grow in place. That is 8 bytes per feature and label and 16 per row; what the header
+    announces takes none. Lines and expansions are limited (see docs/data-formats.md).
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     value_type = check_float_dtype(dtype)
@@ -82,6 +84,9 @@ def _read_header(source: ByteSource) -> tuple[int, int, int]:
             what = _HEADER_WORDS[len(sizes)]
             raise source.fault(f"{expected}; found {text[:40]!r} for the number of {what}{hint}", column)
         sizes.append(int(text))
+        if len(sizes) > 1 and sizes[-1] > MOST_COLUMNS:
+            what = _HEADER_WORDS[len(sizes) - 1]
+            raise source.fault(f"there may be at most {MOST_COLUMNS:,} {what}; found {sizes[-1]:,}", column)
     if len(sizes) < 3:
         raise source.fault(f"{expected}; found only {len(sizes)}")
     if not line.endswith(b"\n") and len(line) == _LONGEST_HEADER:
@@ -131,7 +136,7 @@ def read_svmlight(
         The file.
     n_features, n_labels : int or None
         Numbers of columns of ``X`` and ``Y``; None takes the largest id found plus one. Pass the training
-        set's numbers for a test set. An id beyond them is a fault. Without them, ids may go up to 2**31 - 2.
+        set's numbers for a test set. An id beyond them is a fault. At most 2**31 - 1 each.
     zero_based : bool
         Whether the first feature is 0 or 1. Label ids always start at 0.
     errors : {"strict", "skip"}
@@ -144,15 +149,18 @@ def read_svmlight(
     LabelledRows
         ``X`` n×d and ``Y`` n×L; names, texts and ids are None. Time and memory are those of ``read_xmc``.
     """
-    if n_features is not None:
-        n_features = check_integer(n_features, "n_features", minimum=1)
-    if n_labels is not None:
-        n_labels = check_integer(n_labels, "n_labels", minimum=1)
+    n_features, n_labels = _checked_size(n_features, "n_features"), _checked_size(n_labels, "n_labels")
     value_type = check_float_dtype(dtype)
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
     with ByteSource(path) as source:
         first_feature = 0 if zero_based else 1
         return _Reader(source, None, n_features, n_labels, value_type, skip, first_feature).read()
+
+
+def _checked_size(size: int | None, name: str) -> int | None:
+    if size is not None and check_integer(size, name, minimum=1) > MOST_COLUMNS:
+        raise InvalidInputError(f"{name} must be at most {MOST_COLUMNS:,}; found {size:,}.")
+    return None if size is None else int(size)
 
 
 def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: bool = True) -> None:
@@ -180,9 +188,9 @@ def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: 
 class _CsrArrays:
     """CSR arrays that grow in place: ``ndarray.resize`` is a realloc, which copies large arrays only where it must."""
 
-    def __init__(self, wide: bool, dtype: np.dtype[Any] | None) -> None:
+    def __init__(self, dtype: np.dtype[Any] | None) -> None:
         self.indptr: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
-        self.indices: NDArray[Any] = np.zeros(0, dtype=np.int64 if wide else np.int32)
+        self.indices: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.values: NDArray[Any] | None = None if dtype is None else np.zeros(0, dtype=dtype)
 
     def reserve(self, n_rows: int, more_rows: int, more_entries: int, fraction: float) -> None:
@@ -204,7 +212,7 @@ class _CsrArrays:
         if size is None:
             size = int(self.indices.max()) + 1 if used else 0
         # scipy wants one type for both index arrays.
-        index_type = np.int64 if max(size, used) > LARGEST_INT32_SIZE else np.int32
+        index_type = np.int64 if used > np.iinfo(np.int32).max else np.int32
         indices, indptr = (array.astype(index_type, copy=False) for array in (self.indices, self.indptr))
         matrix = sp.csr_matrix((values, indices, indptr), shape=(n_rows, size), copy=False)
         matrix.has_canonical_format = True
@@ -241,16 +249,14 @@ class _Reader:
         self.first_feature, self.is_svmlight = first_feature, declared_rows is None
         self.line_format = byte_parser.LineFormat(
             first_feature=first_feature,
-            n_features=LARGEST_INT32_SIZE if n_features is None else n_features,
-            n_labels=LARGEST_INT32_SIZE if n_labels is None else n_labels,
+            n_features=MOST_COLUMNS if n_features is None else n_features,
+            n_labels=MOST_COLUMNS if n_labels is None else n_labels,
             row_limit=np.iinfo(np.int64).max if declared_rows is None else declared_rows,
             comments=self.is_svmlight,
             narrow=dtype == np.float32,
         )
-        # One width of ids for both: each combination is another compilation of the parser.
-        wide = max(n_features or 0, n_labels or 0) > LARGEST_INT32_SIZE
-        self.x = _CsrArrays(wide, dtype)
-        self.y = _CsrArrays(wide, None)
+        self.x = _CsrArrays(dtype)
+        self.y = _CsrArrays(None)
         self.n_rows = 0
         self.n_skipped = 0
 
@@ -268,6 +274,7 @@ class _Reader:
         x, y = self.x, self.y
         lines = block.count(b"\n") + 1
         colons = block.count(b":")
+        self.source.count(max(0, LINE_BYTES * lines - len(block)))
         fraction = self.source.fraction_read()
         # A feature needs a colon; a label needs a comma or ends the labels of its line.
         x.reserve(self.n_rows, lines, colons, fraction)
@@ -400,6 +407,7 @@ def _whole_lines(source: ByteSource) -> Iterator[bytes]:
         if cut == 0:
             parts.append(block)
             held += len(block)
+            source.check_length(held, source.line + 1)
             continue
         parts.append(block[:cut])
         rest = block[cut:]
@@ -432,7 +440,7 @@ def _write_lines(stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix, *, first
 
 def _range(what: str, size: int | None, first: int) -> str:
     if size is None:
-        return f"without n_{what}= ids may go up to {2**31 - 2 + first:,}; pass n_{what}= for more"
+        return f"ids may go up to {MOST_COLUMNS - 1 + first:,}"
     if size == 0:
         return f"the file has no {what}"
     return f"with {size:,} {what} ids go from {first} to {size - 1 + first:,}"

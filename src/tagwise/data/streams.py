@@ -1,10 +1,17 @@
-"""Bytes from and to plain, ``.gz`` and ``.bz2`` files, and from standard input: streamed reads, atomic writes."""
+"""Bytes from and to plain, ``.gz`` and ``.bz2`` files, and from standard input: streamed reads, atomic writes.
+
+Two limits hold for every reader, so that a small file cannot take all memory. A line, or whatever else is one record,
+has at most :data:`LONGEST_LINE` bytes. A file that is packed in any way expands to at most :data:`LARGEST_EXPANSION`
+times its own size, or to one longest line if that is more. The environment variables ``TAGWISE_LONGEST_LINE`` and
+``TAGWISE_LARGEST_EXPANSION`` set others.
+"""
 
 from __future__ import annotations
 
 import bz2
 import errno
 import gzip
+import math
 import os
 import sys
 import zlib
@@ -18,17 +25,32 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
 from tagwise.persistence.atomic import atomic_stream
 
 __all__ = [
+    "LARGEST_EXPANSION",
+    "LONGEST_LINE",
     "ByteSource",
+    "Expansion",
     "StandardInput",
     "UnskippableError",
     "atomic_writer",
     "checked_path",
+    "longest_line",
+    "open_file",
     "read_name_lines",
     "suffix_without_compression",
 ]
 
 _COMPRESSED = (".gz", ".bz2")
 _BYTE_ORDER_MARK = "\ufeff"
+
+LONGEST_LINE = 16 * 2**20
+"""Bytes of a line, a record or a row; a book has one million."""
+
+LARGEST_EXPANSION = 200
+"""How many times its own size a packed file may hold. Texts are packed 3 to 10 times, and hardly ever 100 times."""
+
+# What the shortest line and the smallest number cost in memory: a file may hold one for every so many bytes allowed.
+LINE_BYTES = 64
+NUMBER_BYTES = 8
 
 
 def suffix_without_compression(path: str | os.PathLike[str]) -> str:
@@ -43,6 +65,49 @@ class UnskippableError(ParseError):
     """A fault that costs more than its row, such as a damaged stream: no reader can skip it."""
 
 
+def longest_line() -> int:
+    """The most bytes of a line or record."""
+    return _limit("TAGWISE_LONGEST_LINE", LONGEST_LINE)
+
+
+def _limit(variable: str, usual: int) -> int:
+    given = os.environ.get(variable, "")
+    if not given:
+        return usual
+    if not (given.isascii() and given.isdigit()) or not 0 < len(given) < 19 or int(given) == 0:
+        raise InvalidInputError(
+            f"The environment variable {variable} must be a positive whole number; found {given!r}."
+        )
+    return int(given)
+
+
+class Expansion:
+    """What a compressed file holds, counted while it is read: too much is an error before the memory is taken.
+
+    Attributes
+    ----------
+    allowed : float
+        Bytes that the file may hold; without limit where its size is unknown (a pipe).
+    """
+
+    def __init__(self, path: str, file_size: int) -> None:
+        self.path, self.file_size = path, file_size
+        self._times = _limit("TAGWISE_LARGEST_EXPANSION", LARGEST_EXPANSION)
+        self.allowed: float = max(longest_line(), self._times * file_size) if file_size else math.inf
+        self.used = 0
+
+    def count(self, n_bytes: int, line: int = 0) -> None:
+        """Count bytes that are about to be taken, or were in small pieces."""
+        self.used += n_bytes
+        if self.used > self.allowed:
+            reason = (
+                f"the file has {self.file_size:,} bytes and expands to more than {int(self.allowed):,}; a file that is "
+                "packed so tightly may be made to exhaust the memory. If you trust it, raise the environment variable "
+                f"TAGWISE_LARGEST_EXPANSION (now {self._times} times the size of the file)"
+            )
+            raise UnskippableError(self.path, line, 0, reason)
+
+
 class ByteSource:
     """A data file opened for reading, decompressed on the way by its extension.
 
@@ -53,7 +118,7 @@ class ByteSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked_path(path)
         self.line = 0
-        self._raw = open(self.path, "rb")  # noqa: SIM115 - closed by __exit__
+        self._raw = open_file(self.path)
         self._size = os.fstat(self._raw.fileno()).st_size
         suffix = Path(self.path).suffix.lower()
         self._file: BufferedIOBase
@@ -63,6 +128,8 @@ class ByteSource:
             self._file = bz2.BZ2File(self._raw, "rb")
         else:
             self._file = self._raw
+        self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
+        self._longest = longest_line()
 
     def __enter__(self) -> ByteSource:
         return self
@@ -82,7 +149,9 @@ class ByteSource:
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; none at the end of the file."""
         with self._damage_as_parse_error():
-            return self._file.read(size)
+            block = self._file.read(size)
+        self.count(len(block))
+        return block
 
     def readline(self, limit: int) -> bytes:
         """One line with its newline; at most ``limit`` bytes of it."""
@@ -92,9 +161,26 @@ class ByteSource:
     def lines(self) -> Iterator[bytes]:
         """The remaining lines, with their newlines; ``line`` is the number of the last one that was given."""
         with self._damage_as_parse_error():
-            for line in self._file:
+            while line := self._file.readline(self._longest + 1):
                 self.line += 1
+                self.check_length(len(line))
+                if self._expansion is not None:
+                    self._expansion.count(max(len(line), LINE_BYTES), self.line)
                 yield line
+
+    def count(self, n_bytes: int) -> None:
+        """Count what a compressed file holds; see :class:`Expansion`."""
+        if self._expansion is not None:
+            self._expansion.count(n_bytes, self.line)
+
+    def check_length(self, n_bytes: int, line: int | None = None) -> None:
+        """Refuse a line, or a record that started on ``line``, that is too long to be one."""
+        if n_bytes > self._longest:
+            reason = (
+                f"the line is longer than {self._longest:,} bytes; break it up, or raise the environment variable "
+                "TAGWISE_LONGEST_LINE"
+            )
+            raise UnskippableError(self.path, self.line if line is None else line, 0, reason)
 
     def fault(self, reason: str, column: int = 0) -> ParseError:
         """The error for what is wrong in the current line."""
@@ -127,9 +213,11 @@ class StandardInput(ByteSource):
     """Standard input in place of a file."""
 
     def __init__(self) -> None:
+        if sys.stdin is None:
+            raise InvalidInputError("Standard input is closed; name a file, or send rows through a pipe.")
         self.path, self.line = "standard input", 0
         self._raw = self._file = cast(BufferedReader, sys.stdin.buffer)
-        self._size = 0
+        self._size, self._expansion, self._longest = 0, None, longest_line()
 
     def close(self) -> None:
         """Leave it open: it is not ours to close."""
@@ -140,6 +228,14 @@ def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
     # Not str.splitlines: a name may hold one of the rarer characters that Unicode counts as a line end.
     with ByteSource(path) as source:
         return [source.decoded(raw) for raw in source.lines()]
+
+
+def open_file(path: str) -> BufferedReader:
+    """Open a file for reading; a folder is named as one."""
+    try:
+        return open(path, "rb")
+    except IsADirectoryError:
+        raise InvalidInputError(f"{path} is a folder; name a file in it.") from None
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
