@@ -33,6 +33,7 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/kernels/run.py
 	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/start_up.py
 
 bench-leml: $(VENV)/.test
 	$(BIN)/python benchmarks/leml.py

@@ -39,28 +39,38 @@ def digest(model):
             token.update(part.tobytes())
     return token.hexdigest()
 
-def child(make, folder, answer):
+def child(make, folder, answer, at_most=100):
+    # Starts a fit in another process, and waits until its first round is over.
+    begun, begin = os.pipe()
     pid = os.fork()
     if pid == 0:
-        # As if a round took a while: kills shall hit rounds, writes and what lies between them.
-        model = make().fit(X, Y, checkpoint=Checkpoint(folder), callback=lambda i, info: time.sleep(0.004))
+        rounds = []
+
+        def after_a_round(iteration, info):
+            rounds.append(iteration)
+            if len(rounds) == 1:
+                os.write(begin, b"x")
+            # As if a round took a while: kills shall hit rounds, writes and what lies between them. However slow the
+            # killer is, it finds a fit to kill.
+            time.sleep(0.004) if len(rounds) < at_most else signal.pause()
+
+        model = make().fit(X, Y, checkpoint=Checkpoint(folder), callback=after_a_round)
         with open(answer, "w") as stream:
             json.dump([digest(model), len(model.history_)], stream)
         os._exit(0)
+    os.close(begin)
+    os.read(begun, 1)
+    os.close(begun)
     return pid
 
 result = {}
 for name, make in MODELS.items():
     folder, answer = os.path.join(base, name), os.path.join(base, name + ".json")
     whole = make().fit(X, Y)
-    start = time.perf_counter()
-    make().fit(X, Y, checkpoint=Checkpoint(folder), callback=lambda i, info: time.sleep(0.004))
-    duration = time.perf_counter() - start
-    Checkpoint(folder).discard()
     killed = states = 0
     for _ in range(kills):
-        pid = child(make, folder, answer)
-        time.sleep(random.uniform(0.1, 0.5) * duration)
+        pid = child(make, folder, answer, at_most=3)
+        time.sleep(random.uniform(0, 0.02))
         os.kill(pid, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
         states += Checkpoint(folder).exists()
