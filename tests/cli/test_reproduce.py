@@ -133,13 +133,16 @@ def test_a_missing_folder_is_reported_with_where_to_get_it(reproduce, tmp_path, 
     assert reproduce("leml", "--list")[0] == 0
 
 
-@pytest.mark.parametrize("start", [[*COMMAND, "reproduce"], [sys.executable, "-m", "reproduction"]])
-def test_both_ways_of_starting_it(start):
+@pytest.mark.parametrize(
+    ("start", "code", "words"),
+    [
+        ([*COMMAND, "reproduce", "mse", "--list"], 0, "prediction: "),
+        ([sys.executable, "-m", "reproduction", "nothing"], 1, "has no configuration of nothing"),
+    ],
+)
+def test_both_ways_of_starting_it(start, code, words):
     """In processes of their own, from the checkout."""
-    listed = subprocess.run([*start, "mse", "--list"], capture_output=True, text=True, timeout=300, cwd=FOLDER.parent)
-    assert listed.returncode == 0, listed.stderr
-    assert "prediction: " in listed.stdout
-    wrong = subprocess.run([*start, "nothing"], capture_output=True, text=True, timeout=300, cwd=FOLDER.parent)
-    assert wrong.returncode == 1
-    assert "has no configuration of nothing" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
+    result = subprocess.run(start, capture_output=True, text=True, timeout=300, cwd=FOLDER.parent)
+    assert result.returncode == code, result.stderr
+    assert words in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr

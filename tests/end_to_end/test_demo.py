@@ -7,7 +7,7 @@ from commands import run, run_process
 
 
 def test_demo_shows_metrics_ten_packages_and_the_time():
-    result = run_process("demo", "--rank", "30", "--max-iter", "3")
+    result = run("demo", "--rank", "30", "--max-iter", "3")
     assert result.returncode == 0, result.stderr
     for words in ("P: precision", "nDCG", "PSP", "predicted tags", "true tags", "in all"):
         assert words in result.stdout

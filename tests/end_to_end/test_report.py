@@ -2,7 +2,6 @@
 
 import json
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -147,10 +146,9 @@ def test_a_faulty_test_file_is_found_before_the_fit(tmp_path, rows_file):
     assert not (tmp_path / "m").exists()
 
 
-def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, tagger, rows_file):
-    code = "import sys; sys.modules['matplotlib'] = None; from tagwise.cli import run; run(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "evaluate", tagger, rows_file, "--report", tmp_path / "out.html"]
-    result = subprocess.run([str(part) for part in command], capture_output=True, encoding="utf-8", timeout=300)
+def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, tagger, rows_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("evaluate", tagger, rows_file, "--report", tmp_path / "out.html")
     assert failed(result, 1, "pip install 'tagwise[plots]'")
     assert not list(tmp_path.iterdir())
 

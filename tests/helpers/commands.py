@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,19 +34,25 @@ class Finished:
     stderr: str
 
 
-def run(*arguments, stdin=""):
+def run(*arguments, stdin="", encoding="utf-8"):
     """``tagwise`` with these arguments, in this process: the same as :func:`run_process`, without its start."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) for _ in range(2)]
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    return Finished(
+        _run_with(arguments, given, *streams), *(stream.buffer.getvalue().decode(encoding) for stream in streams)
+    )
+
+
+def _run_with(arguments, stdin, stdout, stderr):
+    """The exit code of ``tagwise`` in this process with these standard streams."""
     from tagwise.cli import run as tagwise
 
-    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for name in ("out", "err")}
-    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
-    code = 0
-    with redirect_stdout(streams["out"]), redirect_stderr(streams["err"]), mock.patch.object(sys, "stdin", given):
+    with redirect_stdout(stdout), redirect_stderr(stderr), mock.patch.object(sys, "stdin", stdin):
         try:
             tagwise([str(argument) for argument in arguments])
         except SystemExit as end:
-            code = end.code or 0
-    return Finished(code, *(stream.buffer.getvalue().decode() for stream in streams.values()))
+            return end.code or 0
+    return 0
 
 
 def run_process(*arguments, cwd=None, stdin=None, **options):
@@ -63,26 +70,27 @@ def run_process(*arguments, cwd=None, stdin=None, **options):
 
 def on_terminal(*arguments, columns=100, stdout_too=False):
     """``tagwise`` with standard error (and output) on a terminal: the exit code, and what the terminal was sent."""
-    import fcntl
     import pty
-    import struct
-    import termios
 
     terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=end if stdout_too else subprocess.DEVNULL,
-        stderr=end,
-        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm-256color"},
-    )
-    os.close(end)
-    shown = b""
-    with suppress(OSError), open(terminal, "rb", buffering=0) as screen:  # an error where the other end is closed
-        while part := screen.read(1 << 16):
-            shown += part
-    return process.wait(timeout=600), shown.decode()
+    shown = []
+
+    def read():
+        with suppress(OSError), open(terminal, "rb", buffering=0) as screen:  # an error where the other end is closed
+            while part := screen.read(1 << 16):
+                shown.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    size = {"COLUMNS": str(columns), "LINES": "40", "TERM": "xterm-256color"}
+    with (
+        open(end, "w", encoding="utf-8", buffering=1) as screen,
+        open(os.devnull, "w+", encoding="utf-8") as nowhere,
+        mock.patch.dict(os.environ, size),
+    ):
+        code = _run_with(arguments, nowhere, screen if stdout_too else nowhere, screen)
+    reader.join(timeout=600)
+    return code, b"".join(shown).decode()
 
 
 def lines_of(shown):

@@ -219,6 +219,6 @@ def test_features_of_the_sample_are_those_of_version_0_1_0():
     for word, value in (("9wm", 0.33100045), ("allows", 0.12839052), ("be", 0.08417599), ("but", 0.12192753)):
         assert found[word] == pytest.approx(value, rel=1e-6)
     assert features.transform(sample.texts_test).nnz == 78371
-    both = TextFeatures(min_df=3, max_features=20_000, characters=True).fit(sample.texts_train)
-    grams = both.transform(sample.texts_test)
-    assert (grams.shape, grams.nnz) == ((1625, 27386), 1051327)
+    both = TextFeatures(min_df=3, max_features=20_000, characters=True).fit(sample.texts_train[:600])
+    grams = both.transform(sample.texts_test[:200])
+    assert (grams.shape, grams.nnz) == ((200, 20412), 131924)
