@@ -338,10 +338,12 @@ class LEML(FactorModel):
                 break
 
         if not rounds.ended and not progress.stopped:
+            share = rounds.fall / rounds.first
+            early = f"and tol counts from round {least} on; raise max_iter."
             warn(
                 f"LEML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
-                f"{rounds.fall / rounds.first:.2g} of what the first one did, above tol={self.tol:g}; raise max_iter "
-                "or tol.",
+                f"{share:.2g} of what the first one did, "
+                + (f"above tol={self.tol:g}; raise max_iter or tol." if share > self.tol else early),
                 ConvergenceWarning,
             )
         factors, self.best_iter_ = rounds.kept()
