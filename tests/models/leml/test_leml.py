@@ -105,9 +105,7 @@ def test_stopping_early_warns_and_stopping_in_time_does_not():
     X, Y = random_problem(0)
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1 rounds; .* above tol=1e-09; raise max_iter or tol"):
         LEML(3, max_iter=1, tol=1e-9).fit(X, Y)
-    with pytest.warns(
-        ConvergenceWarning, match=r"max_iter=2 rounds; .* tol counts from round 3 on; raise max_iter"
-    ):
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2 rounds; .* tol counts from round 3 on; raise max_iter"):
         LEML(3, max_iter=2, tol=1.0).fit(X, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
