@@ -80,3 +80,21 @@ def test_only_what_users_call_by_keywords_takes_more_than_eight_arguments():
                 continue
             taken = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
             assert len([name for name in taken if name not in ("self", "cls")]) <= 8, f"{path.name}: {node.name}"
+
+
+def test_no_module_imports_itself_through_others():
+    """Imports inside functions and for type checking count too."""
+    modules = {
+        ".".join(("tagwise", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in SOURCE.rglob("*.py")
+    }
+    imported: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        named = [(node.module or "", alias.name) for node in nodes for alias in node.names]
+        imported[name] = {inner if (inner := f"{outer}.{own}") in modules else outer for outer, own in named}
+        imported[name] = imported[name] & set(modules) - {name}
+    while without := [name for name, others in imported.items() if not others & set(imported)]:
+        for name in without:
+            del imported[name]
+    assert not imported, "these import one another, or are imported by such"

@@ -119,16 +119,15 @@ class Records(ABC):
 
 
 def open_records(path: str, kind: str, delimiter: str | None = None) -> Records:
-    """Open a file of the format ``kind``, which must not be a matrix; ``delimiter`` is for tables."""
+    """Open a file of lines of the format ``kind``, which must not be a matrix; ``delimiter`` is for tables.
+
+    Parquet, whose rows are no lines, has :class:`tagwise.data.parquet.ParquetRecords`.
+    """
     if kind in DELIMITERS:
         # Spreadsheets in many countries write semicolons into a .csv file, so that only its comma may be replaced.
         return _DelimitedRecords(path, delimiter or DELIMITERS[kind], guess=delimiter is None and kind == "csv")
     if kind == "jsonl":
         return _JsonRecords(path)
-    if kind == "parquet":
-        from tagwise.data.parquet import ParquetRecords
-
-        return ParquetRecords(path)
     if kind == "text":
         return _TextRecords(path)
     raise InvalidInputError(f"{path} holds a matrix ({kind}), where rows with texts are expected.")

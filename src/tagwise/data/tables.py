@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from tagwise.data.columns import EVERY_TAG, Columns, Dialect, TagCell, find_columns, join_tags
 from tagwise.data.labelled_rows import LabelledRows
+from tagwise.data.parquet import ParquetRecords
 from tagwise.data.records import Records, delimited_line, file_format, kind_of, open_records
 from tagwise.data.streams import UnskippableError, atomic_writer, checked_path, suffix_without_compression
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError, warn
@@ -94,7 +95,9 @@ class TableReader:
         self.skipped, self.repeated_tags, self.empty_tags, self.null_texts = 0, 0, 0, 0
         self.first_fault: ParseError | None = None
         kind = file_format(path, dialect.format, option=dialect.option("format"))
-        self.records: Records = open_records(path, kind, dialect.delimiter)
+        self.records: Records = (
+            ParquetRecords(path) if kind == "parquet" else open_records(path, kind, dialect.delimiter)
+        )
         self.path = self.records.path
         try:
             if with_tags and kind == "text":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,15 +22,13 @@ from tagwise.losses import sigmoid
 from tagwise.metrics import ndcg_at_k
 from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, log_odds
 from tagwise.models.cascade.rankers import Rankers, hardest, label_prototypes, learn_rankers, wrong_proposals
+from tagwise.models.reml import REML
 from tagwise.parallel import thread_count
 from tagwise.persistence.fit_state import State, count, real, value
 from tagwise.problems.labels import known_positives
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
-
-if TYPE_CHECKING:
-    from tagwise.models.cascade.cascade import Cascade
 
 __all__ = ["choose_on_validation_rows", "fit_calibration_constants"]
 
@@ -46,8 +44,21 @@ _K = 5
 _CALIBRATED = 10
 
 
+class _Settings(Protocol):
+    """What a cascade is asked for: its parameters, and an unfitted proposer."""
+
+    n_jobs: int | None
+    random_state: Any
+    validation_fraction: float
+    normalize: bool
+    shortlist: int
+    prune: float
+
+    def _new_proposer(self, *, positive_weight: Any, reg_sparse: float) -> REML: ...
+
+
 def choose_on_validation_rows(
-    model: Cascade,
+    model: _Settings,
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
     observed: sp.csr_matrix | None,
@@ -137,7 +148,7 @@ class _Tried(State):
 class _ValidationRows:
     """Fits on the remaining rows, judged on the validation rows."""
 
-    def __init__(self, model: Cascade, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
+    def __init__(self, model: _Settings, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
         self.model = model
         self.threads = thread_count(model.n_jobs)
         self.seed = int(random_generator(model.random_state).integers(2**31))
