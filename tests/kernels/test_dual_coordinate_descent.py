@@ -1,4 +1,4 @@
-"""The support vector machine kernel against its slow twin, and the random streams that order its rows."""
+"""The support vector machine kernels: against their slow twin, sparse and pruned, and the streams that order rows."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagwise.kernels.dual_coordinate_descent import Descent
+from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
 from tagwise.kernels.random_stream import next_below, random_stream, shuffle
+from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 
@@ -62,3 +64,86 @@ def test_a_shuffle_permutes_the_head_alone():
     assert sorted(values[:60]) == list(range(60))
     assert (values[:60] != np.arange(60)).sum() > 40
     np.testing.assert_array_equal(values[60:], np.arange(60, 100))
+
+
+# Rankers on few rows: the machines of the dense solver, pruned and sparse; margins of shortlists.
+
+
+def problem(n=80, d=30, n_labels=7, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = sp.random(n, d, 0.3, "csr", random_state=0, dtype=dtype)
+    on = rng.random((n_labels, n)) < 0.2
+    off = (rng.random((n_labels, n)) < 0.4) & ~on
+    on[3], off[4] = False, False
+    return X, sp.csr_matrix(on.astype(dtype)), sp.csr_matrix(off.astype(dtype))
+
+
+@pytest.mark.parametrize("intercept_scale", [0.0, 1.0])
+def test_weights_are_those_of_the_dense_solver(intercept_scale):
+    X, on, off = problem()
+    descent = Descent(constant=intercept_scale, tol=1e-7, max_iter=5000)
+    weights, intercept, _ = train_sparse_svms(X, on, off, descent, C=0.5)
+    expected = dual_coordinate_descent(X, on, off, descent=descent, reg=2.0)
+    assert weights.shape == (7, 30)
+    assert weights.has_sorted_indices
+    for label in (0, 1, 2, 5, 6):
+        np.testing.assert_allclose(weights[label].toarray()[0], expected.coefficients[label], atol=1e-5)
+        assert intercept[label] == pytest.approx(expected.intercept[label], abs=1e-5)
+    for label in (3, 4):  # nothing on, nothing off
+        assert weights[label].nnz == 0
+        assert intercept[label] == 0
+
+
+def test_the_objective_is_that_of_the_dense_solver():
+    X, on, off = problem()
+    descent = Descent(tol=1e-7, max_iter=5000)
+    _, _, objective = train_sparse_svms(X, on, off, descent, C=0.5)
+    expected = dual_coordinate_descent(X, on, off, descent=descent, reg=2.0)
+    trained = [0, 1, 2, 5, 6]
+    # There C is 1 and the penalty's factor 2: twice this objective.
+    np.testing.assert_allclose(2 * objective[trained], expected.value[trained], rtol=1e-6)
+    np.testing.assert_array_equal(objective[[3, 4]], 0)
+
+
+def test_pruning_drops_small_weights_and_nothing_else():
+    X, on, off = problem()
+    descent = Descent(tol=1e-4, max_iter=200)
+    whole, _, _ = train_sparse_svms(X, on, off, descent, C=1.0)
+    few, _, _ = train_sparse_svms(X, on, off, descent, C=1.0, prune=0.3)
+    dense = whole.toarray()
+    np.testing.assert_array_equal(few.toarray(), np.where(np.abs(dense) >= 0.3, dense, 0))
+    assert 0 < few.nnz < whole.nnz
+
+
+def test_same_bits_for_every_number_of_threads():
+    X, on, off = problem(n=3000, d=200, n_labels=60, dtype=np.float32)
+    one = train_sparse_svms(X, on, off, Descent(), C=1.0)
+    assert one[0].dtype == np.float32
+    for threads in (2, 3):
+        many = train_sparse_svms(X, on, off, Descent(), C=1.0, n_threads=threads)
+        assert (many[0] != one[0]).nnz == 0
+        np.testing.assert_array_equal(many[1], one[1])
+
+
+def test_margins_are_entries_of_the_product():
+    X, on, off = problem(dtype=np.float32)
+    weights, intercept, _ = train_sparse_svms(X, on, off, Descent(), C=1.0)
+    labels = np.random.default_rng(1).integers(-1, 7, (80, 4))
+    scores = X.toarray() @ weights.toarray().T + intercept
+    expected = np.where(labels < 0, 0, np.take_along_axis(scores, np.maximum(labels, 0), axis=1))
+    for threads in (1, 3):
+        found = shortlist_margins(X, labels, weights, intercept, n_threads=threads)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        by_feature = sp.csr_matrix(weights.T)
+        found = shortlist_margins(X, labels, by_feature, intercept, by_feature=True, n_threads=threads)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_shapes_that_do_not_fit_are_named():
+    X, on, off = problem()
+    with pytest.raises(InvalidInputError, match="must be L×n"):
+        train_sparse_svms(X, on[:, :3], off[:, :3], Descent(), C=1.0)
+    with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
+        shortlist_margins(X, np.zeros((3, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
+    with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):
+        shortlist_margins(X, np.zeros((80, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7), by_feature=True)
