@@ -242,7 +242,7 @@ def check_real(
         low = "above" if open_minimum else "at least"
         expected = [f"{low} {minimum:g}"] if np.isfinite(minimum) else []
         expected += [f"at most {maximum:g}"] if np.isfinite(maximum) else []
-        raise InvalidInputError(f"{name} must be finite {' and '.join(expected)}; found {value!r}.".replace("  ", " "))
+        raise InvalidInputError(f"{name} must be finite {' and '.join(expected)}; found {value!r}.".replace(" ;", ";"))
     return number
 
 

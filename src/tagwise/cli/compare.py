@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -126,7 +127,8 @@ def _parse_model(model: str, shared: dict[str, Any]) -> Any:
         raise click.BadParameter("auto takes no settings: it may pick any model.", param_hint="--model")
     if not colon:
         return name
-    parameters = options.parse_settings([part.strip() for part in settings.split(",")])
+    # A comma within a value, such as a list, is followed by no name.
+    parameters = options.parse_settings(re.split(r",\s*(?=\w+\s*=)", settings), "--model")
     return build_model(name, parameters, **shared)
 
 

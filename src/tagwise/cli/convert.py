@@ -10,7 +10,7 @@ from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, te
 from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show_json
 from tagwise.cli.rows import format_of
-from tagwise.data.records import MATRIX_FORMATS, format_by_name
+from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, format_by_name
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 
@@ -45,7 +45,11 @@ _WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
 )
 @click.option("--out-labels", metavar="FILE", help="For npz: the file of the labels [default: OUT with Y for X].")
 @click.option(
-    "--min-df", default=2, show_default=True, help="Texts to a matrix: leave out words that fewer texts have."
+    "--min-df",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Texts to a matrix: leave out words that fewer texts have.",
 )
 @click.option("--characters", is_flag=True, help="Texts to a matrix: count runs of 3 to 5 characters beside words.")
 @click.option("--model", metavar="FOLDER", help="Texts to a matrix: with the words and tags of this tagger.")
@@ -70,12 +74,16 @@ def command(
     (TF-IDF); names of words and tags go to OUT.features.txt and OUT.labels.txt where the format has no place for them,
     and are read from such files. What cannot be kept is reported or refused. A matrix cannot become texts.
     """
+    if target == STANDARD_INPUT:
+        raise InvalidInputError("OUT: convert writes a file, not standard output; name one.")
     before = format_of(source, rows)
     after = to if to != "auto" else _target_format(target)
     job = Conversion(source, target, before, after, overwrite, out_separator, out_labels)
     job.check_target()
     if before == "text":
         raise InvalidInputError(f"{source} has texts but no tags; convert JSONL, CSV, TSV or Parquet.")
+    if (model is not None or characters) and (before in MATRIX_FORMATS or after not in MATRIX_FORMATS):
+        raise click.UsageError("--model and --characters are for texts that become a matrix; leave them out.")
     if before in MATRIX_FORMATS:
         if after not in MATRIX_FORMATS:
             raise InvalidInputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -15,6 +16,7 @@ from tagwise.registry import MODEL_NAMES
 __all__ = [
     "FORMATS",
     "FRACTION",
+    "RealRange",
     "RowOptions",
     "cutoffs_option",
     "examples",
@@ -31,10 +33,36 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+MOST_K = 10_000
+"""What ``--k`` takes at most: rankings that are measured take memory in proportion to rows and k."""
+
 FORMATS = ("auto", "jsonl", "csv", "tsv", "parquet", "text", "xmc", "svmlight", "arff", "npz")
 """What ``--format`` takes; ``auto`` goes by the ending of the file's name."""
 
-FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+class RealRange(click.FloatRange):
+    """A number within bounds; unlike click's, it refuses NaN, which lies neither within nor without."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+class WholeRange(click.IntRange):
+    """A whole number within bounds that a model folder can hold; known now, and not when the model is saved."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or a usage error."""
+        number: int = super().convert(value, param, ctx)
+        if not _fits(number):
+            self.fail("must be a number of at most 64 bits.", param, ctx)
+        return number
+
+
+FRACTION = RealRange(0, 1, min_open=True, max_open=True)
 
 
 @dataclass(frozen=True)
@@ -87,10 +115,17 @@ _ROW_OPTIONS = {
 _FEATURE_OPTIONS = {
     "characters": click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words."),
     "min_df": click.option(
-        "--min-df", default=2, show_default=True, help="Leave out words that occur in fewer texts than this."
+        "--min-df",
+        default=2,
+        show_default=True,
+        type=WholeRange(min=1),
+        help="Leave out words that occur in fewer texts than this.",
     ),
     "max_features": click.option(
-        "--max-features", type=int, metavar="N", help="Keep only the N most frequent words [default: all]."
+        "--max-features",
+        type=WholeRange(min=1),
+        metavar="N",
+        help="Keep only the N most frequent words [default: all].",
     ),
 }
 
@@ -132,13 +167,18 @@ model_option = click.option(
     help="auto picks by the size of the problem and by whether tags are unknown, and says why; or one of "
     f"{', '.join(MODEL_NAMES)}.",
 )
-jobs_option = click.option("--jobs", default=-1, show_default=True, help="Threads; -1 uses all cores.")
+jobs_option = click.option(
+    "--jobs",
+    default=-1,
+    show_default=True,
+    callback=lambda context, option, jobs: _jobs(jobs),
+    help="Threads; -1 uses all cores.",
+)
 seed_option = click.option(
     "--seed",
     default=0,
     show_default=True,
-    type=click.IntRange(min=0),
-    callback=lambda context, option, seed: _seed(seed),
+    type=WholeRange(min=0),
     help="Seed; the same seed gives the same result.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show only warnings and the result.")
@@ -153,43 +193,49 @@ cutoffs_option = click.option(
     "--k",
     "ks",
     multiple=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_K),
     callback=lambda context, option, values: tuple(dict.fromkeys(values)) or (1, 3, 5),
     help="Measure the first K tags; repeatable [default: 1, 3, 5].",
 )
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` pairs as parameters; values are JSON where they can be, else text."""
+def parse_settings(settings: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """``NAME=VALUE`` pairs of an option as parameters; values are JSON where they can be, else text."""
     parameters: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name.strip():
-            raise click.BadParameter(f"must be NAME=VALUE, such as rank=200; found {setting!r}.", param_hint="--set")
+            raise click.BadParameter(f"must be NAME=VALUE, such as rank=200; found {setting!r:.60}.", param_hint=option)
         try:
             value = json.loads(text, parse_int=_integer)
         except OverflowError:
-            raise click.BadParameter(f"{name} is a number of more than 64 bits.", param_hint="--set") from None
+            raise click.BadParameter(f"{name} is a number of more than 64 bits.", param_hint=option) from None
         except RecursionError:
-            raise click.BadParameter(f"{name} is nested too deep.", param_hint="--set") from None
+            raise click.BadParameter(f"{name} is nested too deep.", param_hint=option) from None
         except ValueError:
             value = text
+        if name.strip() in parameters:
+            raise click.BadParameter(f"{name.strip()} is given twice.", param_hint=option)
         parameters[name.strip()] = value
     return parameters
 
 
-def _seed(seed: int) -> int:
-    if seed >= 2**64:
-        raise click.BadParameter("must be a number of at most 64 bits.", param_hint="--seed")
-    return seed
+def _jobs(jobs: int) -> int:
+    if jobs == 0 or not _fits(jobs):
+        raise click.BadParameter("must be a number of threads, or -1 for all cores.", param_hint="--jobs")
+    return jobs
 
 
 def _integer(digits: str) -> int:
-    """A whole number that a model folder can hold; known now, and not when the fitted model is saved."""
-    # Longer ones than this may not be numbers to Python.
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
+    """A whole number of JSON, or OverflowError."""
+    if len(digits) > 20 or not _fits(int(digits)):  # Python may refuse to read thousands of digits
         raise OverflowError
     return int(digits)
+
+
+def _fits(number: int) -> bool:
+    """Whether a model folder can hold a number."""
+    return -(2**63) <= number < 2**64
 
 
 def examples(*lines: str) -> str:

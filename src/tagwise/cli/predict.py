@@ -13,7 +13,7 @@ import click
 
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
-from tagwise.cli.options import RowOptions, examples, json_option, row_options
+from tagwise.cli.options import RealRange, RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
 from tagwise.data.tables import TableReader
@@ -51,7 +51,7 @@ _BLOCK_ROWS = 512
 )
 @click.option(
     "--min-probability",
-    type=click.FloatRange(0, 1),
+    type=RealRange(0, 1),
     metavar="P",
     help="Only tags of at least this probability (train --validation).",
 )
@@ -85,6 +85,18 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
             "echo TEXT | tagwise predict MODEL -",
             param_hint="FILE",
         )
+    if not is_file and rows != RowOptions():
+        raise click.UsageError(
+            f"{source!r:.60} is not a file, so it is taken for a text, and options on how to read a file have no "
+            "meaning. Check the name of the file, or leave them out."
+        )
+    calibrated = isinstance(fitted, Tagger) and fitted.calibration_ is not None
+    for option, wants in (
+        ("--threshold calibrated", isinstance(wanted["threshold"], str)),
+        ("--min-probability", wanted["min_probability"] is not None),
+    ):
+        if wants and not calibrated:
+            raise InvalidInputError(f"{option} needs a tagger that was trained with --validation; {model} was not.")
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
     elif not is_file:
@@ -183,13 +195,8 @@ def _predict_matrix(
     """Answers of a plain model; rows are those of a matrix, which is read whole."""
     if file is None:
         raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
-    for name in ("explain", "min_probability"):
-        if wanted[name]:
-            raise InvalidInputError(f"--{name.replace('_', '-')} needs a tagger, trained on texts; {path} is not one.")
-    if isinstance(wanted["threshold"], str):
-        raise InvalidInputError(
-            f'--threshold "calibrated" needs a tagger that was trained with --validation; {path} is not one.'
-        )
+    if wanted["explain"]:
+        raise InvalidInputError(f"--explain needs a tagger, trained on texts; {path} is not one.")
     data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
     assert data.X is not None

@@ -5,6 +5,7 @@ What was guessed, left out or looks wrong goes to standard error.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,7 @@ from tagwise import Tagger, data, load
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.columns import Dialect
-from tagwise.data.records import MATRIX_FORMATS, file_format
+from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
 from tagwise.exceptions import InvalidInputError
@@ -25,7 +26,12 @@ __all__ = ["format_of", "holds_matrix", "load_model", "open_rows", "read_matrix"
 
 def format_of(path: str, options: RowOptions) -> str:
     """The format of a file, as ``--format`` states it or by the ending of its name."""
-    return file_format(path, options.format, option="--format")
+    if path != STANDARD_INPUT and not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    found = file_format(path, options.format, option="--format")
+    if path == STANDARD_INPUT and found in (*MATRIX_FORMATS, "parquet"):
+        raise InvalidInputError(f"--format {found} cannot be read from standard input; name a file.")
+    return found
 
 
 def holds_matrix(path: str, options: RowOptions) -> bool:
@@ -36,7 +42,8 @@ def holds_matrix(path: str, options: RowOptions) -> bool:
 def dialect_of(options: RowOptions) -> Dialect:
     """The options as the reader of tables takes them."""
     values = asdict(options)
-    del values["labels"]
+    if values.pop("labels") is not None:
+        raise InvalidInputError("--labels is for matrices; the column of the tags of texts is named with --tags.")
     return Dialect(**values, flags=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,7 @@ from tagwise.progress import ProgressBar, counted
 from tagwise.text.features import TextFeatures
 from tagwise.text.tags import TrainingRows, ValidationRows, column_of, split_texts
 from tagwise.tuning import Trial, TuningResult, tune
-from tagwise.tuning.tuner import trial_values
+from tagwise.tuning.tuner import MOST_BUDGET, trial_values
 
 __all__ = ["command"]
 
@@ -45,7 +46,7 @@ _SHOWN = 8
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.RealRange(0, MOST_BUDGET, min_open=True),
     default=4.0,
     show_default=True,
     help="Cost of the search, in fits of all training rows.",
@@ -88,8 +89,9 @@ def command(
     for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
     """
     name = "auto" if model.lower() == "auto" else model_info(model).name
-    if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
-        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists.")
+    folder = Path(out).absolute().parent
+    if Path(out).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists and may be written to.")
     X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
     if name == "auto":
         choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)

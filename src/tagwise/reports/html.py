@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -74,6 +75,8 @@ def check_report_path(path: str | PathLike[str]) -> None:
         raise InvalidInputError(f"a report is an HTML file, so its name must end in .html; found {str(path)!r}.")
     if not target.parent.is_dir():
         raise InvalidInputError(f"the folder {str(target.parent)!r} of the report does not exist; create it first.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"the folder {str(target.parent)!r} of the report may not be written to; name another.")
     if target.is_dir():
         raise InvalidInputError(f"{str(path)!r} is a folder; name a file for the report.")
     if target.exists() and not _is_report(target):

@@ -58,7 +58,7 @@ def evaluate(
 ) -> Evaluation:
     """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag."""
     most = max(check_integer(k, "ks", minimum=1) for k in ks)
-    labels, _ = known_ranking(model, rows.X, most, rows.observed)
+    labels, _ = known_ranking(model, rows.X, min(most, rows.truth.shape[1]), rows.observed)
     decided = ones_in([np.sort(row) for row in decided_labels(model, calibration, rows.X)], model.n_labels_)
     if rows.observed is not None:
         decided = sp.csr_matrix(decided.multiply(rows.observed))

@@ -34,6 +34,9 @@ METRICS = ("P", "nDCG", "PSP", "PSnDCG", "R")
 
 FORMAT = "tagwise tuning 1"
 
+# Each fit is kept in memory and in the file of the search.
+MOST_BUDGET = 10_000
+
 _MOST_RUNGS = 4
 
 Settings = dict[str, Any]
@@ -114,7 +117,7 @@ def tune(
     metric : str
         ``"P@k"``, ``"nDCG@k"``, ``"PSP@k"``, ``"PSnDCG@k"`` or ``"R@k"``. With a mask, only known labels are ranked.
     budget : float
-        The cost of the search in fits of all training rows, the defaults not counted.
+        The cost of the search in fits of all training rows, the defaults not counted; at most 10,000.
     factor : int
         One in ``factor`` settings advances to the next rung, which has ``factor`` times the rows.
     min_rows : int
@@ -153,7 +156,7 @@ def tune(
     """
     name = model_info(model).name
     seed = check_integer(random_state, "random_state", minimum=0)
-    budget = check_real(budget, "budget", minimum=0, open_minimum=True)
+    budget = check_real(budget, "budget", minimum=0, maximum=MOST_BUDGET, open_minimum=True)
     factor = check_integer(factor, "factor", minimum=2)
     min_rows = check_integer(min_rows, "min_rows", minimum=1)
     _metric_parts(metric)
