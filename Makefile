@@ -85,6 +85,11 @@ fuzz: $(VENV)/.fuzz
 fuzz-inputs: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),1000000) --out benchmarks/results/reliability/readers.json $(ARGS)
 
+# Ctrl-C at 500 random moments of fits, predictions and commands.
+.PHONY: interrupt
+interrupt: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.interrupts --count $(or $(COUNT),500) --out benchmarks/results/reliability/interrupts.json $(ARGS)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 

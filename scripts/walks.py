@@ -30,7 +30,17 @@ INCLUDES = {"train": ["Cascade fit"], "predict": ["load", "Cascade fit"]}
 """Walks that are part of another one: their files are named once."""
 
 LOWEST = {
-    f"{name}.py" for name in ("losses", "registry", "validation", "parallel", "randomness", "progress", "exceptions")
+    f"{name}.py"
+    for name in (
+        "losses",
+        "registry",
+        "validation",
+        "parallel",
+        "interrupts",
+        "randomness",
+        "progress",
+        "exceptions",
+    )
 }
 
 

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.interrupts import deferred_interrupts, deferring_interrupts
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
@@ -167,26 +168,36 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
         before = dict(self.__dict__)
         try:
-            features, labels, mask = self._take_data(X, Y, observed)
-            opened = None
-            if checkpoint is not None:
-                data = {"X": features, "Y": labels, "observed": mask, **self._warm_start_arrays()}
-                opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
-            progress = FitProgress(
-                type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
-            )
-            with opened or nullcontext(), progress, single_threaded_blas():
-                self._fit(features, labels, mask, progress)
-            if opened is not None and progress.resumed:
-                with opened.refusing_misfits():
-                    self._check_restored()
-            self._complete_fit(progress)
+            with deferred_interrupts():
+                self._fit_checked(*self._take_data(X, Y, observed), callback, checkpoint)
         except BaseException:
             # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            with deferred_interrupts():
+                self.__dict__ = before
             raise
         return self
+
+    def _fit_checked(
+        self,
+        X: Features,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        callback: Callback | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        opened = None
+        if checkpoint is not None:
+            data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
+            opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
+        progress = FitProgress(
+            type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
+        )
+        with opened or nullcontext(), progress, single_threaded_blas():
+            self._fit(X, Y, observed, progress)
+        if opened is not None and progress.resumed:
+            with opened.refusing_misfits():
+                self._check_restored()
+        self._complete_fit(progress)
 
     def _fit_stage(self, X: Any, Y: Any, observed: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
@@ -226,6 +237,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ predict
 
+    @deferring_interrupts
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all labels, n×L and dense: meant for few labels; see :meth:`predict_topk` for many.
 
@@ -236,6 +248,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
         return np.concatenate(parts)
 
+    @deferring_interrupts
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row.
 
@@ -264,6 +277,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
             return self._top_k(features, k, hidden)
 
+    @deferring_interrupts
     def predict(self, X: Any) -> Any:
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
@@ -284,6 +298,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ inspect (tagwise.inspection.LinearScores)
 
+    @deferring_interrupts
     def label_weights(self, labels: Any) -> np.ndarray:
         """Weights w_j (len(labels)×d, dense) of scores that are linear in :meth:`scored_rows`: s_j(x) = x·w_j + b_j.
 
@@ -293,11 +308,13 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         weights = self._label_weights(np.asarray(labels, dtype=np.int64))
         return weights if isinstance(weights, np.ndarray) else weights.toarray()
 
+    @deferring_interrupts
     def label_intercepts(self, labels: Any) -> np.ndarray:
         """Intercepts b_j (len(labels)) that belong to :meth:`label_weights`."""
         self._require_fitted()
         return self._label_intercepts(np.asarray(labels, dtype=np.int64))
 
+    @deferring_interrupts
     def scored_rows(self, X: Any) -> Features:
         """The rows that :meth:`label_weights` apply to: X, checked, and scaled to unit length if the model does so."""
         return self._prepared(self._fitted_features(X))
@@ -351,6 +368,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return record
 
     @classmethod
+    @deferring_interrupts
     def from_parts(cls: type[ModelT], record: ModelRecord) -> ModelT:
         """The fitted model that a record of :meth:`to_parts` describes; the record may come from anyone.
 

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.interrupts import current_call, deferred_interrupts, raise_if_interrupted, working_for
 
 __all__ = ["even_chunks", "on_this_thread", "run_chunks", "single_threaded_blas", "thread_count", "work_chunks"]
 
@@ -83,9 +84,21 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     and each thread takes the next chunk as soon as it has finished one: submitting every chunk to a pool would cost
     more than a short chunk takes. A nested call runs on the thread of its chunk, as waiting for the pool from inside it
     could deadlock. Of several errors, an interrupt or else the first chunk's is raised, after all threads have stopped.
+    Interrupts are raised between chunks.
     """
-    if n_threads <= 1 or len(chunks) <= 1 or getattr(_worker, "busy", False):
-        return [function(start, stop) for start, stop in chunks]
+    if current_call() is None:
+        with deferred_interrupts():
+            return _run_chunks(function, chunks, n_threads)
+    return _run_chunks(function, chunks, n_threads)
+
+
+def _run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
+    if n_threads <= 1 or len(chunks) <= 1 or _thread.busy:
+        found = []
+        for start, stop in chunks:
+            raise_if_interrupted()
+            found.append(function(start, stop))
+        return found
     job = _Job(function, chunks)
     helpers: list[Future[None]] = []
     try:
@@ -108,20 +121,21 @@ class _Job(Generic[Result]):
     """A function, the chunks that no thread has taken yet, and results or errors of the others by position."""
 
     def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
-        self.function, self.chunks = function, chunks
+        self.function, self.chunks, self.call = function, chunks, current_call()
         self.waiting = deque(range(len(chunks)))
         self.results: dict[int, Result] = {}
         self.errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
         """Take chunks until none is left; an error leaves none."""
-        with on_this_thread():
+        with on_this_thread(), working_for(self.call):
             while self.waiting:
                 try:
                     place = self.waiting.popleft()
                 except IndexError:  # another thread was faster
                     return
                 try:
+                    raise_if_interrupted()
                     self.results[place] = self.function(*self.chunks[place])
                 except BaseException as error:
                     self.errors[place] = error
@@ -134,29 +148,29 @@ class _Job(Generic[Result]):
         return found
 
 
-# Set in a thread while it works on chunks.
-_worker = threading.local()
+class _Thread(threading.local):
+    busy = False
+    """Whether this thread works on chunks."""
+    blas_users = 0
+    """How many of the contexts that hold BLAS to one thread are this thread's."""
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def on_this_thread() -> Iterator[None]:
     """Run the chunks of all calls within on the calling thread, for work that is already spread over processes."""
-    before = getattr(_worker, "busy", False)
-    _worker.busy = True
+    before, _thread.busy = _thread.busy, True
     try:
         yield
     finally:
-        _worker.busy = before
+        _thread.busy = before
 
 
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=n_threads, thread_name_prefix="tagwise")
-
-
-if hasattr(os, "register_at_fork"):
-    # The threads of a pool do not survive a fork: a child that inherited the pool would wait for them forever.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 _blas_lock = threading.Lock()
@@ -175,18 +189,36 @@ def _blas_controller() -> Any:
 def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread; the first of several concurrent users sets the limit, the last one lifts it."""
     global _blas_users, _blas_limit
+    controller = _blas_controller()  # not while the lock is held: the first time it imports, which may run anything
     with _blas_lock:
-        if _blas_users == 0:
-            _blas_limit = _blas_controller().limit(limits=1, user_api="blas")
+        if _blas_limit is None:
+            _blas_limit = controller.limit(limits=1, user_api="blas")
         _blas_users += 1
+        _thread.blas_users += 1
     try:
         yield
     finally:
         with _blas_lock:
             _blas_users -= 1
+            _thread.blas_users -= 1
             if _blas_users == 0:
                 _lift(_blas_limit)
                 _blas_limit = None
+
+
+def _start_over_in_child() -> None:
+    """A fork copies only the thread that forks: the others' work, which a child would wait for, is not in the child."""
+    global _blas_users
+    _pool.cache_clear()
+    _blas_users = _thread.blas_users  # where that is 0, the next user lifts the limit
+    _blas_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock is taken for the fork, so that no other thread holds it, and what it guards is whole.
+    os.register_at_fork(
+        before=_blas_lock.acquire, after_in_parent=_blas_lock.release, after_in_child=_start_over_in_child
+    )
 
 
 def _lift(limit: Any) -> None:

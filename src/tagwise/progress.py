@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+from tagwise.interrupts import interruptible, raise_if_interrupted
+
 __all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted", "echo_err", "visible"]
 
 # Control characters, line and paragraph separators, embeddings, overrides and isolates of the direction of writing, and
@@ -159,8 +161,10 @@ class FitProgress:
             self._show(info)
         if state is not None and self.journal is not None:
             self.journal.save(state, self.history)
-        if self.callback is not None and self.callback(iteration, dict(info)):
-            self.stopped = True
+        if self.callback is not None:
+            with interruptible():
+                self.stopped = bool(self.callback(iteration, dict(info))) or self.stopped
+        raise_if_interrupted()
         return self.stopped
 
     def finish_stage(self, stage: str, state: object) -> None:

@@ -17,6 +17,7 @@ from tagwise.data.labelled_rows import LabelledRows, checked_pair
 from tagwise.data.number_text import check_float_dtype, parse_number, shortest_texts
 from tagwise.data.streams import LINE_BYTES, ByteSource, atomic_writer
 from tagwise.exceptions import InvalidInputError, ParseError
+from tagwise.interrupts import deferring_interrupts
 from tagwise.validation import check_choice, check_integer
 
 __all__ = ["read_svmlight", "read_xmc", "write_svmlight", "write_xmc"]
@@ -270,6 +271,7 @@ class _Reader:
             n_skipped=self.n_skipped,
         )
 
+    @deferring_interrupts
     def _parse(self, block: bytes) -> None:
         x, y = self.x, self.y
         lines = block.count(b"\n") + 1

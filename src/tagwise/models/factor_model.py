@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
+from tagwise.interrupts import deferring_interrupts
 from tagwise.kernels import matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.metrics import inverse_propensity
@@ -115,6 +116,7 @@ class FactorModel(MultiLabelModel):
             )
         return self.label_factors_[labels] @ self.feature_factors_.T
 
+    @deferring_interrupts
     def embed(self, X: Any) -> np.ndarray:
         """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
         features = self._fitted_features(X)

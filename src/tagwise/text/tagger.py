@@ -207,9 +207,16 @@ class Tagger(BaseEstimator):
         calibration: Calibration | None,
     ) -> Tagger:
         model.label_names_ = list(tags)
-        self.tags_, self.features_, self.model_, self.choice_ = tags, features, model, choice
-        self._position = column_of(tags)
-        self.training_, self.calibration_ = training, calibration
+        # At once: an interrupt between two assignments would leave a tagger of two fits.
+        self.__dict__.update(
+            tags_=tags,
+            features_=features,
+            model_=model,
+            choice_=choice,
+            _position=column_of(tags),
+            training_=training,
+            calibration_=calibration,
+        )
         return self
 
     def _check_parameters(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import joblib
 import numpy as np
 from joblib.externals.loky import get_reusable_executor
 
+from tagwise.interrupts import raise_if_interrupted
 from tagwise.kernels import CSRWithTranspose, dense_matmul, gram
 from tagwise.models.leml.steps import Factors
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
@@ -21,6 +23,8 @@ __all__ = ["LearntParts", "Part", "map_parts", "project_onto_first", "random_par
 _MAPPED_BYTES = 1 << 20
 # Multiplications in a product of X with a part's factors; below it, a process costs more than it saves.
 _WORTH_A_PROCESS = 1 << 27
+# How often a fit that waits for processes looks for an interrupt.
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,22 @@ def map_parts(
         pre_dispatch="n_jobs",
         return_as="generator",
     )
+    # A thread of its own waits for the processes: the calling one can be interrupted meanwhile.
+    waiting, ended = ThreadPoolExecutor(1), False
     try:
-        yield from pool(joblib.delayed(learn)(*task) for task in tasks)
+        results = waiting.submit(pool, (joblib.delayed(learn)(*task) for task in tasks)).result()
+        while not ended:
+            answer = waiting.submit(next, results, None)
+            while not wait([answer], timeout=_SECONDS_BETWEEN_LOOKS).done:
+                raise_if_interrupted()
+            part = answer.result()
+            ended = part is None
+            if part is not None:
+                yield part
     finally:
         # Idle workers would keep their maps, and the files behind them, for minutes.
-        get_reusable_executor().shutdown(wait=True)
+        get_reusable_executor().shutdown(wait=True, kill_workers=not ended)
+        waiting.shutdown(wait=True)
 
 
 def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.ndarray) -> Factors:

@@ -1,0 +1,423 @@
+"""Ctrl-C at random moments of fits and predictions of all models: ``python -m tests.fuzz.interrupts --count 500``.
+
+A child process fits and predicts; its parent sends SIGINT at a moment that follows from the seed (as a share of how
+long the same call takes uninterrupted). The call must end with KeyboardInterrupt, or have ended before; the model must
+be as it was before the call; and the same call again must give the same bits. Commands (``tagwise train`` and
+``predict``) must end with exit code 130, and say how to resume where there is a checkpoint. Anything else is a finding:
+another exception, a changed model, other bits, a signal, or no answer for a minute.
+
+Half of the fits are refits of a fitted model. Some children begin with an empty cache of compiled code, so that
+interrupts also hit the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "helpers"))
+NO_ANSWER_SECONDS = 60.0
+# Interrupts that one child takes before the next one begins.
+PER_CHILD = 10
+# Of all interrupts, those that meet an empty cache of compiled code, and those of commands.
+COLD, COMMANDS = 0.04, 0.16
+
+
+# ---------------------------------------------------------------------- what is interrupted
+
+
+def data() -> tuple[Any, Any, Any]:
+    """Rows of the sample that take the models about a second."""
+    from tagwise.data import load_dataset
+
+    sample = load_dataset("debtags-sample")
+    often = np.asarray(sample.Y_train.sum(axis=0)).ravel().argsort()[::-1][:60]
+    return sample.X_train[:800, :3000], sample.Y_train[:800][:, np.sort(often)], sample.X_train[800:2000, :3000]
+
+
+def makers() -> dict[str, Any]:
+    """Name → maker of every model of the registry, in every variant of the contract tests."""
+    from contract_models import MAKERS
+
+    return {make.name: make for make in MAKERS}
+
+
+def digest(value: Any) -> str:
+    """Of all that a model, or an answer, consists of."""
+    found = hashlib.sha256()
+
+    def add(part: Any) -> None:
+        if isinstance(part, np.ndarray):
+            found.update(f"{part.dtype}{part.shape}".encode())
+            found.update(np.ascontiguousarray(part).tobytes() if part.dtype != object else repr(part.tolist()).encode())
+        elif sp.issparse(part):
+            for array in (part.indptr, part.indices, part.data):
+                add(array)
+        elif isinstance(part, dict):
+            for key in part:
+                if key not in ("seconds", "history_"):
+                    found.update(str(key).encode())
+                    add(part[key])
+        elif isinstance(part, (list, tuple)):
+            for each in part:
+                add(each)
+        elif hasattr(part, "__dict__") and type(part).__module__.startswith("tagwise"):
+            add({name: part.__dict__[name] for name in sorted(part.__dict__)})
+        else:
+            found.update(repr(part).encode())
+
+    add(value)
+    return found.hexdigest()
+
+
+def fit(make: Any, n_jobs: int) -> Any:
+    """A call that learns: of a new model, or again of a fitted one."""
+    X, Y, _ = data()
+    model = make(n_jobs=n_jobs)
+
+    def call() -> Any:
+        return model.fit(X, Y)
+
+    return model, call
+
+
+def refit(make: Any, n_jobs: int) -> Any:
+    """As :func:`fit`, of a model that was fitted to other rows before."""
+    X, Y, _ = data()
+    model = make(n_jobs=n_jobs).fit(X[:100], Y[:100])
+
+    def call() -> Any:
+        return model.fit(X, Y)
+
+    return model, call
+
+
+def predict(make: Any, n_jobs: int) -> Any:
+    """A call that asks for the best labels of many rows, and of some rows alone."""
+    X, Y, rows = data()
+    model = make(n_jobs=n_jobs).fit(X, Y)
+
+    def call() -> Any:
+        many = model.predict_topk(rows, k=5)
+        return many, model.decision_function(rows[:200]), [model.predict_topk(rows[i], k=3) for i in range(100)]
+
+    return model, call
+
+
+KINDS = {"fit": fit, "refit": refit, "predict": predict}
+
+
+# ---------------------------------------------------------------------- the child
+
+
+def child(name: str, kind: str, n_jobs: int, first_counts: bool) -> None:
+    """Answer every line of standard input by one run of the call, and a line of what became of it.
+
+    With ``first_counts`` already the first run may be interrupted, as is wanted where the compiler is to be met.
+    """
+    warnings.simplefilter("ignore")
+    model, call = KINDS[kind](makers()[name], n_jobs)
+    before = model.__dict__
+    expected = None
+    seconds = 0.0
+    if not first_counts:
+        call()  # loads compiled code
+        _restore(model, before)
+        started = time.perf_counter()
+        expected = digest(call())
+        seconds = time.perf_counter() - started
+        _restore(model, before)
+    state, kept = digest(model), dict(model.__dict__)
+    print(json.dumps({"seconds": seconds}), flush=True)
+    for _ in sys.stdin:
+        outcome, finished = "", False
+        try:
+            try:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                print("started", flush=True)
+                answer = call()
+                finished = True
+                outcome = "finished"
+            finally:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt:
+            outcome = "finished" if finished else "KeyboardInterrupt"
+        except BaseException as error:
+            outcome = f"{type(error).__name__}: {error}"
+        print("ended", flush=True)
+        faults = []
+        if outcome == "KeyboardInterrupt" and not (
+            digest(model) == state and all(model.__dict__.get(key) is value for key, value in kept.items())
+        ):
+            # A call that had ended when the interrupt came, though not yet returned, has done all it should.
+            faults += [] if digest(model) == expected else ["the model has changed"]
+        if outcome != "finished":
+            _restore(model, kept)
+            answer = call()
+        if expected is None:
+            expected = digest(answer)
+        if digest(answer) != expected:
+            faults.append("other bits")
+        _restore(model, kept)
+        print(json.dumps({"outcome": outcome, "faults": faults}), flush=True)
+
+
+def _restore(model: Any, attributes: dict[str, Any]) -> None:
+    model.__dict__ = dict(attributes)
+
+
+# ---------------------------------------------------------------------- the parent
+
+
+class NoAnswerError(Exception):
+    """A child that said nothing for too long, or has ended."""
+
+
+class Child:
+    """A process that runs a call when told, and can be interrupted meanwhile."""
+
+    def __init__(self, name: str, kind: str, n_jobs: int, cold: bool = False) -> None:
+        environment, self._cache = dict(os.environ), None
+        if cold:
+            self._cache = tempfile.mkdtemp(prefix="tagwise-cold-")
+            environment["NUMBA_CACHE_DIR"] = self._cache
+        arguments = [sys.executable, "-m", "tests.fuzz.interrupts", "--child", name, kind, str(n_jobs), str(int(cold))]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=REPOSITORY,
+            env=environment,
+            start_new_session=True,
+        )
+        self.seconds = json.loads(self._line(600.0))["seconds"]
+
+    def _line(self, seconds: float) -> bytes:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            code = self._process.poll() if not ready else self._process.wait(NO_ANSWER_SECONDS)
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace")[-2000:]
+            raise NoAnswerError("hang" if code is None else f"exit {code}", said)
+        return line
+
+    def interrupt(self, after: float) -> dict[str, Any]:
+        """Run the call, interrupt it ``after`` seconds; returns what became of it and how long that took."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        assert self._line(NO_ANSWER_SECONDS) == b"started\n"
+        ended, _, _ = select.select([self._process.stdout], [], [], after)
+        sent = time.perf_counter()
+        if not ended:
+            self._process.send_signal(signal.SIGINT)
+        assert self._line(NO_ANSWER_SECONDS) == b"ended\n"
+        waited = time.perf_counter() - sent
+        return {**json.loads(self._line(600.0)), "sent": not ended, "waited": waited}
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+        if self._cache is not None:
+            shutil.rmtree(self._cache, ignore_errors=True)
+
+
+def interrupt_models(count: int, rng: random.Random, *, cold: bool, results: Results) -> None:
+    """``count`` interrupts, dealt over all models and kinds of calls."""
+    plan = [(name, kind) for name in makers() for kind in KINDS]
+    rng.shuffle(plan)
+    while count > 0:
+        for name, kind in plan:
+            if count <= 0:
+                return
+            what = f"{name} {kind}{' cold' if cold else ''}"
+            process = None
+            try:
+                process = Child(name, kind, rng.choice((1, 2, 3)), cold)
+                for _ in range(1 if cold else min(PER_CHILD, count)):
+                    count -= 1
+                    after = rng.uniform(0.0, 15.0) if cold else rng.uniform(0.0, 1.05) * process.seconds
+                    results.add(what, process.interrupt(after))
+            except NoAnswerError as error:
+                results.add(what, {"outcome": error.args[0], "faults": [error.args[1]], "sent": True, "waited": 0.0})
+            finally:
+                if process is not None:
+                    process.close()
+
+
+def interrupt_commands(count: int, rng: random.Random, results: Results) -> None:
+    """Interrupts of ``tagwise train`` and ``tagwise predict``, each a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="tagwise-interrupts-") as folder:
+        table = Path(folder) / "rows.jsonl"
+        _write_table(table)
+        model = str(Path(folder) / "model")
+        lines = Path(folder) / "lines.txt"
+        lines.write_text("a library for reading images and sounds\n" * 3000)
+        train = ["train", str(table), "--model", "cascade", "--quiet"]
+        subprocess.run([sys.executable, "-m", "tagwise", *train, "--out", model], check=True, capture_output=True)
+        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, "--lines", str(lines)]}
+        lasting = {}
+        for number in range(count):
+            verb = rng.choice(sorted(verbs))
+            arguments = list(verbs[verb])
+            out = Path(folder) / f"out-{number}"
+            if verb == "train":
+                arguments += ["--out", str(out), "--checkpoint-every", "1"]
+            after = None if verb not in lasting else rng.uniform(0.0, 1.05) * lasting[verb]
+            seconds, found = _interrupt_command(arguments, after, Path(f"{out}.checkpoint"))
+            if after is None:
+                lasting[verb] = seconds
+            else:
+                results.add(f"command {verb}", found)
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.rmtree(f"{out}.checkpoint", ignore_errors=True)
+
+
+def _write_table(path: Path) -> None:
+    from tagwise.data import load_dataset
+
+    sample = load_dataset("debtags-sample")
+    names = sample.label_names
+    with path.open("w", encoding="utf-8") as file:
+        for row, text in enumerate(sample.texts_train[:800]):
+            tags = [names[label] for label in sample.Y_train[row].indices]
+            file.write(json.dumps({"text": text, "tags": tags}) + "\n")
+
+
+# Standard error says when the command begins; before, the interpreter is starting, which no program has in its hands.
+_COMMAND = "import sys; from tagwise.cli import run; sys.stderr.write('started\\n'); sys.stderr.flush(); run()"
+
+
+def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Path) -> tuple[float, dict[str, Any]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    started = time.perf_counter()
+    try:
+        process.wait(after)
+        sent = False
+    except subprocess.TimeoutExpired:
+        sent = True
+        process.send_signal(signal.SIGINT)
+    at = time.perf_counter()
+    try:
+        _, said = process.communicate(timeout=NO_ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return 0.0, {"outcome": "hang", "faults": ["hang"], "sent": sent, "waited": NO_ANSWER_SECONDS}
+    text, faults = said.decode(errors="replace"), []
+    outcome = {0: "finished", 130: "KeyboardInterrupt"}.get(process.returncode, f"exit {process.returncode}")
+    if outcome == "KeyboardInterrupt":
+        if not text.rstrip().endswith("interrupted"):
+            faults.append(f"does not say that it was interrupted: {text[-1000:]}")
+        if checkpoint.exists() and "--resume" not in text:
+            faults.append(f"does not say how to resume: {text[-1000:]}")
+    elif outcome != "finished" or "Traceback" in text:
+        faults.append(text[-1000:])
+    ended = time.perf_counter()
+    return ended - started, {"outcome": outcome, "faults": faults, "sent": sent, "waited": ended - at}
+
+
+class Results:
+    """What became of the interrupts."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.models: dict[str, Counter[str]] = {}
+        self.waited: list[float] = []
+        self.findings: list[str] = []
+
+    def add(self, what: str, found: dict[str, Any]) -> None:
+        """Count one interrupt."""
+        outcome = found["outcome"]
+        kind = outcome if outcome in ("KeyboardInterrupt", "finished") else "finding"
+        faults = list(found["faults"]) + ([outcome] if kind == "finding" else [])
+        if faults:
+            kind = "finding"
+            self.findings.append(f"{what}: {'; '.join(faults)}")
+            print(f"FINDING {self.findings[-1]}", flush=True)
+        self.outcomes[kind] += 1
+        self.models.setdefault(what, Counter())[kind] += 1
+        if kind == "KeyboardInterrupt":
+            self.waited.append(found["waited"])
+
+    def report(self, seed: int) -> dict[str, Any]:
+        """For the file of results."""
+        from tagwise import __version__
+
+        waited = sorted(self.waited) or [0.0]
+        return {
+            "runs": sum(self.outcomes.values()),
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "seconds_until_raised": {
+                "median": round(waited[len(waited) // 2], 3),
+                "95%": round(waited[int(0.95 * (len(waited) - 1))], 3),
+                "slowest": round(waited[-1], 3),
+            },
+            "seed": seed,
+            "version": __version__,
+            "models": {what: dict(sorted(kinds.items())) for what, kinds in sorted(self.models.items())},
+            "findings": self.findings,
+        }
+
+
+def main() -> int:
+    """Run; the exit code says whether there are findings."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        name, kind, n_jobs, cold = options.child
+        child(name, kind, int(n_jobs), bool(int(cold)))
+        return 0
+    rng, results = random.Random(options.seed), Results()
+    commands, cold = round(COMMANDS * options.count), round(COLD * options.count)
+    interrupt_models(options.count - commands - cold, rng, cold=False, results=results)
+    interrupt_models(cold, rng, cold=True, results=results)
+    interrupt_commands(commands, rng, results)
+    report = results.report(options.seed)
+    print(json.dumps({name: value for name, value in report.items() if name != "models"}, indent=1))
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if results.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
