@@ -384,9 +384,9 @@ def _rare_entries(rows, rare, head, chain):
     for i in range(len(rare)):
         for place in range(rows.feature_indptr[rare[i]], rows.feature_indptr[rare[i] + 1]):
             row = rows.feature_rows[place]
-            chain[at].next = head[row]
-            chain[at].slot = i
-            chain[at].value = rows.data[rows.feature_positions[place]]
+            chain[at]["next"] = head[row]
+            chain[at]["slot"] = i
+            chain[at]["value"] = rows.data[rows.feature_positions[place]]
             head[row] = at
             at += 1
     return chain
@@ -400,10 +400,10 @@ def _add_by_columns(rows, chosen, n_rare, head, chain, system):
             at = head[rows.feature_rows[place]]
             value = np.float64(rows.data[rows.feature_positions[place]])
             while at >= 0:
-                i = chain[at].slot
+                i = chain[at]["slot"]
                 if i <= j:
-                    system[j, i] += value * chain[at].value
-                at = chain[at].next
+                    system[j, i] += value * chain[at]["value"]
+                at = chain[at]["next"]
     for feature in chosen[:n_rare]:
         for place in range(rows.feature_indptr[feature], rows.feature_indptr[feature + 1]):
             head[rows.feature_rows[place]] = -1
