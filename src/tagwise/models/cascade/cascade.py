@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
-from tagwise.models.cascade.combination import CascadeChoice, Combination, Opinions, behind_shortlist
+from tagwise.models.cascade.fusion import (
+    Fusion,
+    LabelFacts,
+    Lesson,
+    Opinions,
+    behind_shortlist,
+    cooccurrence_counts,
+    learn_fusion,
+)
 from tagwise.models.cascade.rankers import (
     FittedProposer,
     Rankers,
     label_prototypes,
     learn_rankers,
-    usual_prototype_weight,
     wrong_proposals,
 )
-from tagwise.models.cascade.tuning import choose_on_validation_rows
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
@@ -38,6 +45,10 @@ __all__ = ["Cascade"]
 _BLOCK_CANDIDATES = 1 << 22
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
+# Validation rows: a dozen coefficients need no more than the most; where a tenth of the rows is less than enough,
+# several tenths teach, each by a fit of its own.
+_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS, _MOST_PARTS = 10_000, 1_000, 5
+_FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
 # Parameters that are the proposer's own.
@@ -157,8 +168,17 @@ class Cascade(MultiLabelModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("ranker_weights_", "ranker_intercept_", "has_ranker_", "prototypes_")
-    _saved_values: ClassVar[tuple[str, ...]] = ("chosen_", "validation_", "rankers_by_feature_")
+    _saved_arrays: ClassVar[tuple[str, ...]] = (
+        "ranker_weights_",
+        "ranker_intercept_",
+        "has_ranker_",
+        "prototypes_",
+        "label_frequency_",
+        "cooccurrence_",
+        "fusion_own_",
+        "fusion_context_",
+    )
+    _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_")
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
@@ -168,11 +188,15 @@ class Cascade(MultiLabelModel):
     has_ranker_: np.ndarray
     prototypes_: sp.csr_matrix
     rankers_by_feature_: bool
-    chosen_: dict[str, Any]
-    validation_: list[dict[str, Any]]
+    label_frequency_: np.ndarray
+    cooccurrence_: sp.csr_matrix
+    fusion_own_: np.ndarray
+    fusion_context_: np.ndarray
+    n_rows_: int
     _weights_by_label: sp.csr_matrix | None
     _no_shift: np.ndarray
-    _combination: Combination
+    _facts: LabelFacts
+    _fusion: Fusion
 
     def __init__(
         self,
@@ -182,11 +206,9 @@ class Cascade(MultiLabelModel):
         hard_negatives: int = 100,
         positive_weight: PositiveWeight = 1.0,
         C: float = 0.5,
-        slope: float = 3.0,
-        exponent: float = 0.5,
-        prototype_weight: float | Literal["auto"] = "auto",
         prune: float = 0.1,
-        validation_fraction: float = 0.0,
+        validation_fraction: float = 0.1,
+        refit: bool = True,
         reg_low_rank: float = 1.0,
         reg_sparse: float = 1.0,
         max_iter: int = 5,
@@ -203,11 +225,9 @@ class Cascade(MultiLabelModel):
         self.hard_negatives = hard_negatives
         self.positive_weight = positive_weight
         self.C = C
-        self.slope = slope
-        self.exponent = exponent
-        self.prototype_weight = prototype_weight
         self.prune = prune
         self.validation_fraction = validation_fraction
+        self.refit = refit
         self.reg_low_rank = reg_low_rank
         self.reg_sparse = reg_sparse
         self.max_iter = max_iter
@@ -223,14 +243,9 @@ class Cascade(MultiLabelModel):
         check_integer(self.shortlist, "shortlist", minimum=1)
         check_integer(self.hard_negatives, "hard_negatives", minimum=1)
         check_real(self.C, "C", minimum=0, open_minimum=True)
-        check_real(self.slope, "slope", minimum=0, open_minimum=True)
-        check_real(self.exponent, "exponent", minimum=0)
-        if not isinstance(self.prototype_weight, str):
-            check_real(self.prototype_weight, "prototype_weight", minimum=0)
-        elif self.prototype_weight != "auto":
-            raise InvalidInputError(f'prototype_weight must be a number or "auto"; found {self.prototype_weight!r}.')
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
+        check_flag(self.refit, "refit")
 
     def _iterations(self) -> int:
         return self.max_iter + 1
@@ -238,51 +253,95 @@ class Cascade(MultiLabelModel):
     # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
         features = sp.csr_matrix(X)
+        fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
+        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
+        if without_validation_rows is None or self.refit:
+            self._fit_opinions(features, Y, observed, progress)
+        else:
+            self._adopt(without_validation_rows, progress)
+
+    def _fit_opinions(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> None:
+        """All that has an opinion, from all rows."""
+        threads = thread_count(self.n_jobs)
         positives = known_positives(Y, observed)
-        choice = self._given_choice(positives)
-        self.validation_ = []
-        if self.validation_fraction > 0:
-            choice, self.validation_ = choose_on_validation_rows(self, features, Y, observed, choice, progress)
-        self.chosen_ = choice.as_values()
 
         # 1. Propose.
-        self.proposer_ = self._fit_proposer(choice, features, Y, observed, progress)
+        self.proposer_ = self._fit_proposer(X, Y, observed, progress)
 
         # 2. Rank: a support vector machine per label on the shortlists' mistakes.
-        rows = sp.csr_matrix(unit_rows(features, n_threads=threads) if self.normalize else features)
-        rankers = self._fit_rankers(choice, features, rows, positives, observed, progress)
+        rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
+        rankers = self._fit_rankers(X, rows, positives, observed, progress)
         self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
         self.has_ranker_ = rankers.trained
-        some = features[:_SAMPLE_ROWS]
+        some = X[:_SAMPLE_ROWS]
         shortlists, _ = self.proposer_.predict_topk(some, self.shortlist)
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
-        # 3. Combine with prototypes.
-        unit = rows if self.normalize else sp.csr_matrix(unit_rows(features, n_threads=threads))
+        # 3. What labels look like, and which occur together.
+        unit = rows if self.normalize else sp.csr_matrix(unit_rows(X, n_threads=threads))
         self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
+        self.label_frequency_ = np.bincount(positives.indices, minlength=self.n_labels_)
+        self.cooccurrence_ = cooccurrence_counts(positives)
+        self.n_rows_ = X.shape[0]
 
-    def _given_choice(self, positives: sp.csr_matrix) -> CascadeChoice:
-        """What the constructor's parameters say."""
-        weight = usual_prototype_weight(positives) if self.prototype_weight == "auto" else self.prototype_weight
-        combination = Combination.usual(float(self.slope), float(self.exponent), float(weight))
-        return CascadeChoice(self.positive_weight, self.reg_sparse, self.hard_negatives, self.C, combination)
+    def _learn_fusion(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> tuple[Fusion, Cascade | None]:
+        """The fusion, and the last cascade that taught it: of all rows but those it was asked about."""
+        n_labels = Y.shape[1]
+        folds = self._validation_folds(X.shape[0])
+        fusion = progress.resume(Fusion, "fusion") if self.refit else None
+        if fusion is not None or not folds:
+            return fusion or Fusion.prior(), None
+        lessons = []
+        for number, validation in enumerate(folds, start=1):
+            progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
+            train = np.setdiff1d(np.arange(X.shape[0]), validation)
+            model = Cascade(**self.get_params(deep=False) | {"validation_fraction": 0.0, "verbose": 0})
+            with warnings.catch_warnings():  # the fit with all rows says it
+                warnings.simplefilter("ignore", TagwiseWarning)
+                model.fit(X[train], Y[train], None if observed is None else observed[train])
+            labels, proposed = model.proposer_.predict_topk(X[validation], min(self.shortlist, n_labels))
+            rows, _ = model.proposer_._rows_and_embedding(X[validation])
+            opinions = model._opinions(rows, labels, proposed)
+            known = labels >= 0
+            if observed is not None:
+                known &= contains_pairs(observed[validation], labels)
+            on = contains_pairs(Y[validation], labels) & known
+            lessons.append(Lesson(opinions, model._facts, on, known))
+        fusion = learn_fusion(lessons)
+        if self.refit:
+            progress.finish_stage("fusion", fusion)
+        return fusion, model
 
-    def _new_proposer(self, **changed: Any) -> REML:
+    def _validation_folds(self, n_rows: int) -> list[np.ndarray]:
+        """Disjoint rows to learn the fusion from, a part at a time: several parts where rows are few."""
+        size = min(round(self.validation_fraction * n_rows), _MOST_VALIDATION_ROWS)
+        if size == 0 or n_rows < _FEWEST_ROWS:
+            return []
+        parts = min(-(-_ENOUGH_VALIDATION_ROWS // size), _MOST_PARTS, n_rows // size) if self.refit else 1
+        order = random_generator(self.random_state).permutation(n_rows)
+        return [np.sort(order[part * size : (part + 1) * size]) for part in range(parts)]
+
+    def _adopt(self, model: Cascade, progress: FitProgress) -> None:
+        for name in (*self._saved_models, *self._saved_arrays, *self._saved_values):
+            if name not in ("fusion_own_", "fusion_context_"):
+                setattr(self, name, getattr(model, name))
+        for info in model.history_:
+            progress.step(info["objective"])
+
+    def _new_proposer(self) -> REML:
         """An unfitted proposer with the parameters of this model."""
-        return REML(sparse_part="support", **({name: getattr(self, name) for name in _PROPOSER_PARAMETERS} | changed))
+        return REML(sparse_part="support", **{name: getattr(self, name) for name in _PROPOSER_PARAMETERS})
 
     def _fit_proposer(
-        self,
-        choice: CascadeChoice,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        progress: FitProgress,
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> REML:
         """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
-        proposer = self._new_proposer(positive_weight=choice.positive_weight, reg_sparse=choice.reg_sparse)
+        proposer = self._new_proposer()
         fitted = progress.resume(FittedProposer, "proposer", model=proposer)
         if fitted is not None:
             return fitted.model
@@ -293,7 +352,6 @@ class Cascade(MultiLabelModel):
 
     def _fit_rankers(
         self,
-        choice: CascadeChoice,
         X: sp.csr_matrix,
         rows: sp.csr_matrix,
         positives: sp.csr_matrix,
@@ -308,10 +366,10 @@ class Cascade(MultiLabelModel):
         if progress.stopped:
             return Rankers.none(n_labels, n_features, X.dtype)
         progress.note("shortlists of the training rows")
-        wrong = wrong_proposals(self.proposer_, X, positives, observed, choice.hard_negatives)
+        wrong = wrong_proposals(self.proposer_, X, positives, observed, self.hard_negatives)
         progress.note(f"rankers of {n_labels:,} labels")
         seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
-        rankers = learn_rankers(rows, positives, wrong, C=choice.C, prune=self.prune, seed=seed, n_threads=threads)
+        rankers = learn_rankers(rows, positives, wrong, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
         progress.step(rankers.objective, stage="rankers")
         progress.finish_stage("rankers", rankers)
         return rankers
@@ -328,7 +386,8 @@ class Cascade(MultiLabelModel):
     def _build_prediction_cache(self) -> None:
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
-        self._combination = CascadeChoice.from_values(self.chosen_).combination
+        self._facts = LabelFacts.of(self.has_ranker_, self.label_frequency_, self.n_rows_, self.cooccurrence_)
+        self._fusion = Fusion(self.fusion_own_, self.fusion_context_)
 
     def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
@@ -342,14 +401,14 @@ class Cascade(MultiLabelModel):
             margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        return Opinions(labels, proposed, margins, cosines, self.has_ranker_)
+        return Opinions(labels, proposed, margins, cosines, np.zeros((len(labels), 0)))
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
         rows, _ = self.proposer_._rows_and_embedding(X)
         labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
         scores = behind_shortlist(proposed)
-        np.put_along_axis(scores, labels, self._combination.scores(self._opinions(rows, labels, best)), axis=1)
+        np.put_along_axis(scores, labels, self._fusion.scores(self._opinions(rows, labels, best), self._facts), axis=1)
         return scores
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
@@ -372,9 +431,8 @@ class Cascade(MultiLabelModel):
         rows, embedded = self.proposer_._rows_and_embedding(X)
         opinions = self._opinions(rows, *self.proposer_._best_of_rows(rows, embedded, width))
         threads = self._threads_for(rows)
-        if exclude is not None:
-            opinions.labels[contains_pairs(exclude, opinions.labels, n_threads=threads)] = -1
-        return self._combination.best(opinions, k, n_threads=threads)
+        hidden = None if exclude is None else contains_pairs(exclude, opinions.labels, n_threads=threads)
+        return self._fusion.best(opinions, self._facts, k, hidden, n_threads=threads)
 
     # ------------------------------------------------------------------ explain, restore
 
@@ -404,4 +462,3 @@ class Cascade(MultiLabelModel):
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        CascadeChoice.from_values(self.chosen_)
