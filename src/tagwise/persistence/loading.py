@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, ModelFormatError
 from tagwise.persistence.folder import ModelRecord, read_model
 from tagwise.registry import MODELS, SAVED_CLASSES
+from tagwise.validation import check_integer
 
 __all__ = [
     "load",
@@ -31,6 +32,7 @@ __all__ = [
 
 
 _PROPOSER_PARAMETERS = ("rank", "reg_low_rank", "support", "max_iter", "tol", "normalize", "memory_limit", "n_jobs")
+_PRODUCT_PARAMETERS = ("slope", "exponent", "prototype_weight")
 _PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
 
 _RENAMED: dict[str, dict[str, str]] = {
@@ -96,7 +98,9 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         tensors=_renamed(record.tensors, names),
     )
     if record.class_name == "Cascade" and "rank_" in record.values:
-        return _with_proposer(record)
+        record = _with_proposer(record)
+    if record.class_name == "Cascade" and "chosen_" in record.values:
+        return _with_product(record)
     if record.class_name == "LPSR" and "scorer_" not in record.values:
         return _with_scorer(record)
     return record
@@ -126,6 +130,26 @@ def _with_proposer(record: ModelRecord) -> ModelRecord:
         values=shared | {"history_": values["history_"][:-1], "rank_": values.pop("rank_"), "sparse_part_": "support"},
     )
     return replace(record, values=values, tensors=tensors).with_model("proposer_", proposer)
+
+
+def _with_product(record: ModelRecord) -> ModelRecord:
+    """Until 0.1.0, a cascade multiplied opinions by chosen constants; it learnt neither a fusion nor co-occurrence."""
+    parameters, values = dict(record.parameters), dict(record.values)
+    chosen, n_labels = values.pop("chosen_"), values["n_labels_"]
+    values.pop("validation_")
+    for name in _PRODUCT_PARAMETERS:
+        parameters.pop(name)
+    a, b = chosen["calibration"]
+    values["product_"] = {name: chosen[name] for name in _PRODUCT_PARAMETERS} | {"a": a, "b": b}
+    values["n_rows_"] = 1
+    check_integer(n_labels, "n_labels_", minimum=1)
+    nothing = {
+        "label_frequency_": np.zeros(n_labels, dtype=np.int64),
+        "cooccurrence_": sp.csr_matrix((n_labels, n_labels), dtype=np.int32),
+        "fusion_own_": np.zeros(0),
+        "fusion_context_": np.zeros(0),
+    }
+    return replace(record, parameters=parameters | {"refit": True}, values=values, tensors=record.tensors | nothing)
 
 
 def _with_scorer(record: ModelRecord) -> ModelRecord:

@@ -23,6 +23,7 @@ from tagwise.models.cascade.fusion import (
     cooccurrence_counts,
     learn_fusion,
 )
+from tagwise.models.cascade.product import Product
 from tagwise.models.cascade.rankers import (
     FittedProposer,
     Rankers,
@@ -178,7 +179,7 @@ class Cascade(MultiLabelModel):
         "fusion_own_",
         "fusion_context_",
     )
-    _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_")
+    _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
@@ -193,10 +194,11 @@ class Cascade(MultiLabelModel):
     fusion_own_: np.ndarray
     fusion_context_: np.ndarray
     n_rows_: int
+    product_: dict[str, Any] | None
     _weights_by_label: sp.csr_matrix | None
     _no_shift: np.ndarray
     _facts: LabelFacts
-    _fusion: Fusion
+    _fusion: Fusion | Product
 
     def __init__(
         self,
@@ -285,7 +287,7 @@ class Cascade(MultiLabelModel):
         self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
         self.label_frequency_ = np.bincount(positives.indices, minlength=self.n_labels_)
         self.cooccurrence_ = cooccurrence_counts(positives)
-        self.n_rows_ = X.shape[0]
+        self.n_rows_, self.product_ = X.shape[0], None
 
     def _learn_fusion(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
@@ -387,7 +389,8 @@ class Cascade(MultiLabelModel):
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
         self._facts = LabelFacts.of(self.has_ranker_, self.label_frequency_, self.n_rows_, self.cooccurrence_)
-        self._fusion = Fusion(self.fusion_own_, self.fusion_context_)
+        learnt = Fusion(self.fusion_own_, self.fusion_context_)
+        self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
     def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
@@ -462,3 +465,15 @@ class Cascade(MultiLabelModel):
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
+        require_sparse(cooccurrence_=self.cooccurrence_)
+        require_dense(1, label_frequency_=self.label_frequency_)
+        if self.cooccurrence_.shape != (self.n_labels_,) * 2 or len(self.label_frequency_) != self.n_labels_:
+            raise ValueError(f"label_frequency_ and cooccurrence_ must be of {self.n_labels_} labels")
+        if not self.cooccurrence_.has_sorted_indices:
+            raise ValueError("cooccurrence_ must have sorted indices")
+        check_integer(self.n_rows_, "n_rows_", minimum=1)
+        if self.product_ is not None:
+            Product.from_values(self.product_)
+            return
+        Fusion(self.fusion_own_, self.fusion_context_).check()
+        LabelFacts.of(has, self.label_frequency_, self.n_rows_, self.cooccurrence_).check()

@@ -19,8 +19,8 @@ name        how much of the label's name the row has (only where labels have fea
    with c the number of rows that have both, and π_j = (f_j + ½)/(n + 1). The label with the largest z is left to its
    own opinions: others follow from it. v·(1, z, z², frequency, ℓ, …) is the log odds of the final probability.
 
-Both v and w are logistic regressions with a normal prior: what other data sets have in common (``PRIOR``). Few validation
-rows leave the prior as it is, many overrule it, with nothing in between but a shift of weight.
+Both w and v are logistic regressions with a normal prior: what other data sets have in common. Few validation rows
+leave the prior as it is, many overrule it, and the weight shifts gradually.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ __all__ = [
     "LabelFacts",
     "Lesson",
     "Opinions",
+    "behind",
     "behind_shortlist",
     "cooccurrence_counts",
     "learn_fusion",
@@ -71,34 +72,40 @@ _MOST_STEPS, _TOL = 50, 1e-9
 
 # Mean and standard deviation of each coefficient over data sets, by empirical Bayes (benchmarks/fusion_prior.py): 26
 # problems of 3 to 27,754 labels, with all labels known or a fifth.
-_OWN_PRIOR = (
-    np.array(
-        # fmt: off
-        [
-            2.283,
-            1.171,
-            0.751,
-            -0.349,  # ranker, proposer, prototype, frequency
-            -0.101,
-            0.111,
-            0.144,
-            -0.127,  # ranker with each
-            0.037,
-            -0.284,
-            -0.297,  # proposer with itself, prototype, frequency
-            -0.332,
-            -0.439,  # prototype with itself, frequency
-            0.047,
-            -0.246,
-        ]  # frequency squared, intercept
-        # fmt: on
-    ),
-    np.array([0.752, 0.409, 0.455, 0.332, 0.409, 0.264, 0.406, 0.633, 0.129, 0.381, 0.132, 0.468, 0.251, 0.359, 0.648]),
-)
-_CONTEXT_PRIOR = (
-    np.array([0.993, 0.105, 0.016, -0.046, 0.098, -0.065, 0.111, -0.015, 0.304, -0.034, -0.193]),
-    np.array([0.050, 0.045, 0.089, 0.032, 0.139, 0.034, 0.132, 0.035, 0.194, 0.107, 0.145]),
-)
+_OWN_PRIOR = np.array(
+    [
+        (2.283, 0.752),  # ranker
+        (1.171, 0.409),  # proposer
+        (0.751, 0.455),  # prototype
+        (-0.349, 0.332),  # frequency
+        (-0.101, 0.409),  # ranker · ranker
+        (0.111, 0.264),  # ranker · proposer
+        (0.144, 0.406),  # ranker · prototype
+        (-0.127, 0.633),  # ranker · frequency
+        (0.037, 0.129),  # proposer · proposer
+        (-0.284, 0.381),  # proposer · prototype
+        (-0.297, 0.132),  # proposer · frequency
+        (-0.332, 0.468),  # prototype · prototype
+        (-0.439, 0.251),  # prototype · frequency
+        (0.047, 0.359),  # frequency · frequency
+        (-0.246, 0.648),  # 1
+    ]
+).T
+_CONTEXT_PRIOR = np.array(
+    [
+        (0.993, 0.050),  # z
+        (0.105, 0.045),  # z²/5
+        (0.016, 0.089),  # frequency
+        (-0.046, 0.032),  # frequency · z
+        (0.098, 0.139),  # ℓ
+        (-0.065, 0.034),  # ℓ · z
+        (0.111, 0.132),  # ℓ · frequency
+        (-0.015, 0.035),  # ℓ²
+        (0.304, 0.194),  # first of its row
+        (-0.034, 0.107),  # first of its row · z
+        (-0.193, 0.145),  # 1
+    ]
+).T
 
 
 class Opinions(NamedTuple):
@@ -136,6 +143,12 @@ class LabelFacts(NamedTuple):
         numbers = np.asarray(frequency, dtype=np.float64)
         return cls(has_ranker, numbers, float(n_rows), pairs.indptr, pairs.indices, pairs.data)
 
+    def check(self) -> None:
+        """Raise ValueError unless all are what a fit can count, over the same labels."""
+        counts = np.concatenate([self.frequency, self.pair_counts])
+        if not ((counts >= 0) & (counts <= self.n_rows)).all():
+            raise ValueError(f"labels and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
+
 
 def cooccurrence_counts(positives: sp.csr_matrix) -> sp.csr_matrix:
     """In how many rows of ``positives`` (n, L) two labels occur together: int32 CSR (L, L), the pairs (j, t), j < t.
@@ -165,6 +178,13 @@ class Fusion(State):
     def prior(cls) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
         return cls(_OWN_PRIOR[0].copy(), _CONTEXT_PRIOR[0].copy())
+
+    def check(self) -> None:
+        """Raise ValueError unless these are finite coefficients, as many as there are terms."""
+        if self.own.shape != (len(_OWN_PRIOR[0]),) or self.context.shape != (_CONTEXT_TERMS,):
+            raise ValueError(f"a fusion has {len(_OWN_PRIOR[0])} and {_CONTEXT_TERMS} coefficients")
+        if not (np.isfinite(self.own).all() and np.isfinite(self.context).all()):
+            raise ValueError("coefficients of the fusion must be finite")
 
     def scores(self, opinions: Opinions, facts: LabelFacts) -> np.ndarray:
         """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
@@ -391,7 +411,16 @@ def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
 
 
 @compiled()
-def _fuse(opinions, facts, own, context, row, odds, places, terms):
+def _fuse(
+    opinions: Opinions,
+    facts: LabelFacts,
+    own: np.ndarray,
+    context: np.ndarray,
+    row: int,
+    odds: np.ndarray,
+    places: np.ndarray,
+    terms: np.ndarray,
+) -> None:
     """Final log odds of a row's shortlist, in the place of ``odds`` (M,); ``places`` and ``terms`` are workspace."""
     labels = opinions.labels[row]
     for place in range(len(odds)):
@@ -410,21 +439,22 @@ def _fuse(opinions, facts, own, context, row, odds, places, terms):
 
 
 @compiled()
-def _behind(score: float) -> float:
+def behind(score: float) -> float:
+    """:func:`behind_shortlist` of one number, in compiled code."""
     if score < 0:
         return np.float64(score) - 1
     return -0.5 - 0.5 / (1 + np.float64(score))
 
 
 @compiled()
-def _scores_behind(proposed, out):
+def _scores_behind(proposed: np.ndarray, out: np.ndarray) -> None:
     for row in range(out.shape[0]):
         for place in range(out.shape[1]):
-            out[row, place] = _behind(proposed[row, place])
+            out[row, place] = behind(proposed[row, place])
 
 
 @compiled()
-def _scores(opinions, facts, own, context, out):
+def _scores(opinions: Opinions, facts: LabelFacts, own: np.ndarray, context: np.ndarray, out: np.ndarray) -> None:
     odds, places = np.zeros(out.shape[1]), np.empty(_SOURCES, dtype=np.int64)
     terms = np.empty(max(len(own), len(context)))
     for row in range(out.shape[0]):
@@ -434,7 +464,16 @@ def _scores(opinions, facts, own, context, out):
 
 
 @compiled()
-def _best(opinions, facts, coefficients, hidden, best_scores, best_labels, start, stop):
+def _best(
+    opinions: Opinions,
+    facts: LabelFacts,
+    coefficients: tuple[np.ndarray, np.ndarray],
+    hidden: np.ndarray,
+    best_scores: np.ndarray,
+    best_labels: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
     own, context = coefficients
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
@@ -447,12 +486,12 @@ def _best(opinions, facts, coefficients, hidden, best_scores, best_labels, start
             label = labels[row, place]
             if label < 0 or (hidden.shape[0] > 0 and hidden[row, place]):
                 continue
-            value = sigmoid(odds[place]) - 0.5 if place < shortlisted else _behind(proposed[row, place])
+            value = sigmoid(odds[place]) - 0.5 if place < shortlisted else behind(proposed[row, place])
             keep(best, names, best.dtype.type(value), label)
 
 
 @compiled()
-def _fill_own(opinions, facts, out):
+def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
     width = opinions.margins.shape[1]
     for row in range(opinions.margins.shape[0]):
         for place in range(width):
@@ -461,7 +500,7 @@ def _fill_own(opinions, facts, out):
 
 
 @compiled()
-def _fill_context(opinions, facts, odds, out):
+def _fill_context(opinions: Opinions, facts: LabelFacts, odds: np.ndarray, out: np.ndarray) -> None:
     width = odds.shape[1]
     places = np.empty(_SOURCES, dtype=np.int64)
     for row in range(odds.shape[0]):
