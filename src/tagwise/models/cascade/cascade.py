@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
-from tagwise.exceptions import TagwiseWarning
+from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
@@ -22,6 +22,7 @@ from tagwise.models.cascade.fusion import (
     behind_shortlist,
     cooccurrence_counts,
     learn_fusion,
+    n_terms,
 )
 from tagwise.models.cascade.product import Product
 from tagwise.models.cascade.rankers import (
@@ -29,16 +30,18 @@ from tagwise.models.cascade.rankers import (
     Rankers,
     label_prototypes,
     learn_rankers,
+    name_weights,
     wrong_proposals,
 )
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.problems.labels import known_positives
-from tagwise.progress import FitProgress
+from tagwise.progress import Callback, FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import Features, check_flag, check_integer, check_real
+from tagwise.validation import Features, check_features, check_flag, check_integer, check_real, shape_text
 
 __all__ = ["Cascade"]
 
@@ -48,7 +51,7 @@ _BLOCK_CANDIDATES = 1 << 22
 _SAMPLE_ROWS = 256
 # Validation rows: a dozen coefficients need no more than the most; where a tenth of the rows is less than enough,
 # several tenths teach, each by a fit of its own.
-_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS, _MOST_PARTS = 10_000, 1_000, 5
+_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS, _MOST_PARTS = 10_000, 1_000, 3
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -176,6 +179,7 @@ class Cascade(MultiLabelModel):
         "prototypes_",
         "label_frequency_",
         "cooccurrence_",
+        "name_weights_",
         "fusion_own_",
         "fusion_context_",
     )
@@ -191,12 +195,14 @@ class Cascade(MultiLabelModel):
     rankers_by_feature_: bool
     label_frequency_: np.ndarray
     cooccurrence_: sp.csr_matrix
+    name_weights_: sp.csr_matrix
     fusion_own_: np.ndarray
     fusion_context_: np.ndarray
     n_rows_: int
     product_: dict[str, Any] | None
     _weights_by_label: sp.csr_matrix | None
     _no_shift: np.ndarray
+    _label_features: Features | None = None
     _facts: LabelFacts
     _fusion: Fusion | Product
 
@@ -254,10 +260,50 @@ class Cascade(MultiLabelModel):
 
     # ------------------------------------------------------------------ fit
 
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        label_features: Any = None,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Any:
+        """Learn from features and labels, and from what labels are called.
+
+        Parameters
+        ----------
+        label_features : CSR or array (L, d), optional
+            The features of each label's name, in the space of X: which are stored, or not 0, matters, not their values.
+            A row that has the features of a label's name is evidence for the label.
+
+        Notes
+        -----
+        The other parameters are those of every model's :meth:`~tagwise.base.MultiLabelModel.fit`.
+        """
+        self._label_features = None if label_features is None else check_features(label_features, name="label_features")
+        try:
+            return super().fit(X, Y, observed, callback=callback, checkpoint=checkpoint)
+        finally:
+            del self._label_features
+
+    def _warm_start_arrays(self) -> dict[str, np.ndarray]:
+        return {} if self._label_features is None else {"label_features": self._label_features}
+
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         features = sp.csr_matrix(X)
+        expected = (self.n_labels_, self.n_features_in_)
+        names = sp.csr_matrix(expected, dtype=X.dtype)
+        if self._label_features is not None:
+            if self._label_features.shape != expected:
+                raise InvalidInputError(
+                    f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
+                    f"{shape_text(self._label_features.shape)}."
+                )
+            names = name_weights(sp.csr_matrix(self._label_features), features)
         fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
-        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
+        self.name_weights_, self.fusion_own_, self.fusion_context_ = names, fusion.own, fusion.context
         if without_validation_rows is None or self.refit:
             self._fit_opinions(features, Y, observed, progress)
         else:
@@ -297,7 +343,7 @@ class Cascade(MultiLabelModel):
         folds = self._validation_folds(X.shape[0])
         fusion = progress.resume(Fusion, "fusion") if self.refit else None
         if fusion is not None or not folds:
-            return fusion or Fusion.prior(), None
+            return fusion or Fusion.prior(names=self._label_features is not None), None
         lessons = []
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
@@ -305,7 +351,8 @@ class Cascade(MultiLabelModel):
             model = Cascade(**self.get_params(deep=False) | {"validation_fraction": 0.0, "verbose": 0})
             with warnings.catch_warnings():  # the fit with all rows says it
                 warnings.simplefilter("ignore", TagwiseWarning)
-                model.fit(X[train], Y[train], None if observed is None else observed[train])
+                known = None if observed is None else observed[train]
+                model.fit(X[train], Y[train], known, label_features=self._label_features)
             labels, proposed = model.proposer_.predict_topk(X[validation], min(self.shortlist, n_labels))
             rows, _ = model.proposer_._rows_and_embedding(X[validation])
             opinions = model._opinions(rows, labels, proposed)
@@ -404,7 +451,11 @@ class Cascade(MultiLabelModel):
             margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        return Opinions(labels, proposed, margins, cosines, np.zeros((len(labels), 0)))
+        names = np.zeros((len(labels), 0), dtype=rows.dtype)
+        if self.name_weights_.nnz:
+            present = sp.csr_matrix((np.ones_like(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+            names = shortlist_margins(present, shortlist, self.name_weights_, self._no_shift, n_threads=threads) ** 2
+        return Opinions(labels, proposed, margins, cosines, names)
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
@@ -465,7 +516,10 @@ class Cascade(MultiLabelModel):
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        require_sparse(cooccurrence_=self.cooccurrence_)
+        require_sparse(cooccurrence_=self.cooccurrence_, name_weights_=self.name_weights_)
+        if self.name_weights_.shape != expected[::-1]:
+            raise ValueError(f"name_weights_ of shape {self.name_weights_.shape} where {expected[::-1]} is expected")
+        require_finite_floats(ranker_intercept_=b, name_weights_=self.name_weights_)
         require_dense(1, label_frequency_=self.label_frequency_)
         if self.cooccurrence_.shape != (self.n_labels_,) * 2 or len(self.label_frequency_) != self.n_labels_:
             raise ValueError(f"label_frequency_ and cooccurrence_ must be of {self.n_labels_} labels")
@@ -476,4 +530,6 @@ class Cascade(MultiLabelModel):
             Product.from_values(self.product_)
             return
         Fusion(self.fusion_own_, self.fusion_context_).check()
+        if len(self.fusion_own_) != n_terms(5 if self.name_weights_.nnz else 4):
+            raise ValueError("the coefficients of the fusion must include names where labels have them")
         LabelFacts.of(has, self.label_frequency_, self.n_rows_, self.cooccurrence_).check()

@@ -7,7 +7,7 @@ ranker      the margin m, at most 4 in size; 2s where the label has no ranker
 proposer    log of the proposer's score s + ½, in [10⁻³, 1]
 prototype   log of (c + 0.1)/1.1 for the cosine c of the row with the label's prototype
 frequency   ½ log((f + ½)/30) for a label with f known positive rows
-name        how much of the label's name the row has (only where labels have features)
+name        how much of the label's name the row has, where labels have names
 ==========  ==============================================================================================
 
 1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
@@ -89,6 +89,16 @@ _OWN_PRIOR = np.array(
         (-0.439, 0.251),  # prototype · frequency
         (0.047, 0.359),  # frequency · frequency
         (-0.246, 0.648),  # 1
+    ]
+).T
+_NAME_PRIOR = np.array(
+    [
+        (2.022, 0.835),  # name
+        (0.579, 2.490),  # ranker · name
+        (-1.202, 0.786),  # proposer · name
+        (-1.626, 0.590),  # prototype · name
+        (-0.800, 0.227),  # frequency · name
+        (0.031, 0.920),  # name · name
     ]
 ).T
 _CONTEXT_PRIOR = np.array(
@@ -175,14 +185,14 @@ class Fusion(State):
     context: np.ndarray = array(_CONTEXT_TERMS, dtype=np.float64)
 
     @classmethod
-    def prior(cls) -> Fusion:
+    def prior(cls, *, names: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
-        return cls(_OWN_PRIOR[0].copy(), _CONTEXT_PRIOR[0].copy())
+        return cls(_own_prior(names)[0].copy(), _CONTEXT_PRIOR[0].copy())
 
     def check(self) -> None:
         """Raise ValueError unless these are finite coefficients, as many as there are terms."""
-        if self.own.shape != (len(_OWN_PRIOR[0]),) or self.context.shape != (_CONTEXT_TERMS,):
-            raise ValueError(f"a fusion has {len(_OWN_PRIOR[0])} and {_CONTEXT_TERMS} coefficients")
+        if self.own.shape not in ((n_terms(4),), (n_terms(5),)) or self.context.shape != (_CONTEXT_TERMS,):
+            raise ValueError(f"a fusion has {n_terms(4)} or {n_terms(5)}, and {_CONTEXT_TERMS} coefficients")
         if not (np.isfinite(self.own).all() and np.isfinite(self.context).all()):
             raise ValueError("coefficients of the fusion must be finite")
 
@@ -248,10 +258,21 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
     own_terms = [_own_design(lesson) for lesson in lessons]
     known = np.concatenate([lesson.known.ravel() for lesson in lessons])
     on = np.concatenate([lesson.on.ravel() for lesson in lessons])[known].astype(np.float64)
-    own = _map_logistic(np.concatenate(own_terms)[known], on, *_OWN_PRIOR)
+    names = lessons[0].opinions.names.shape[1] > 0
+    own = _map_logistic(np.concatenate(own_terms)[known], on, *_own_prior(names))
     context_terms = [_context_design(lesson, terms @ own) for lesson, terms in zip(lessons, own_terms)]
     context = _map_logistic(np.concatenate(context_terms)[known], on, *_CONTEXT_PRIOR)
     return Fusion(own, context)
+
+
+def _own_prior(names: bool) -> np.ndarray:
+    """Means and deviations (2, p) in the order of :func:`_own_terms`."""
+    if not names:
+        return _OWN_PRIOR
+    known, of_name = iter(_OWN_PRIOR.T), iter(_NAME_PRIOR.T)
+    numbers = [*(next(known) for _ in range(4)), next(of_name)]
+    products = [next(of_name) if j == 4 else next(known) for i in range(5) for j in range(i, 5)]
+    return np.array([*numbers, *products, next(known)]).T
 
 
 def _own_design(lesson: Lesson) -> np.ndarray:

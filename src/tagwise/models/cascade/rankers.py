@@ -21,7 +21,7 @@ __all__ = [
     "hardest",
     "label_prototypes",
     "learn_rankers",
-    "usual_prototype_weight",
+    "name_weights",
     "wrong_proposals",
 ]
 
@@ -31,8 +31,6 @@ _BLOCK_ROWS = 1 << 14
 _TOL = 0.3
 # Twice and four times as many rank validation rows of five sets no better.
 _MOST_WEIGHTS = 50
-# Over the root of the mean number of a label's rows: near what validation rows of five sets like best.
-_PROTOTYPE_WEIGHT = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +140,23 @@ def label_prototypes(
     return sp.csr_matrix(sp.vstack(parts, format="csr"))
 
 
-def usual_prototype_weight(positives: sp.csr_matrix) -> float:
-    """How much prototypes should count: 3/√m, at most 1, for m positives (n, L) a label that has any, on average."""
-    rows_of_label = np.bincount(positives.indices)
-    rows_of_label = rows_of_label[rows_of_label > 0]
-    return min(1.0, _PROTOTYPE_WEIGHT / float(np.sqrt(rows_of_label.mean()))) if len(rows_of_label) else 1.0
+def name_weights(label_features: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matrix:
+    r"""Weights N (L, d) such that (Σ over the features of a row of N_jf)² says how much of j's name the row has.
+
+    .. math:: N_{jf} = \mathrm{idf}_f \Big/ \Big(10 \sum_{g \in j} \mathrm{idf}_g\Big)^{1/2} , \qquad
+              \mathrm{idf}_f = 1 + \log\frac{n + 1}{n_f + 1} ,
+
+    with n_f of the n rows of X having the feature f. The square is the information of the name times the squared share
+    of it that the row has: a long name of rare words that a row has in full says most.
+    """
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    information = 1 + np.log((X.shape[0] + 1) / (frequency + 1))
+    names = label_features.copy()
+    names.eliminate_zeros()
+    names.data = information[names.indices]
+    whole = np.asarray(names.sum(axis=1)).ravel()
+    names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
+    return sp.csr_matrix(names.astype(X.dtype))
 
 
 def _largest(weights: sp.csr_matrix, most: int) -> sp.csr_matrix:
