@@ -91,7 +91,7 @@ MODELS: tuple[ModelInfo, ...] = (
             "C": LogRange(0.1, 2.0),
             "reg_sparse": LogRange(0.3, 3.0),
             "positive_weight": _WEIGHT,
-            "exponent": Choice((0.25, 0.5, 1.0)),
+            "hard_negatives": Choice((20, 100, 200)),
         },
     ),
     ModelInfo(

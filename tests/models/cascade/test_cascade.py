@@ -1,18 +1,18 @@
-"""Cascade: the formula of its scores, what counts as a hard negative, tuning on held-out rows, and real figures."""
+"""Cascade: the formula of its scores, what counts as a hard negative, what validation rows teach, and real figures."""
 
 import numpy as np
 import pytest
+import reference_fusion as reference
 import scipy.sparse as sp
-from scipy.special import expit, logit
 
 from tagwise import REML, Cascade
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
-from tagwise.models.cascade import tuning as cascade_tuning
-from tagwise.models.cascade.rankers import hardest, wrong_proposals
-from tagwise.models.cascade.tuning import fit_calibration_constants
+from tagwise.models.cascade import cascade as cascade_module
+from tagwise.models.cascade.fusion import Fusion, Opinions, behind_shortlist
+from tagwise.models.cascade.rankers import wrong_proposals
 from tagwise.problems.labels import known_positives
 
 
@@ -37,24 +37,20 @@ def unit(X):
 
 
 def reference_scores(model, X):
-    """The docstring's formula, one row and label at a time."""
+    """The docstring's formula, from dense arrays."""
     rows = unit(X)
     proposed = model.proposer_.decision_function(X)
     margins = rows @ model.ranker_weights_.toarray() + model.ranker_intercept_
-    cosines = np.clip(rows @ model.prototypes_.toarray().T, 0, 1)
-    a, b = model.chosen_["calibration"]
-    out = np.empty_like(proposed)
-    for i, s in enumerate(proposed):
-        listed = np.argsort(-s, kind="stable")[: model.shortlist]
-        for j in range(len(s)):
-            if j in listed:
-                m = margins[i, j] if model.has_ranker_[j] else 2 * s[j]
-                p = expit(model.slope * m) * np.clip(s[j] + 0.5, 1e-3, 1) ** model.exponent
-                p *= ((cosines[i, j] + 0.1) / 1.1) ** model.chosen_["prototype_weight"]
-                out[i, j] = expit(a * logit(np.clip(p, 1e-6, 1 - 1e-6)) + b) - 0.5
-            else:
-                out[i, j] = s[j] - 1 if s[j] < 0 else -0.5 - 0.5 / (1 + s[j])
-    return out
+    cosines = rows @ model.prototypes_.toarray().T
+    names = ((rows != 0) @ model.name_weights_.toarray().T) ** 2
+    labels = np.argsort(-proposed, axis=1, kind="stable")[:, : model.shortlist]
+    listed = [np.take_along_axis(numbers, labels, axis=1) for numbers in (proposed, margins, cosines, names)]
+    if not model.name_weights_.nnz:
+        listed[3] = np.zeros((len(labels), 0))
+    scores = behind_shortlist(proposed).astype(np.float64)
+    fusion = Fusion(model.fusion_own_, model.fusion_context_)
+    np.put_along_axis(scores, labels, reference.fused_scores(fusion, Opinions(labels, *listed), model._facts), axis=1)
+    return scores
 
 
 def test_scores_follow_the_formula(problem, fitted):
@@ -106,21 +102,6 @@ def test_hard_negatives_are_listed_known_and_off(problem):
         assert wrong.indices[wrong.indptr[row] : wrong.indptr[row + 1]].tolist() == expected
 
 
-@pytest.mark.parametrize("known", [1.0, 0.5])
-def test_fewer_hard_negatives_from_more_are_those_that_few_would_be(problem, known):
-    """Or tuning, which looks for them once, would choose between other numbers than fits use."""
-    X, Y = problem
-    observed = None if known == 1 else hide_labels(Y, known, random_state=1)
-    proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y, observed)
-    positives = known_positives(Y, observed)
-    many = wrong_proposals(proposer, X, positives, observed, 12)
-    for few in (1, 5, 12):
-        expected = wrong_proposals(proposer, X, positives, observed, few)
-        found = hardest(many, positives, few)
-        np.testing.assert_array_equal(found.indptr, expected.indptr)
-        np.testing.assert_array_equal(found.indices, expected.indices)
-
-
 def test_a_label_that_every_row_has_keeps_the_proposers_margin():
     """It is never proposed wrongly, so that there is nothing to train a ranker on."""
     X = sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0))
@@ -162,78 +143,81 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     assert "margin" in found.explained
 
 
-def test_validation_rows_choose(problem):
-    model = small(validation_fraction=0.25, C=7.0).fit(*problem)
-    best = max(model.validation_, key=lambda tried: tried["nDCG@5"])
-    for name in ("positive_weight", "reg_sparse", "hard_negatives", "C", "slope", "exponent", "prototype_weight"):
-        assert model.chosen_[name] == best[name]
-    assert model.chosen_["C"] in (0.25, 0.5, 1.0)
-    assert {tried["reg_sparse"] for tried in model.validation_} == {0.5, 1.0, 2.0}
-    assert {tried["positive_weight"] for tried in model.validation_} == {1.0, 2.0}
-    again = small(validation_fraction=0.25, C=7.0, n_jobs=2).fit(*problem)
-    assert again.chosen_ == model.chosen_
-    np.testing.assert_array_equal(again.decision_function(problem[0]), model.decision_function(problem[0]))
+def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, monkeypatch):
+    X, Y = problem
+    lessons = []
+    learn = cascade_module.learn_fusion
+    monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
+    model = small(validation_fraction=0.1).fit(X, Y)
+    assert [len(lesson.on) for lesson in lessons] == [40, 40, 40]
+    folds = model._validation_folds(400)
+    assert len(np.unique(np.concatenate(folds))) == 120
+    for lesson, rows in zip(lessons, folds):
+        train = np.setdiff1d(np.arange(400), rows)
+        np.testing.assert_array_equal(lesson.facts.frequency, np.asarray(Y[train].sum(axis=0)).ravel())
+        on = np.take_along_axis(Y[rows].toarray() > 0, lesson.opinions.labels, axis=1)
+        np.testing.assert_array_equal(lesson.on, on)
+    # The model itself has learnt from all rows.
+    np.testing.assert_array_equal(model.label_frequency_, np.asarray(Y.sum(axis=0)).ravel())
+    assert model.n_rows_ == 400
 
 
-def test_a_shortlist_of_fewer_than_five_labels_can_be_tuned(problem):
-    model = small(validation_fraction=0.25, shortlist=3).fit(*problem)
-    assert all(0 < tried["nDCG@5"] < 1 for tried in model.validation_)
+def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
+    X, Y = problem
+    model = small(validation_fraction=0.2, refit=False).fit(X, Y)
+    (rows,) = model._validation_folds(400)
+    train = np.setdiff1d(np.arange(400), rows)
+    taught = small(validation_fraction=0.0).fit(X[train], Y[train])
+    np.testing.assert_array_equal(model.ranker_weights_.toarray(), taught.ranker_weights_.toarray())
+    np.testing.assert_array_equal(model.label_frequency_, taught.label_frequency_)
+    assert model.n_rows_ == 320
+    assert not np.array_equal(model.fusion_own_, taught.fusion_own_)
+    assert np.isfinite(model.predict_topk(X, k=3)[1]).all()
+    assert model.objective_.tolist() == taught.objective_.tolist()
 
 
-def test_weights_per_label_are_not_tuned_away(problem):
-    model = small(validation_fraction=0.25, positive_weight="propensity").fit(*problem)
-    assert {tried["positive_weight"] for tried in model.validation_} == {"propensity"}
+def test_few_rows_are_fused_by_the_prior():
+    X, Y = sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4))
+    model = Cascade(rank=1).fit(X, Y)
+    np.testing.assert_array_equal(model.fusion_own_, Fusion.prior().own)
+    np.testing.assert_array_equal(model.predict_topk(X, k=1)[0].ravel(), np.arange(4))
 
 
-def test_what_y_says_outside_the_mask_changes_nothing_in_tuning(problem):
+def test_what_y_says_outside_the_mask_does_not_reach_the_fusion(problem):
     X, Y = problem
     observed = hide_labels(Y, 0.5, random_state=1)
     flipped = Y.toarray()
     outside = observed.toarray() == 0
     flipped[outside] = 1 - flipped[outside]
-    first = small(validation_fraction=0.25).fit(X, Y, observed)
-    second = small(validation_fraction=0.25).fit(X, sp.csr_matrix(flipped), observed)
-    assert first.validation_ == second.validation_
-    assert first.chosen_ == second.chosen_
+    first, second = small().fit(X, Y, observed), small().fit(X, sp.csr_matrix(flipped), observed)
+    np.testing.assert_array_equal(first.fusion_own_, second.fusion_own_)
+    np.testing.assert_array_equal(first.fusion_context_, second.fusion_context_)
 
 
-def test_tuning_ranks_and_trains_on_known_pairs_alone(problem, monkeypatch):
+def test_names_of_labels_are_evidence(problem):
+    """Each label's name is a feature of its own, which rows with the label have, and no row of the training set."""
     X, Y = problem
-    observed = hide_labels(Y, 0.5, random_state=1)
-    seen, negatives_of_rankers = [], []
-    constants, learn = cascade_tuning._ValidationRows._constants, cascade_tuning.learn_rankers
-
-    def judging(rows, combination, best, products):
-        seen.append(rows)
-        found = best >= 0
-        known = np.take_along_axis(rows.validation_observed.toarray() != 0, np.maximum(best, 0), axis=1)
-        assert known[found].all()
-        # Of a shortlist of six, about half are known.
-        assert 1 < found.sum(axis=1).mean() < 5
-        return constants(rows, combination, best, products)
-
-    def learning(rows, positives, negatives, **settings):
-        negatives_of_rankers.append(negatives)
-        return learn(rows, positives, negatives, **settings)
-
-    monkeypatch.setattr(cascade_tuning._ValidationRows, "_constants", judging)
-    monkeypatch.setattr(cascade_tuning, "learn_rankers", learning)
-    small(validation_fraction=0.25).fit(X, Y, observed)
-    for negatives in negatives_of_rankers:
-        assert negatives.multiply(seen[0].observed).nnz == negatives.nnz > 0
-        assert negatives.multiply(seen[0].positives).nnz == 0
+    named = sp.hstack([X, sp.csr_matrix((400, 30))], format="csr")
+    names = sp.hstack([sp.csr_matrix((30, 60)), sp.identity(30)], format="csr")
+    rng = np.random.default_rng(0)
+    shown = sp.hstack([X, Y.multiply(rng.random(Y.shape) < 0.5)], format="csr")
+    model = small(shortlist=20).fit(shown, Y, label_features=names)
+    plain = small(shortlist=20).fit(shown, Y)
+    label = 3
+    row = sp.csr_matrix(named[:1])
+    with_name = row.tolil()
+    with_name[0, 60 + label] = 1.0
+    before, after = (model.decision_function(sp.csr_matrix(rows))[0, label] for rows in (row, with_name))
+    assert after > before
+    np.testing.assert_allclose(model.decision_function(shown[:40]), reference_scores(model, shown[:40]), atol=2e-4)
+    assert len(model.fusion_own_) == len(plain.fusion_own_) + 6
 
 
-def test_prototype_weight_follows_from_the_rows_of_labels(problem, fitted):
-    X, Y = problem
-    counts = np.asarray(Y.sum(axis=0)).ravel()
-    expected = min(1, 3 / np.sqrt(counts[counts > 0].mean()))
-    assert fitted.chosen_["prototype_weight"] == pytest.approx(expected)
-    assert small(prototype_weight=0.25).fit(X, Y).chosen_["prototype_weight"] == 0.25
-    observed = hide_labels(Y, 0.5, random_state=1)
-    known = np.asarray(Y.multiply(observed).sum(axis=0)).ravel()
-    masked = small().fit(X, Y, observed)
-    assert masked.chosen_["prototype_weight"] == pytest.approx(min(1, 3 / np.sqrt(known[known > 0].mean())))
+def test_features_of_names_must_be_of_all_labels(problem):
+    with pytest.raises(InvalidInputError, match=r"label_features must be 30×60, a row per label"):
+        small().fit(*problem, label_features=np.ones((29, 60)))
+    with pytest.raises(InvalidInputError, match="label_features contains NaN"):
+        small().fit(*problem, label_features=np.full((30, 60), np.nan))
 
 
 def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
@@ -247,31 +231,12 @@ def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
         np.testing.assert_allclose(cosines, expected[:, : model.shortlist], atol=1e-5)
 
 
-def test_no_row_left_for_validation_is_said():
-    X, Y = sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4))
-    with pytest.raises(InvalidInputError, match=r"validation_fraction=0\.25 of 4 rows holds no row out"):
-        Cascade(rank=1, validation_fraction=0.25).fit(X, Y)
-
-
-def test_calibration_finds_planted_constants():
-    rng = np.random.default_rng(0)
-    product = rng.random(200_000)
-    on = rng.random(len(product)) < expit(1.8 * logit(product) - 0.7)
-    a, b = fit_calibration_constants(product, on, (1.0, 0.0))
-    assert a == pytest.approx(1.8, abs=0.03)
-    assert b == pytest.approx(-0.7, abs=0.03)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"shortlist": 0}, "shortlist"),
         ({"hard_negatives": 0}, "hard_negatives"),
         ({"C": 0.0}, "C must"),
-        ({"slope": 0.0}, "slope"),
-        ({"exponent": -1.0}, "exponent"),
-        ({"prototype_weight": -1.0}, "prototype_weight"),
-        ({"prototype_weight": "much"}, "prototype_weight"),
         ({"prune": -0.1}, "prune"),
         ({"validation_fraction": 0.6}, "validation_fraction"),
         ({"support": 0}, "support"),

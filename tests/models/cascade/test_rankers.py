@@ -1,11 +1,11 @@
-"""Prototypes of labels against sums of dense rows, and their usual weight."""
+"""Prototypes of labels against sums of dense rows, and weights of their names."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.rankers import label_prototypes, usual_prototype_weight
+from tagwise.models.cascade.rankers import label_prototypes, name_weights
 
 
 @pytest.fixture
@@ -49,11 +49,16 @@ def test_the_same_for_any_number_of_threads_and_stored_values(problem):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
-def test_the_fewer_rows_the_more_prototype_weight():
-    def labels(many):
-        return sp.csr_matrix(np.pad(np.ones((many, 2)), ((0, 0), (0, 1))))
-
-    assert usual_prototype_weight(labels(100)) == pytest.approx(0.3)
-    assert usual_prototype_weight(labels(36)) == pytest.approx(0.5)
-    assert usual_prototype_weight(labels(4)) == 1
-    assert usual_prototype_weight(sp.csr_matrix((5, 3))) == 1
+def test_weights_of_names_say_how_much_of_a_name_a_row_has():
+    """The square of the sum: the information of the name times the squared share that the row has, over ten."""
+    X = sp.csr_matrix(np.array([[1.0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]]))
+    idf = 1 + np.log(4 / (np.array([3, 1, 1, 0]) + 1))
+    names = sp.csr_matrix(np.array([[5.0, -2, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0]]))
+    found = name_weights(names, X)
+    whole = idf[0] + idf[1]
+    rows = np.array([[1, 1, 0, 0], [0, 1, 0, 0]])
+    expected = [whole / 10, (idf[1] / whole) ** 2 * whole / 10]
+    np.testing.assert_allclose((rows @ found.toarray().T)[:, 0] ** 2, expected)
+    assert found.dtype == X.dtype
+    assert found[2].nnz == 0
+    assert names[0, 0] == 5

@@ -453,7 +453,8 @@ class Cascade(MultiLabelModel):
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
         names = np.zeros((len(labels), 0), dtype=rows.dtype)
         if self.name_weights_.nnz:
-            present = sp.csr_matrix((np.ones_like(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+            there = (rows.data != 0).astype(rows.dtype)
+            present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
             names = shortlist_margins(present, shortlist, self.name_weights_, self._no_shift, n_threads=threads) ** 2
         return Opinions(labels, proposed, margins, cosines, names)
 

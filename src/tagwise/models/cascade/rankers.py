@@ -18,7 +18,6 @@ from tagwise.persistence.fit_state import State, array, model, real, sparse
 __all__ = [
     "FittedProposer",
     "Rankers",
-    "hardest",
     "label_prototypes",
     "learn_rankers",
     "name_weights",
@@ -78,15 +77,6 @@ def wrong_proposals(
         sizes.append(wrong.sum(axis=1))
     indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
     return sp.csr_matrix((np.concatenate(ranks), indices, indptr), shape=positives.shape)
-
-
-def hardest(wrong: sp.csr_matrix, positives: sp.csr_matrix, many: int) -> sp.csr_matrix:
-    """What :func:`wrong_proposals` finds for ``many``, from what it found for more."""
-    sizes = np.diff(wrong.indptr)
-    keep = np.arange(wrong.nnz) - np.repeat(wrong.indptr[:-1], sizes) < many
-    keep &= wrong.data <= _depth(positives, many)
-    indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[wrong.indptr]
-    return sp.csr_matrix((wrong.data[keep], wrong.indices[keep], indptr), shape=wrong.shape)
 
 
 def _depth(positives: sp.csr_matrix, many: int) -> int:

@@ -1,0 +1,65 @@
+"""Slow twins of a cascade's fusion: the formulas of its docstring, one label at a time, on dense arrays."""
+
+import numpy as np
+from scipy.special import expit
+
+
+def own_numbers(facts, label, proposed, margin, cosine, name=None):
+    margin = margin if facts.has_ranker[label] else 2 * proposed
+    numbers = [
+        np.clip(margin, -4, 4),
+        np.log(np.clip(proposed + 0.5, 1e-3, 1)) + 1.5,
+        np.log((np.clip(cosine, 0, 1) + 0.1) / 1.1) + 1.2,
+        0.5 * np.log((facts.frequency[label] + 0.5) / 30),
+    ]
+    return numbers if name is None else [*numbers, name]
+
+
+def own_terms(numbers):
+    products = [a * b for i, a in enumerate(numbers) for b in numbers[i:]]
+    return np.array([*numbers, *products, 1.0])
+
+
+def counts(facts):
+    """c (L, L), symmetric."""
+    n_labels = len(facts.frequency)
+    dense = np.zeros((n_labels, n_labels))
+    for low in range(n_labels):
+        for at in range(facts.pair_starts[low], facts.pair_starts[low + 1]):
+            high = facts.pair_labels[at]
+            dense[low, high] = dense[high, low] = facts.pair_counts[at]
+    return dense
+
+
+def context_terms(facts, labels, odds):
+    """The terms of each label of a row with the log odds ``odds``, by their own opinions."""
+    together, f = counts(facts), facts.frequency
+    base = (f + 0.5) / (facts.n_rows + 1)
+    order = sorted(range(len(labels)), key=lambda place: (-odds[place], place))
+    sources = order[:8]
+    terms = []
+    for place, label in enumerate(labels):
+        others = [source for source in sources if source != place]
+        weights = np.array([expit(odds[source]) for source in others])
+        lifts = [
+            np.log((together[label, labels[s]] + 5 * base[label]) / (f[labels[s]] + 5) / base[label]) for s in others
+        ]
+        lift = weights @ np.array(lifts) / max(weights.sum(), 0.3) if others else 0.0
+        z, often, first = odds[place], 0.5 * np.log((f[label] + 0.5) / 30), place == order[0]
+        evidence = np.zeros(4) if first else lift * np.array([1, z, often, lift])
+        terms.append([z, z * z / 5, often, often * z, *evidence, first, first * z, 1.0])
+    return np.array(terms)
+
+
+def fused_scores(fusion, opinions, facts):
+    """p − ½ (n, M) of shortlists without gaps."""
+    n_rows, width = opinions.margins.shape
+    out = np.empty((n_rows, width))
+    for row in range(n_rows):
+        labels = opinions.labels[row, :width]
+        named = opinions.names[row] if opinions.names.shape[1] else [None] * width
+        numbers = zip(labels, opinions.proposed[row], opinions.margins[row], opinions.cosines[row], named)
+        odds = np.array([own_terms(own_numbers(facts, *each)) @ fusion.own for each in numbers])
+        if width:
+            out[row] = expit(context_terms(facts, labels, odds) @ fusion.context) - 0.5
+    return out
