@@ -1,4 +1,4 @@
-"""Cascade: low rank plus sparse proposes a shortlist of labels, margin rankers and prototypes decide."""
+"""Cascade: low rank plus sparse proposes a shortlist of labels, and a learnt fusion of opinions decides."""
 
 from __future__ import annotations
 
@@ -84,12 +84,14 @@ class Cascade(MultiLabelModel):
 
        by dual coordinate descent; weights below ``prune`` are dropped. A label without such rows keeps the proposer's
        margin 2s.
-    3. **Combine.** p = σ(slope·m)·(s + ½)^exponent·((c + 0.1)/1.1)^prototype_weight for a shortlisted label with the
-       margin m and the cosine c of the row with the label's prototype, the mean of its rows. Two constants turn p into
-       a probability q (:class:`~tagwise.models.cascade.combination.Combination`); the score is q − ½. Labels outside
-       the shortlist follow in the proposer's order and are off.
+    3. **Fuse.** Rankers, the proposer's score, the cosine of the row with the label's prototype (the mean of its rows),
+       the label's frequency, which labels occur together, and the label's name, where it has one, are opinions. A
+       small model, learnt on validation rows, fuses them into a probability p
+       (:mod:`tagwise.models.cascade.fusion`); the score is p − ½. Labels outside the shortlist follow in the proposer's
+       order and are off.
 
-    With a mask, unknown pairs are never used as negatives, and prototypes are those of known positives.
+    With a mask, unknown pairs are never used as negatives, only known pairs teach the fusion, and prototypes are those
+    of known positives.
 
     Parameters
     ----------
@@ -105,18 +107,15 @@ class Cascade(MultiLabelModel):
         labels, with many labels per row, and with a mask.
     C : float
         How much a ranker's mistake costs.
-    slope, exponent : float
-        Of the combination. Exponent 0 leaves the proposer's score out of it.
-    prototype_weight : float or "auto"
-        Of the combination: how much prototypes count. 0 leaves them out; more lifts rare labels. "auto" is 3/√m, at
-        most 1, where labels have m known positives on average.
     prune : float
         Weights of rankers below this are dropped.
     validation_fraction : float
-        Above 0, this share of the rows is set aside to choose ``positive_weight``, ``reg_sparse``,
-        ``hard_negatives``, ``C``, ``slope``, ``exponent`` and ``prototype_weight`` and to fit the constants of q; the
-        model then learns from all rows. The values given here are ignored, except that ``reg_sparse`` is among those
-        tried and that a ``positive_weight`` that is not a number is kept. Takes ten to twenty times as long.
+        Share of the rows, at most 10,000, that the fusion is learnt on: a cascade is fitted without them and asked
+        about them. Where that is less than 1,000 rows, up to three such parts are set aside in turn. The fewer
+        known positives they have, the more a prior from other data sets counts; 0 takes the prior as it is.
+    refit : bool
+        Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was fitted
+        without the validation rows.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -141,10 +140,14 @@ class Cascade(MultiLabelModel):
         False where the proposer's margin stands in.
     prototypes_ : CSR (L, d)
         The mean of each label's rows, of unit length; its 50 largest weights.
-    chosen_ : dict
-        The parameters that were used, and ``calibration``, the constants (a, b) of q.
-    validation_ : list of dict
-        With ``validation_fraction``, every setting that was tried and its nDCG@5 on the validation rows.
+    label_frequency_ : int array (L,)
+        Known positive rows of each label.
+    cooccurrence_ : CSR (L, L)
+        In how many rows two labels j < t occur together.
+    name_weights_ : CSR (L, d)
+        What the features of a label's name say; empty without ``label_features``.
+    fusion_own_, fusion_context_ : arrays (15,) or (21,), and (11,)
+        The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
 
@@ -152,14 +155,14 @@ class Cascade(MultiLabelModel):
     -----
     Time: REML's; shortlists of all rows at O(n·L·k) by BLAS plus one addition for every weight of S that a row's
     features have; a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
-    prototypes take one pass over the positive rows of each label.
+    prototypes take one pass over the positive rows of each label; the fusion a second fit and some steps of Newton's
+    method on its validation rows.
     Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The
     model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
     twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
     weights of M rankers or those of its features, whichever are fewer, and 50·M weights of prototypes.
 
-    The default constants of q are a compromise; fit them with ``validation_fraction``, or calibrate a
-    :class:`~tagwise.Tagger`, where probabilities matter. docs/notes/cascade.md has what else was tried.
+    Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 
     Examples
     --------
