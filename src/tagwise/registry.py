@@ -47,6 +47,8 @@ class ModelInfo:
         Constructor parameter → what tuning searches.
     also_baseline : bool
         Whether ``tagwise.baselines`` offers a model of ``tagwise.models`` too.
+    probabilistic : bool
+        Whether a score is a calibrated probability minus ½.
     """
 
     class_name: str
@@ -55,6 +57,7 @@ class ModelInfo:
     explainable: bool = False
     search_space: Mapping[str, Choice | LogRange] = field(default_factory=dict)
     also_baseline: bool = False
+    probabilistic: bool = False
 
     @property
     def name(self) -> str:
@@ -93,6 +96,7 @@ MODELS: tuple[ModelInfo, ...] = (
             "positive_weight": _WEIGHT,
             "hard_negatives": Choice((20, 100, 200)),
         },
+        probabilistic=True,
     ),
     ModelInfo(
         "BinaryRelevance",

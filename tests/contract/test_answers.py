@@ -5,6 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
+from tagwise.exceptions import InvalidInputError
+from tagwise.metrics.purposes import PURPOSES
+from tagwise.registry import info_of
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
@@ -35,6 +38,37 @@ def test_excluded_pairs_are_never_returned(fitted, problem):
         kept = labels[row][labels[row] >= 0]
         assert dense[row, kept].sum() == 0
         assert len(kept) == N_LABELS - dense[row].sum()
+
+
+def test_labels_are_chosen_for_a_purpose_where_scores_are_probabilities(fitted, problem):
+    X, Y = problem
+    with pytest.raises(InvalidInputError, match=r"optimise must be one of 'precision', 'recall'.*found 'f1'"):
+        fitted.predict_topk(X, 3, optimise="f1")
+    if not info_of(type(fitted)).probabilistic:
+        with pytest.raises(
+            InvalidInputError, match=r"optimise needs probabilities.*Use Cascade, or a Tagger after cal"
+        ):
+            fitted.predict_topk(X, 3, optimise="psp")
+        return
+    width = min(fitted.shortlist, N_LABELS)
+    scores = fitted.decision_function(X)
+    for purpose in PURPOSES:
+        labels, best = fitted.predict_topk(X, 2, optimise=purpose)
+        np.testing.assert_allclose(best, np.take_along_axis(scores, labels, axis=1), rtol=1e-6)
+        assert (np.diff(best, axis=1) <= 0).all()
+        # The k labels of a row are among those that have probabilities; all of these are the same as ever.
+        labels, best = fitted.predict_topk(X, width, optimise=purpose)
+        np.testing.assert_array_equal(labels, fitted.predict_topk(X, width)[0])
+        np.testing.assert_array_equal(best, fitted.predict_topk(X, width)[1])
+        # More labels than have probabilities, more than there are, and excluded ones.
+        labels, best = fitted.predict_topk(X, N_LABELS + 2, exclude=Y, optimise=purpose)
+        plain = fitted.predict_topk(X, N_LABELS + 2, exclude=Y)
+        np.testing.assert_array_equal(labels, plain[0])
+        np.testing.assert_array_equal(best, plain[1])
+        threads = fitted.set_params(n_jobs=2).predict_topk(X, 2, optimise=purpose)
+        one = fitted.set_params(n_jobs=1).predict_topk(X, 2, optimise=purpose)
+        for found, expected in zip(threads, one):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_predict_is_the_sign_of_the_score(fitted, problem):

@@ -9,6 +9,8 @@ import sys
 import pytest
 from commands import COMMAND, WORDS, failed, lines_of, on_terminal, run, some_rows, write_jsonl
 
+from tagwise import load
+
 
 def test_train_says_what_it_read_what_it_chose_and_how_large_it_is(trained):
     folder, result = trained
@@ -104,6 +106,23 @@ def test_predict_a_text_lines_and_a_file(tagger, rows_file):
         right += {tag.split(" ")[0] for tag in tags} == truth[row_id]
     assert right >= 70
     assert len(rows.stdout.splitlines()) == 80
+
+
+def test_predict_for_a_purpose(tagger, rows_file, tmp_path):
+    """The choice is that of the library for all rows together, though the command reads blocks of rows."""
+    texts = [row["text"] for row in some_rows()]
+    write_jsonl(tmp_path / "many.jsonl", [{"text": text} for text in texts * 10])
+    answers = run("predict", tagger, tmp_path / "many.jsonl", "--optimise", "macro_f1", "--top", "1", "--json")
+    assert answers.returncode == 0, answers.stderr
+    expected = load(tagger).suggest(texts * 10, top=1, optimise="macro_f1")
+    found = [json.loads(line)["suggestions"][0]["tag"] for line in answers.stdout.splitlines()]
+    assert found == [suggestion.tag for (suggestion,) in expected]
+    assert failed(run("predict", tagger, "-", "--optimise", "macro_f1", "--line-by-line"), 2, "all rows together")
+    assert run("train", rows_file, "--out", tmp_path / "m", "--model", "binary-relevance").returncode == 0
+    message = (
+        f"--optimise needs probabilities, of a Cascade or of a tagger that was trained with --validation; {tmp_path}"
+    )
+    assert failed(run("predict", tmp_path / "m", "the dog", "--optimise", "psp"), 1, message)
 
 
 def test_an_empty_text_gets_no_tags(tagger):

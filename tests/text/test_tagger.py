@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import tagwise
-from tagwise import LEML, BinaryRelevance, Tagger
+from tagwise import LEML, BinaryRelevance, Cascade, Tagger
 from tagwise.baselines import KNN
 from tagwise.data import load_dataset
 from tagwise.exceptions import (
@@ -22,6 +22,7 @@ from tagwise.exceptions import (
     TagwiseWarning,
 )
 from tagwise.inspection.explanations import explain_labels
+from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.choice import choose_model
 from tagwise.text import tagger
 from tagwise.text.features import TextFeatures
@@ -326,6 +327,39 @@ def test_calibration_is_used(rows, fitted):
     assert fitted.evaluate(texts, tags).metrics["example-F1"] > 0.9
     assert fitted.reliability(texts[60:], tags[60:], n_bins=5).count.shape == (5,)
     assert fitted.fit(texts, tags).calibration_ is None
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_tags_are_chosen_for_a_purpose_by_probabilities_of_the_calibration(rows, fitted, purpose):
+    texts, tags = rows
+    with pytest.raises(InvalidInputError, match="optimise must be one of"):
+        fitted.suggest(texts, optimise="f2")
+    with pytest.raises(InvalidInputError, match=r"scores of BinaryRelevance are none.*Tagger after calibrate"):
+        fitted.suggest(texts, optimise=purpose)
+    fitted.calibrate(texts[:60], tags[:60])
+    labels, scores = fitted.model_.predict_topk(fitted.features(texts), 4)
+    probabilities = fitted.calibration_.probabilities(labels, scores)
+    counts = LabelCounts(fitted.training_["tag_rows"], 120)
+    chosen = choose_labels(labels, probabilities, 2, purpose, counts)
+    found = fitted.suggest(texts, top=2, optimise=purpose)
+    for row, answer in enumerate(found):
+        assert [suggestion.tag for suggestion in answer] == [fitted.tags_[label] for label in labels[row, chosen[row]]]
+        assert [suggestion.probability for suggestion in answer] == probabilities[row, chosen[row]].tolist()
+    assert fitted.suggest_features(fitted.features(texts), 2, optimise=purpose) == found
+    # Whatever the size of a block: what needs all texts waits for them.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tagger, "_BLOCK_TEXTS", 7)
+        assert list(fitted.suggest_each(iter(texts), 2, optimise=purpose)) == found
+
+
+def test_tags_are_chosen_for_a_purpose_by_the_models_own_probabilities(rows):
+    texts, _ = rows
+    fitted = Tagger(Cascade(rank=3, validation_fraction=0)).fit(*rows)
+    for purpose in PURPOSES:
+        labels, scores = fitted.model_.predict_topk(fitted.features(texts), 2, optimise=purpose)
+        for row, answer in enumerate(fitted.suggest(texts, top=2, optimise=purpose)):
+            assert [suggestion.tag for suggestion in answer] == [fitted.tags_[label] for label in labels[row]]
+            assert [suggestion.score for suggestion in answer] == scores[row].tolist()
 
 
 def test_calibration_reports_unseen_tags(rows, fitted):

@@ -18,7 +18,9 @@ from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
 from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
+from tagwise.metrics.purposes import PURPOSES, needs_all_rows
 from tagwise.progress import ProgressBar, counted
+from tagwise.registry import info_of
 from tagwise.text.suggestion import Suggestion
 
 __all__ = ["command"]
@@ -35,6 +37,7 @@ _BLOCK_ROWS = 512
         "tail -f incoming.txt | tagwise predict tagger - --line-by-line",
         "some-program | tagwise predict tagger - --format jsonl --text body --json --line-by-line",
         "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
+        "tagwise predict tagger new-articles.csv --optimise psp",
     )
 )
 @click.argument("model")
@@ -62,6 +65,12 @@ _BLOCK_ROWS = 512
     metavar="N",
     help="Show the N words that count most for each tag.",
 )
+@click.option(
+    "--optimise",
+    type=click.Choice(PURPOSES),
+    help="Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
+    "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
+)
 @click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes.")
 @json_option
 @row_options("text", "id", "format", "skip_faulty", "labels")
@@ -69,8 +78,9 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
     """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
 
     If a file of that name exists it is read, as by train; anything else is a text. Rows are answered in order and in
-    constant memory: one line per row of tags with scores, or with --json one object per line. A row without text gets
-    no tags. A FILE that is a matrix is answered by a model that was trained on one.
+    constant memory, unless --optimise needs all of them: one line per row of tags with scores, or with --json one
+    object per line. A row without text gets no tags. A FILE that is a matrix is answered by a model that was trained on
+    one.
     """
     if source is None:
         if sys.stdin.isatty() and not line_by_line:
@@ -97,6 +107,15 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
     ):
         if wants and not calibrated:
             raise InvalidInputError(f"{option} needs a tagger that was trained with --validation; {model} was not.")
+    inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
+    if wanted["optimise"] is not None and not (calibrated or info_of(type(inner)).probabilistic):
+        raise InvalidInputError(
+            f"--optimise needs probabilities, of a Cascade or of a tagger that was trained with --validation; {model} "
+            "has none."
+        )
+    together = needs_all_rows(wanted["optimise"])
+    if together and line_by_line:
+        raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --line-by-line out.")
     if not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
     elif not is_file:
@@ -104,9 +123,10 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
     elif holds_matrix(source, rows):
         raise InvalidInputError(f"{model} holds a tagger, which reads texts; {source} holds a matrix.")
     else:
-        line_by_line = line_by_line or (source == "-" and sys.stdin.isatty())
+        line_by_line = line_by_line or (source == "-" and sys.stdin.isatty() and not together)
+        size = None if together else 1 if line_by_line else _BLOCK_ROWS
         with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
-            _predict_rows(fitted, reader, wanted, 1 if line_by_line else _BLOCK_ROWS, as_json)
+            _predict_rows(fitted, reader, wanted, size, as_json)
 
 
 def _threshold(text: str | None) -> float | str | None:
@@ -140,7 +160,8 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
         warn("the text has no word that training saw; all such texts get the same tags.")
 
 
-def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int, as_json: bool) -> None:
+def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int | None, as_json: bool) -> None:
+    """So many rows at a time; None: all of them."""
     n_rows = empty = 0
     # On a terminal the answers themselves show the progress.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
@@ -201,8 +222,9 @@ def _predict_matrix(
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
     assert data.X is not None
     top = min(wanted["top"], model.n_labels_)
-    for start in range(0, data.X.shape[0], _BLOCK_ROWS):
-        labels, scores = model.predict_topk(data.X[start : start + _BLOCK_ROWS], top)
+    size = max(1, data.X.shape[0]) if needs_all_rows(wanted["optimise"]) else _BLOCK_ROWS
+    for start in range(0, data.X.shape[0], size):
+        labels, scores = model.predict_topk(data.X[start : start + size], top, optimise=wanted["optimise"])
         for row in range(len(labels)):
             best = [
                 Suggestion(names[label], score)

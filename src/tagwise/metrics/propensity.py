@@ -15,7 +15,7 @@ import numpy as np
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.validation import check_labels, check_real
 
-__all__ = ["PROPENSITY_CONSTANTS", "inverse_propensity", "propensity_constants"]
+__all__ = ["PROPENSITY_CONSTANTS", "inverse_propensity", "inverse_propensity_of_counts", "propensity_constants"]
 
 PROPENSITY_CONSTANTS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "other": (0.55, 1.5)}
@@ -77,11 +77,14 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     truth = check_labels(Y_train, name="Y_train")
     A = check_real(A, "A", minimum=0.0)
     B = check_real(B, "B", minimum=0.0, open_minimum=True)
-    n_rows, n_labels = truth.shape
+    return inverse_propensity_of_counts(np.bincount(truth.indices, minlength=truth.shape[1]), truth.shape[0], A, B)
+
+
+def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    """:func:`inverse_propensity` of labels that occur in so many of ``n_rows`` training rows."""
     if n_rows < 3:
         raise InvalidInputError(
             f"Y_train has {n_rows} rows; propensities need at least 3, since ln N - 1 is negative below that."
         )
-    counts = np.bincount(truth.indices, minlength=n_labels)
     constant = (np.log(n_rows) - 1.0) * (B + 1.0) ** A
     return np.asarray(1.0 + constant * (counts + B) ** -A)

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel
 from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.metrics import example_f1, inverse_propensity, macro_f1, micro_f1, ranking_report
+from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report
+from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.parallel import even_chunks
 from tagwise.text.tags import ValidationRows, ones_in
 from tagwise.validation import check_integer
@@ -66,7 +67,7 @@ def evaluate(
     weights = None
     if n_training_rows >= 3:
         counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
-        weights = inverse_propensity(_labels_with(counts, n_training_rows))
+        weights = inverse_propensity_of_counts(counts, n_training_rows)
     metrics = {
         **ranking_report(rows.truth, labels, ks, weights),
         "micro-F1": float(micro_f1(rows.truth, decided)),
@@ -90,10 +91,3 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
             on = calibration.is_on(labels, scores)
         decided += [labels[row, on[row]] for row in range(len(labels))]
     return decided
-
-
-def _labels_with(counts: np.ndarray, n_rows: int) -> sp.csc_matrix:
-    """Any 0/1 matrix in which column j has ``counts[j]`` ones: all that propensities depend on."""
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
-    return sp.csc_matrix((np.ones(len(rows), dtype=np.float32), rows, indptr), shape=(n_rows, len(counts)))

@@ -13,8 +13,10 @@ from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.inspection.calibration import Calibration
 from tagwise.inspection.explanations import Explanations, explain_labels
+from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.validation import check_integer, check_real
+from tagwise.registry import info_of
+from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["Request", "Suggestion", "WordShare"]
 
@@ -73,11 +75,18 @@ class Request:
     calibrated: bool
     min_probability: float | None
     explain: int
+    optimise: str | None
     calibration: Calibration | None
 
     @classmethod
     def of(
-        cls, top: Any, threshold: Any, min_probability: Any, explain: Any, calibration: Calibration | None
+        cls,
+        top: Any,
+        threshold: Any,
+        min_probability: Any,
+        explain: Any,
+        optimise: Any,
+        calibration: Calibration | None,
     ) -> Request:
         """Check the arguments; what only ``calibrate`` provides is refused without it."""
         top = check_integer(top, "top", minimum=1)
@@ -90,15 +99,22 @@ class Request:
             raise InvalidInputError(f"{wanted} needs a calibrated tagger; call calibrate with validation rows first.")
         if min_probability is not None:
             min_probability = check_real(min_probability, "min_probability", minimum=0.0, maximum=1.0)
+        if optimise is not None:
+            check_choice(optimise, "optimise", PURPOSES)
         cut = None if threshold is None or calibrated else check_real(threshold, "threshold")
-        return cls(top, cut, calibrated, min_probability, explain, calibration)
+        return cls(top, cut, calibrated, min_probability, explain, optimise, calibration)
 
     def answer(
-        self, model: MultiLabelModel, X: sp.csr_matrix, tags: Sequence[str], feature_names: Sequence[str]
+        self,
+        model: MultiLabelModel,
+        X: sp.csr_matrix,
+        tags: Sequence[str],
+        feature_names: Sequence[str],
+        counts: LabelCounts,
     ) -> list[list[Suggestion]]:
         """Suggestions for each row of X, best first."""
         calibration = self.calibration
-        labels, scores = model.predict_topk(X, min(self.top, model.n_labels_))
+        labels, scores = self._ranking(model, X, counts)
         probabilities = None if calibration is None else calibration.probabilities(labels, scores)
         # A label of which nothing is known has the lowest possible score in every row.
         wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
@@ -122,6 +138,15 @@ class Request:
             ]
             for row in range(X.shape[0])
         ]
+
+    def _ranking(self, model: MultiLabelModel, X: sp.csr_matrix, counts: LabelCounts) -> tuple[np.ndarray, np.ndarray]:
+        """The labels that are asked for, by the model's own probabilities or else by those of the calibration."""
+        top, calibration = min(self.top, model.n_labels_), self.calibration
+        if self.optimise is None or calibration is None or info_of(type(model)).probabilistic:
+            return model.predict_topk(X, top, optimise=self.optimise)
+        labels, scores = model.predict_topk(X, max(top, calibration.k))
+        chosen = choose_labels(labels, calibration.probabilities(labels, scores), top, self.optimise, counts)
+        return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
 
 
 def _shares(

@@ -22,6 +22,7 @@ from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
 from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
+from tagwise.metrics.purposes import LabelCounts, needs_all_rows
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
@@ -252,6 +253,7 @@ class Tagger(BaseEstimator):
         explain: int = 0,
         *,
         min_probability: float | None = None,
+        optimise: str | None = None,
     ) -> list[list[Suggestion]]:
         """The best tags of each text.
 
@@ -267,6 +269,11 @@ class Tagger(BaseEstimator):
             How many words to give per suggestion; 0 for none. Exact, for models with linear scores.
         min_probability : float, optional
             Only tags of at least this probability; needs :meth:`calibrate`.
+        optimise : {"precision", "recall", "psp", "macro_f1"}, optional
+            Choose the ``top`` tags that maximise the expectation of this metric, as
+            :meth:`~tagwise.base.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
+            scores are not probabilities needs :meth:`calibrate`; nothing is then known of which tags occur together,
+            and ``"recall"`` takes the most probable ones. ``"macro_f1"`` chooses for all texts together.
 
         Returns
         -------
@@ -278,7 +285,8 @@ class Tagger(BaseEstimator):
         ExplanationError
             ``explain`` is above 0 and the model has no exact explanations.
         """
-        return list(self.suggest_each(check_texts(texts), top, threshold, explain, min_probability=min_probability))
+        options: dict[str, Any] = {"min_probability": min_probability, "optimise": optimise}
+        return list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
 
     def suggest_each(
         self,
@@ -288,17 +296,21 @@ class Tagger(BaseEstimator):
         explain: int = 0,
         *,
         min_probability: float | None = None,
+        optimise: str | None = None,
     ) -> Iterator[list[Suggestion]]:
-        """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them."""
+        """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them.
+
+        ``optimise="macro_f1"`` reads all of them before it answers the first.
+        """
         self._require_fitted()
-        request = Request.of(top, threshold, min_probability, explain, self.calibration_)
+        request = Request.of(top, threshold, min_probability, explain, optimise, self.calibration_)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
         return self._answers(iter(texts), request)
 
     def _answers(self, texts: Iterator[str], request: Request) -> Iterator[list[Suggestion]]:
-        read = 0
-        while block := check_texts(islice(texts, _BLOCK_TEXTS), first=read):
+        read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
+        while block := check_texts(islice(texts, size), first=read):
             read += len(block)
             yield from self._answer(self.features_.transform(block), request)
 
@@ -310,13 +322,15 @@ class Tagger(BaseEstimator):
         explain: int = 0,
         *,
         min_probability: float | None = None,
+        optimise: str | None = None,
     ) -> list[list[Suggestion]]:
         """As :meth:`suggest`, for texts that :meth:`features` has made into features already."""
         self._require_fitted()
-        return self._answer(X, Request.of(top, threshold, min_probability, explain, self.calibration_))
+        return self._answer(X, Request.of(top, threshold, min_probability, explain, optimise, self.calibration_))
 
     def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
-        return request.answer(self.model_, X, self.tags_, self.features_.feature_names)
+        counts = LabelCounts(self.training_["tag_rows"], self.training_["rows"])
+        return request.answer(self.model_, X, self.tags_, self.features_.feature_names, counts)
 
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.

@@ -14,6 +14,7 @@ from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
+from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
     Fusion,
     LabelFacts,
@@ -491,6 +492,15 @@ class Cascade(MultiLabelModel):
         threads = self._threads_for(rows)
         hidden = None if exclude is None else contains_pairs(exclude, opinions.labels, n_threads=threads)
         return self._fusion.best(opinions, self._facts, k, hidden, n_threads=threads)
+
+    def _purpose_facts(self) -> tuple[int, LabelCounts]:
+        if self.product_ is not None:
+            raise InvalidInputError(
+                "optimise needs to know how often labels occur, which models of version 0.1.0 do not; fit anew."
+            )
+        pairs = self.cooccurrence_
+        companions = np.asarray(pairs.sum(axis=0) + pairs.sum(axis=1).T, dtype=np.float64).ravel()
+        return self.shortlist, LabelCounts(self.label_frequency_, self.n_rows_, companions)
 
     # ------------------------------------------------------------------ explain, restore
 
