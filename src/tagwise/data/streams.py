@@ -45,8 +45,8 @@ _BYTE_ORDER_MARK = "\ufeff"
 LONGEST_LINE = 16 * 2**20
 """Bytes of a line, a record or a row; a book has one million."""
 
-LARGEST_EXPANSION = 200
-"""How many times its own size a packed file may hold. Texts are packed 3 to 10 times, and hardly ever 100 times."""
+LARGEST_EXPANSION = 100
+"""How many times its own size a packed file may hold. Texts are packed 3 to 10 times, and hardly ever 50 times."""
 
 # What the shortest line and the smallest number cost in memory: a file may hold one for every so many bytes allowed.
 LINE_BYTES = 64
