@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any, ClassVar, TypeVar
@@ -29,9 +29,9 @@ from tagwise.persistence.folder import ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
-from tagwise.validation import Features, check_features, check_flag, check_integer, check_labels, check_observed
+from tagwise.validation import Features, all_finite, check_features, check_flag, check_k, check_labels, check_observed
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "finite_scores", "padded_answers"]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
 
@@ -45,6 +45,11 @@ BLOCK_SCORES = 1 << 20
 OVERFLOW = (
     "the fit overflows: features, reg or positive_weight are too large for the floating type of X; scale them down, "
     "set normalize=True, or pass X as float64."
+)
+
+_SCORES_OVERFLOW = (
+    "X: the scores of its rows overflow: numbers of X, or of the model, are too large for the model's floating type; "
+    "scale X as the rows that the model was fitted on."
 )
 
 
@@ -124,10 +129,16 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return int(getattr(self, "max_iter", 1))
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-        """Block by block; models with factors override this with fused scoring."""
+        """Block by block; models with factors override this with fused scoring.
+
+        ``k`` is at most L. Scores that overflow must raise, as :func:`finite_scores` does: a label whose score is NaN
+        would be left out in silence.
+        """
         parts = [
             top_k_of_scores(
-                self._score_rows(X[start:stop]), k, exclude=None if exclude is None else exclude[start:stop]
+                finite_scores(self._score_rows(X[start:stop])),
+                k,
+                exclude=None if exclude is None else exclude[start:stop],
             )
             for start, stop in self._row_blocks(X)
         ]
@@ -197,7 +208,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         progress = FitProgress(
             type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
         )
-        with opened or nullcontext(), progress, single_threaded_blas():
+        with opened or nullcontext(), progress, _computing():
             self._fit(X, Y, observed, progress)
         if opened is not None and progress.resumed:
             with opened.refusing_misfits():
@@ -207,7 +218,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _fit_stage(self, X: Any, Y: Any, observed: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
         features, labels, mask = self._take_data(X, Y, observed)
-        with single_threaded_blas():
+        with _computing():
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
 
@@ -252,8 +263,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         A score of 0 or more means that the label is on, as everywhere in scikit-learn.
         """
         features = self._fitted_features(X)
-        with single_threaded_blas():
-            parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
+        with _computing():
+            parts = [
+                finite_scores(self._score_rows(features[start:stop])) for start, stop in self._row_blocks(features)
+            ]
         return np.concatenate(parts)
 
     @deferring_interrupts
@@ -264,7 +277,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         ----------
         X : CSR or array (n, d)
         k : int
-            How many; may exceed the number of labels.
+            How many. May exceed the number of labels, up to 1,000.
         exclude : CSR (n, L), optional
             Stored pairs are never returned: labels that a row has already, say.
 
@@ -279,30 +292,34 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         -----
         Exact. Memory O(n·k) and a block of scores; n×L is never allocated.
         """
-        k = check_integer(k, "k", minimum=1)
+        self._require_fitted()
+        k = check_k(k, self.n_labels_)
         features = self._fitted_features(X)
         hidden = self._excluded_pairs(exclude, features.shape[0])
-        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
-            return self._top_k(features, k, hidden)
+        with nullcontext() if self._answers_without_blas(features) else _computing():
+            labels, scores = self._top_k(features, min(k, self.n_labels_), hidden)
+        _require_all_found(labels, scores, hidden)
+        return padded_answers(labels, scores, k)
 
     @deferring_interrupts
     def predict(self, X: Any) -> Any:
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
-        with single_threaded_blas():
+        with _computing():
             for start, stop in self._row_blocks(features):
-                on = self._score_rows(features[start:stop]) >= 0
+                on = finite_scores(self._score_rows(features[start:stop])) >= 0
                 indices.append(np.nonzero(on)[1].astype(np.int32))
                 sizes.append(on.sum(axis=1))
         columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
         shape = (features.shape[0], self.n_labels_)
         kind, dtype = self._output_format
-        ones = np.ones(len(columns), dtype=dtype)
-        if kind == "csr_array":
-            return sp.csr_array((ones, columns, indptr), shape=shape)
-        matrix = sp.csr_matrix((ones, columns, indptr), shape=shape)
-        return matrix if kind == "csr_matrix" else matrix.toarray()
+        if kind == "dense":  # of any type, also of those that sparse matrices cannot have
+            array = np.zeros(shape, dtype=dtype)
+            array[np.repeat(np.arange(shape[0]), np.diff(indptr)), columns] = 1
+            return array
+        make = sp.csr_array if kind == "csr_array" else sp.csr_matrix
+        return make((np.ones(len(columns), dtype=dtype), columns, indptr), shape=shape)
 
     # ------------------------------------------------------------------ inspect (tagwise.inspection.LinearScores)
 
@@ -313,8 +330,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Raises :class:`~tagwise.exceptions.ExplanationError` for a model whose scores are not linear.
         """
         self._require_fitted()
-        weights = self._label_weights(np.asarray(labels, dtype=np.int64))
-        return weights if isinstance(weights, np.ndarray) else weights.toarray()
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = self._label_weights(np.asarray(labels, dtype=np.int64))
+        dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
+        if not np.isfinite(dense).all():
+            raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
+        return dense
 
     @deferring_interrupts
     def label_intercepts(self, labels: Any) -> np.ndarray:
@@ -485,6 +506,40 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
 
 
+@contextmanager
+def _computing() -> Iterator[None]:
+    """BLAS on one thread, and no warnings of overflow: what ends in infinity or NaN is looked for in the results."""
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        yield
+
+
+def finite_scores(scores: np.ndarray) -> np.ndarray:
+    """The scores, an array of any shape; raises InvalidInputError where they have overflowed."""
+    if not all_finite(scores):
+        raise InvalidInputError(_SCORES_OVERFLOW)
+    return scores
+
+
+def padded_answers(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and scores (n, width) of k columns: -1 and -inf behind the last label."""
+    missing = k - labels.shape[1]
+    if missing == 0:
+        return labels, scores
+    behind = ((0, 0), (0, missing))
+    return np.pad(labels, behind, constant_values=-1), np.pad(scores, behind, constant_values=-np.inf)
+
+
+def _require_all_found(labels: np.ndarray, scores: np.ndarray, hidden: sp.csr_matrix | None) -> None:
+    """Raise where a row lacks labels that are not hidden, or has one with an infinite score: the scores overflowed."""
+    if hidden is None:
+        finite_scores(scores)  # -inf stands where there is no label
+        return
+    found = labels >= 0
+    wanted = np.minimum(labels.shape[1], hidden.shape[1] - np.diff(hidden.indptr))
+    if not np.isfinite(scores[found]).all() or (found.sum(axis=1) != wanted).any():
+        raise InvalidInputError(_SCORES_OVERFLOW)
+
+
 def _format_of(Y: Any) -> tuple[str, Any]:
     """How :meth:`MultiLabelModel.predict` answers for labels given as ``Y``."""
     if sp.issparse(Y):
@@ -511,8 +566,8 @@ def _saved_output_format(value: Any) -> tuple[str, np.dtype]:
     if kind not in ("csr_matrix", "csr_array", "dense"):
         raise ValueError(f"output_format {kind!r}")
     parsed = np.dtype(str(dtype))
-    if parsed.kind not in "biuf":
-        raise ValueError(f"labels of type {dtype!r}")
+    if parsed.kind not in "biuf" or (parsed == np.float16 and kind != "dense"):
+        raise ValueError(f"labels of type {dtype!r} in a {kind}")
     return kind, parsed
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -256,7 +256,7 @@ class Cascade(MultiLabelModel):
         self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
         self.has_ranker_ = rankers.trained
         some = features[:_SAMPLE_ROWS]
-        shortlists, _ = self.proposer_.predict_topk(some, self.shortlist)
+        shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
         # 3. Combine with prototypes.
@@ -335,6 +335,7 @@ class Cascade(MultiLabelModel):
 
     def _opinions(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
         """On proposed labels (n, N) of rows as the proposer reads them."""
+        finite_scores(proposed)  # then no label is −1
         shortlist, b, threads = labels[:, : self.shortlist], self.ranker_intercept_, self._threads_for(rows)
         if self._weights_by_label is None:
             margins = shortlist_margins(rows, shortlist, self.ranker_weights_, b, by_feature=True, n_threads=threads)
@@ -342,7 +343,7 @@ class Cascade(MultiLabelModel):
             margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        return Opinions(labels, proposed, margins, cosines, self.has_ranker_)
+        return Opinions(labels, proposed, finite_scores(margins), finite_scores(cosines), self.has_ranker_)
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
