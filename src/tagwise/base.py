@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
@@ -31,7 +31,7 @@ from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import Features, all_finite, check_features, check_flag, check_k, check_labels, check_observed
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "finite_scores", "padded_answers"]
+__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "finite_scores", "padded_answers", "require_finite"]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
 
@@ -428,8 +428,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         model.n_features_in_ = _saved_count(record, "n_features_in_")
         model.n_labels_ = _saved_count(record, "n_labels_")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
-        model._check_restored()
-        model._build_prediction_cache()
+        with np.errstate(over="ignore", invalid="ignore"):
+            model._check_restored()
+            model._build_prediction_cache()
         model.classes_ = np.arange(model.n_labels_)
         model.label_names_ = record.label_names
         if record.label_names is not None and len(record.label_names) != model.n_labels_:
@@ -518,6 +519,13 @@ def finite_scores(scores: np.ndarray) -> np.ndarray:
     if not all_finite(scores):
         raise InvalidInputError(_SCORES_OVERFLOW)
     return scores
+
+
+def require_finite(scores_of: Callable[[int, int], np.ndarray], blocks: Iterable[tuple[int, int]]) -> None:
+    """Raise where the scores of some blocks of rows overflow; for models that never hold them, where they may."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start, stop in blocks:
+            finite_scores(scores_of(start, stop))
 
 
 def padded_answers(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

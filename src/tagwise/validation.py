@@ -157,9 +157,9 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
 
 def all_finite(values: np.ndarray) -> bool:
     """Whether an array of floats, of any shape, holds neither NaN nor infinity."""
-    flat = values.reshape(-1)
-    # A finite sum of squares proves it in one pass; only a suspicious sum needs the exact check.
-    return math.isfinite(np.dot(flat, flat)) or bool(np.isfinite(flat).all())
+    # A finite sum of squares proves it in one pass; only a suspicious sum needs the exact check. (Unlike a sum or dot,
+    # vdot does not warn of overflow.)
+    return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
 
 
 def _as_array(value: Any, name: str) -> np.ndarray:

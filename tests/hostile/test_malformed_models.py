@@ -55,7 +55,7 @@ def test_manifest_is_a_folder(model):
 def test_manifest_is_a_link(model, tmp_path):
     model.manifest_path.rename(tmp_path / "elsewhere.json")
     model.manifest_path.symlink_to(tmp_path / "elsewhere.json")
-    refuse(model, "links are refused")
+    refuse(model, "links and special files are refused")
 
 
 def test_manifest_is_a_pipe(model):
@@ -403,39 +403,35 @@ def test_header_of_a_giant_file(model):
 def test_header_that_is_no_table(model, header):
     _, data = model.payload()
     model.write_payload(header, data)
-    refuse(model, "not a valid safetensors file")
+    refuse(model, "lacks" if header.endswith(b"}}") else "not a valid safetensors file: its header")
 
 
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
         ("dtype", "I32", "as I32 of shape"),
-        ("dtype", "F16", "not a valid safetensors"),
-        ("dtype", "BF16", "not a valid safetensors"),
-        ("dtype", "PICKLE", "not a valid safetensors"),
-        ("dtype", 7, "not a valid safetensors"),
+        ("dtype", "F16", "but the manifest says float32"),
+        ("dtype", "BF16", "but the manifest says float32"),
+        ("dtype", "PICKLE", "but the manifest says float32"),
+        ("dtype", 7, "but the manifest says float32"),
         ("shape", [3, 2], r"as F32 of shape \[3, 2\]"),
-        ("shape", [2, 4], "not a valid safetensors"),
-        ("shape", [2**62, 2**62], "not a valid safetensors"),
-        ("shape", [-2, -3], "not a valid safetensors"),
-        ("shape", "x", "not a valid safetensors"),
+        ("shape", [2, 4], "but the manifest says float32"),
+        ("shape", [2**62, 2**62], "but the manifest says float32"),
+        ("shape", [-2, -3], "but the manifest says float32"),
+        ("shape", "x", "but the manifest says float32"),
         ("data_offsets", [0, 24], "not a valid safetensors"),
         ("data_offsets", [24, 0], "not a valid safetensors"),
         ("data_offsets", [2**63, 2**63 + 24], "not a valid safetensors"),
         ("data_offsets", [-24, 0], "not a valid safetensors"),
         ("data_offsets", None, "not a valid safetensors"),
-        ("extra", 1, ""),
+        ("extra", 1, "not a valid safetensors"),
     ],
 )
-def test_header_field(model, same_record, field, value, words):
+def test_header_field(model, field, value, words):
     header, data = model.payload()
     header["tensors/W"][field] = value
     model.write_payload(header, data)
-    if words:
-        refuse(model, words)
-    else:
-        # The library ignores fields that it does not know; they cannot change the record.
-        assert same_record(model.record(), read_model(model.path))
+    refuse(model, words)
 
 
 def test_tensors_exchanged_under_their_names(model):

@@ -71,7 +71,7 @@ class NormSorted:
     @property
     def rule_out_others(self) -> bool:
         """Whether long labels can be expected to: three quarters are at most half as long as the longest."""
-        return bool(2 * self.lengths[len(self.lengths) // 4] <= self.lengths[0])
+        return bool(self.lengths[len(self.lengths) // 4] <= self.lengths[0] / 2)
 
     @staticmethod
     def of(factors: np.ndarray, intercept: np.ndarray) -> NormSorted:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel, finite_scores
+from tagwise.base import MultiLabelModel, require_finite
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
 from tagwise.interrupts import deferring_interrupts
 from tagwise.kernels import matmul, top_k_of_factors
@@ -93,8 +93,7 @@ def may_be_added(left: np.ndarray, length: float) -> bool:
 
     Time: one product for each number of ``left``; its rows are taken together.
     """
-    flat = left.reshape(-1)
-    return math.sqrt(np.dot(flat, flat)) * length < _LARGEST[left.dtype]
+    return math.sqrt(np.vdot(left, left)) * length < _LARGEST[left.dtype]
 
 
 class FactorModel(MultiLabelModel):
@@ -162,8 +161,7 @@ class FactorModel(MultiLabelModel):
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         embedded, known, threads = self._embed(X), self._norm_sorted_labels(), self._threads_for(X)
         if not may_be_added(embedded, float(known.lengths[0])):
-            for start, stop in self._row_blocks(X):
-                finite_scores(embedded[start:stop] @ known.factors.T)
+            require_finite(lambda start, stop: embedded[start:stop] @ known.factors.T, self._row_blocks(X))
         if known.rule_out_others and embedded.dtype == known.factors.dtype:
             return norm_pruned_topk(embedded, known, k, exclude=exclude, n_threads=threads)
         return top_k_of_factors(

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tagwise.base import finite_scores
+from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
@@ -462,8 +462,9 @@ class REML(FactorModel):
         """The k best labels and scores of rows (n×d) and their XW (n×k)."""
         most_weights = self._largest_weight * math.sqrt(rows.nnz)
         if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
-            for start, stop in self._row_blocks(rows):
-                finite_scores(self._scores_of(rows[start:stop], embedded[start:stop]))
+            require_finite(
+                lambda start, stop: self._scores_of(rows[start:stop], embedded[start:stop]), self._row_blocks(rows)
+            )
         parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
         if len(embedded) <= _FEW_ROWS:
             return top_k_within_bounds(embedded, self.label_factors_, self._lengths, k, **parts)
