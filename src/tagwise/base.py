@@ -31,7 +31,15 @@ from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import Features, all_finite, check_features, check_flag, check_k, check_labels, check_observed
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel", "finite_scores", "padded_answers", "require_finite"]
+__all__ = [
+    "BLOCK_SCORES",
+    "OVERFLOW",
+    "SCORES_OVERFLOW",
+    "MultiLabelModel",
+    "finite_scores",
+    "padded_answers",
+    "require_finite",
+]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
 
@@ -47,7 +55,7 @@ OVERFLOW = (
     "set normalize=True, or pass X as float64."
 )
 
-_SCORES_OVERFLOW = (
+SCORES_OVERFLOW = (
     "X: the scores of its rows overflow: numbers of X, or of the model, are too large for the model's floating type; "
     "scale X as the rows that the model was fitted on."
 )
@@ -277,7 +285,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         ----------
         X : CSR or array (n, d)
         k : int
-            How many. May exceed the number of labels, up to 1,000.
+            How many. May exceed the number of labels, by up to 1,000.
         exclude : CSR (n, L), optional
             Stored pairs are never returned: labels that a row has already, say.
 
@@ -517,7 +525,7 @@ def _computing() -> Iterator[None]:
 def finite_scores(scores: np.ndarray) -> np.ndarray:
     """The scores, an array of any shape; raises InvalidInputError where they have overflowed."""
     if not all_finite(scores):
-        raise InvalidInputError(_SCORES_OVERFLOW)
+        raise InvalidInputError(SCORES_OVERFLOW)
     return scores
 
 
@@ -545,7 +553,7 @@ def _require_all_found(labels: np.ndarray, scores: np.ndarray, hidden: sp.csr_ma
     found = labels >= 0
     wanted = np.minimum(labels.shape[1], hidden.shape[1] - np.diff(hidden.indptr))
     if not np.isfinite(scores[found]).all() or (found.sum(axis=1) != wanted).any():
-        raise InvalidInputError(_SCORES_OVERFLOW)
+        raise InvalidInputError(SCORES_OVERFLOW)
 
 
 def _format_of(Y: Any) -> tuple[str, Any]:

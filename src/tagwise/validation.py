@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
 __all__ = [
-    "MOST_COLUMNS",
+    "SPARE_COLUMNS",
     "Features",
     "all_finite",
     "canonical_csr",
@@ -36,8 +36,8 @@ __all__ = [
 _LARGEST_INT32 = 2**31 - 1
 _UNSIGNED: dict[Any, Any] = {np.dtype(np.int32): np.dtype(np.uint32), np.dtype(np.int64): np.dtype(np.uint64)}
 
-MOST_COLUMNS = 1000
-"""Up to here answers have the k columns that were asked for even where there are fewer labels."""
+SPARE_COLUMNS = 1000
+"""By how much the k of k best labels may exceed the number of labels: answers then have columns without a label."""
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
 """Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d."""
@@ -325,9 +325,11 @@ def integer_text(value: Any) -> str:
 
 def check_k(k: Any, n_labels: int, name: str = "k") -> int:
     """How many labels per row are asked for: at least 1, and not so many that empty columns fill the memory."""
-    k, most = check_integer(k, name, minimum=1), max(n_labels, MOST_COLUMNS)
+    k, most = check_integer(k, name, minimum=1), n_labels + SPARE_COLUMNS
     if k > most:
-        raise InvalidInputError(f"{name} must be at most {most:,}, as there are {n_labels:,} labels; found {k:,}.")
+        raise InvalidInputError(
+            f"{name} must be at most {most:,}, which is {SPARE_COLUMNS:,} more than there are labels; found {k:,}."
+        )
     return k
 
 

@@ -49,7 +49,8 @@ def norm_bounds(factors: np.ndarray) -> np.ndarray:
     """
     squares = np.einsum("lr,lr->l", factors, factors, dtype=np.float64)
     slack = 2 * (factors.shape[1] + 4) * np.finfo(factors.dtype).eps
-    return (np.sqrt(squares) * (1 + slack)).astype(factors.dtype)
+    with np.errstate(over="ignore"):  # infinity is a bound, too
+        return (np.sqrt(squares) * (1 + slack)).astype(factors.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ def top_k(prediction: Any, k: int = 5, *, n_labels: int | None = None) -> np.nda
         Integer array n×w of label ids (best first, -1 = no label), a pair ``(labels, scores)`` of n×w arrays, a sparse
         n×L matrix of scores (stored entries are the candidates) or a floating-point n×L array of scores.
     k : int
-        May exceed the number of labels, up to 1,000.
+        May exceed the number of labels, by up to 1,000.
     n_labels : int, optional
         L. Needed only to reject label ids out of range, and to tell an id array that is too narrow for k (an error)
         from one that holds all L labels.

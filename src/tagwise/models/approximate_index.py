@@ -120,7 +120,7 @@ class ApproximateIndex:
         ----------
         X : CSR or array (n, d)
         k : int
-            How many. May exceed the number of labels, up to 1,000.
+            How many. May exceed the number of labels, by up to 1,000.
         exclude : CSR (n, L), optional
             Stored pairs are never returned.
 
@@ -161,10 +161,10 @@ class ApproximateIndex:
 
     def recall(self, X: Any, k: int = 5) -> float:
         """The share of the exact k best labels of these rows that :meth:`predict_topk` finds, from 0 to 1."""
+        k = min(check_integer(k, "k", minimum=1), self.model.n_labels_)
         labels, _ = self.predict_topk(X, k)
         exact, _ = self.model.predict_topk(X, k)
-        found = min(k, self.model.n_labels_)
-        return float((labels[:, :found, None] == exact[:, None, :found]).any(axis=1).mean())
+        return float((labels[:, :, None] == exact[:, None, :]).any(axis=1).mean())
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
         """Write the lists as a folder that :meth:`load` reads: JSON and safetensors, no pickle.
