@@ -89,6 +89,7 @@ fuzz-inputs: $(VENV)/.test
 .PHONY: interrupt
 interrupt: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz.interrupts --count $(or $(COUNT),500) --out benchmarks/results/reliability/interrupts.json $(ARGS)
+
 # 100,000 forged model folders and checkpoints, each loaded and asked.
 .PHONY: fuzz-folders
 fuzz-folders: $(VENV)/.test
