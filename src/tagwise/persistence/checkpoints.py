@@ -151,7 +151,8 @@ class Checkpoint:
             record = read_model(self.folder)
             if record.class_name != _CLASS_NAME:
                 raise InvalidInputError(
-                    f"checkpoint: {self.folder} holds a model of class {record.class_name}; choose another folder."
+                    f"checkpoint: {self.folder} holds a finished model of class {record.class_name}, which "
+                    "tagwise.load reads; choose another folder for the checkpoint of a fit."
                 )
             states, history = _states_of(record)
             changes = differences(identity, checked_identity(record.parameters))

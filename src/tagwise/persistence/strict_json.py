@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from typing import Any, NoReturn, TypeAlias
 
@@ -23,7 +22,6 @@ MAX_ITEMS = 10**6
 """Lists, objects and numbers that a file may hold, not counting lists of strings: names may be many."""
 
 _MAX_INTEGER_TEXT = 20  # digits and sign of any integer of 64 bits
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"\s*,?', re.DOTALL)
 
 
 def parse_json(raw: bytes, name: str) -> JSON:
@@ -74,8 +72,11 @@ def parse_json(raw: bytes, name: str) -> JSON:
 def count_items(raw: bytes) -> int:
     """A bound on the lists, objects and numbers of JSON, without those in strings if there are too many with them."""
     found = sum(raw.count(sign) for sign in (b",", b"[", b"{"))
-    # Names may have commas and brackets: strings are left out of a second count, with the comma behind each.
-    return found if found <= MAX_ITEMS else sum(_STRING.sub(b"", raw).count(sign) for sign in (b",", b"[", b"{"))
+    if found <= MAX_ITEMS:
+        return found
+    # Names may be many, and hold such signs: what is left has a quote in the place of each string, and no spaces.
+    outside = b'"'.join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]).translate(None, b" \t\r\n")
+    return sum(outside.count(sign) for sign in (b",", b"[", b"{")) - outside.count(b'",')
 
 
 def require(condition: bool, sentence: str) -> None:
