@@ -74,9 +74,10 @@ def _limit(variable: str, usual: int) -> int:
     given = os.environ.get(variable, "")
     if not given:
         return usual
-    if not (given.isascii() and given.isdigit()) or not 0 < len(given) < 19 or int(given) == 0:
+    if not (given.isascii() and given.isdigit()) or len(given) > 18 or int(given) == 0:
         raise InvalidInputError(
-            f"The environment variable {variable} must be a positive whole number; found {given!r}."
+            f"The environment variable {variable} must be a positive whole number of at most 18 digits; found "
+            f"{given!r:.60}."
         )
     return int(given)
 
@@ -118,6 +119,7 @@ class ByteSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked_path(path)
         self.line = 0
+        self._longest = longest_line()
         self._raw = open_file(self.path)
         self._size = os.fstat(self._raw.fileno()).st_size
         suffix = Path(self.path).suffix.lower()
@@ -129,7 +131,6 @@ class ByteSource:
         else:
             self._file = self._raw
         self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
-        self._longest = longest_line()
 
     def __enter__(self) -> ByteSource:
         return self
