@@ -90,6 +90,16 @@ fuzz-inputs: $(VENV)/.test
 interrupt: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz.interrupts --count $(or $(COUNT),500) --out benchmarks/results/reliability/interrupts.json $(ARGS)
 
+# 100,000 forged model folders and checkpoints, each loaded and asked.
+.PHONY: fuzz-folders
+fuzz-folders: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.run --module tests.fuzz.folders --inputs $(or $(INPUTS),100000) --out benchmarks/results/reliability/folders.json $(ARGS)
+
+# Kills at random moments, calls that fail, full disks and races of everything that writes.
+.PHONY: crash
+crash: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --out benchmarks/results/reliability/crash.json $(ARGS)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 

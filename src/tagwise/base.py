@@ -6,9 +6,10 @@ A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._scor
 from __future__ import annotations
 
 import inspect
+import os
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any, ClassVar, TypeVar
@@ -31,17 +32,30 @@ from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (
     Features,
+    all_finite,
     check_choice,
     check_features,
     check_flag,
-    check_integer,
+    check_k,
     check_labels,
     check_observed,
 )
 
-__all__ = ["BLOCK_SCORES", "OVERFLOW", "MultiLabelModel"]
+__all__ = [
+    "BLOCK_SCORES",
+    "OVERFLOW",
+    "SCORES_OVERFLOW",
+    "MultiLabelModel",
+    "finite_scores",
+    "padded_answers",
+    "require_finite",
+]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
+
+# Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
+# and what the solver works on.
+_DENSE_ARRAYS = 4
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -49,6 +63,11 @@ BLOCK_SCORES = 1 << 20
 OVERFLOW = (
     "the fit overflows: features, reg or positive_weight are too large for the floating type of X; scale them down, "
     "set normalize=True, or pass X as float64."
+)
+
+SCORES_OVERFLOW = (
+    "X: the scores of its rows overflow: numbers of X, or of the model, are too large for the model's floating type; "
+    "scale X as the rows that the model was fitted on."
 )
 
 
@@ -138,10 +157,16 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return int(getattr(self, "max_iter", 1))
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-        """Block by block; models with factors override this with fused scoring."""
+        """Block by block; models with factors override this with fused scoring.
+
+        ``k`` is at most L. Scores that overflow must raise, as :func:`finite_scores` does: a label whose score is NaN
+        would be left out in silence.
+        """
         parts = [
             top_k_of_scores(
-                self._score_rows(X[start:stop]), k, exclude=None if exclude is None else exclude[start:stop]
+                finite_scores(self._score_rows(X[start:stop])),
+                k,
+                exclude=None if exclude is None else exclude[start:stop],
             )
             for start, stop in self._row_blocks(X)
         ]
@@ -211,7 +236,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         progress = FitProgress(
             type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
         )
-        with opened or nullcontext(), progress, single_threaded_blas():
+        with opened or nullcontext(), progress, _computing():
             self._fit(X, Y, observed, progress)
         if opened is not None and progress.resumed:
             with opened.refusing_misfits():
@@ -221,7 +246,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _fit_stage(self, X: Any, Y: Any, observed: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
         features, labels, mask = self._take_data(X, Y, observed)
-        with single_threaded_blas():
+        with _computing():
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
 
@@ -229,6 +254,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none."""
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
+        # With a kernel, factors have a row per landmark, not per feature.
+        rank = 1 if getattr(self, "kernel", None) is not None else getattr(self, "rank", 1)
+        _check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
             mask = None
@@ -263,8 +291,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         A score of 0 or more means that the label is on, as everywhere in scikit-learn.
         """
         features = self._fitted_features(X)
-        with single_threaded_blas():
-            parts = [self._score_rows(features[start:stop]) for start, stop in self._row_blocks(features)]
+        with _computing():
+            parts = [
+                finite_scores(self._score_rows(features[start:stop])) for start, stop in self._row_blocks(features)
+            ]
         return np.concatenate(parts)
 
     @deferring_interrupts
@@ -277,7 +307,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         ----------
         X : CSR or array (n, d)
         k : int
-            How many; may exceed the number of labels.
+            How many. May exceed the number of labels, by up to 1,000.
         exclude : CSR (n, L), optional
             Stored pairs are never returned: labels that a row has already, say.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
@@ -300,17 +330,20 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         from the M that have probabilities, the shortlist of :class:`~tagwise.Cascade`, in memory O(n·M + L) and, for
         ``"macro_f1"``, some ten passes over n·M numbers on one thread.
         """
-        k = check_integer(k, "k", minimum=1)
+        self._require_fitted()
+        k = check_k(k, self.n_labels_)
         if optimise is not None:
             check_choice(optimise, "optimise", PURPOSES)
         features = self._fitted_features(X)
         hidden = self._excluded_pairs(exclude, features.shape[0])
-        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
-            if optimise is None:
-                return self._top_k(features, k, hidden)
-            n_candidates, counts = self._purpose_facts()
-            labels, scores = self._top_k(features, max(k, n_candidates), hidden)
-        chosen = choose_labels(labels, np.clip(scores + 0.5, 0, 1), k, optimise, counts)
+        width = k if optimise is None else max(k, self._purpose_facts()[0])
+        with nullcontext() if self._answers_without_blas(features) else _computing():
+            labels, scores = self._top_k(features, min(width, self.n_labels_), hidden)
+        _require_all_found(labels, scores, hidden)
+        labels, scores = padded_answers(labels, scores, width)
+        if optimise is None:
+            return labels, scores
+        chosen = choose_labels(labels, np.clip(scores + 0.5, 0, 1), k, optimise, self._purpose_facts()[1])
         return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
 
     @deferring_interrupts
@@ -318,19 +351,20 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
-        with single_threaded_blas():
+        with _computing():
             for start, stop in self._row_blocks(features):
-                on = self._score_rows(features[start:stop]) >= 0
+                on = finite_scores(self._score_rows(features[start:stop])) >= 0
                 indices.append(np.nonzero(on)[1].astype(np.int32))
                 sizes.append(on.sum(axis=1))
         columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
         shape = (features.shape[0], self.n_labels_)
         kind, dtype = self._output_format
-        ones = np.ones(len(columns), dtype=dtype)
-        if kind == "csr_array":
-            return sp.csr_array((ones, columns, indptr), shape=shape)
-        matrix = sp.csr_matrix((ones, columns, indptr), shape=shape)
-        return matrix if kind == "csr_matrix" else matrix.toarray()
+        if kind == "dense":  # of any type, also of those that sparse matrices cannot have
+            array = np.zeros(shape, dtype=dtype)
+            array[np.repeat(np.arange(shape[0]), np.diff(indptr)), columns] = 1
+            return array
+        make = sp.csr_array if kind == "csr_array" else sp.csr_matrix
+        return make((np.ones(len(columns), dtype=dtype), columns, indptr), shape=shape)
 
     # ------------------------------------------------------------------ inspect (tagwise.inspection.LinearScores)
 
@@ -341,8 +375,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Raises :class:`~tagwise.exceptions.ExplanationError` for a model whose scores are not linear.
         """
         self._require_fitted()
-        weights = self._label_weights(np.asarray(labels, dtype=np.int64))
-        return weights if isinstance(weights, np.ndarray) else weights.toarray()
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = self._label_weights(np.asarray(labels, dtype=np.int64))
+        dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
+        if not np.isfinite(dense).all():
+            raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
+        return dense
 
     @deferring_interrupts
     def label_intercepts(self, labels: Any) -> np.ndarray:
@@ -435,8 +473,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         model.n_features_in_ = _saved_count(record, "n_features_in_")
         model.n_labels_ = _saved_count(record, "n_labels_")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
-        model._check_restored()
-        model._build_prediction_cache()
+        with np.errstate(over="ignore", invalid="ignore"):
+            model._check_restored()
+            model._build_prediction_cache()
         model.classes_ = np.arange(model.n_labels_)
         model.label_names_ = record.label_names
         if record.label_names is not None and len(record.label_names) != model.n_labels_:
@@ -513,6 +552,47 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return even_chunks(X.shape[0], max(1, BLOCK_SCORES // self.n_labels_))
 
 
+@contextmanager
+def _computing() -> Iterator[None]:
+    """BLAS on one thread, and no warnings of overflow: what ends in infinity or NaN is looked for in the results."""
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        yield
+
+
+def finite_scores(scores: np.ndarray) -> np.ndarray:
+    """The scores, an array of any shape; raises InvalidInputError where they have overflowed."""
+    if not all_finite(scores):
+        raise InvalidInputError(SCORES_OVERFLOW)
+    return scores
+
+
+def require_finite(scores_of: Callable[[int, int], np.ndarray], blocks: Iterable[tuple[int, int]]) -> None:
+    """Raise where the scores of some blocks of rows overflow; for models that never hold them, where they may."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start, stop in blocks:
+            finite_scores(scores_of(start, stop))
+
+
+def padded_answers(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and scores (n, width) of k columns: -1 and -inf behind the last label."""
+    missing = k - labels.shape[1]
+    if missing == 0:
+        return labels, scores
+    behind = ((0, 0), (0, missing))
+    return np.pad(labels, behind, constant_values=-1), np.pad(scores, behind, constant_values=-np.inf)
+
+
+def _require_all_found(labels: np.ndarray, scores: np.ndarray, hidden: sp.csr_matrix | None) -> None:
+    """Raise where a row lacks labels that are not hidden, or has one with an infinite score: the scores overflowed."""
+    if hidden is None:
+        finite_scores(scores)  # -inf stands where there is no label
+        return
+    found = labels >= 0
+    wanted = np.minimum(labels.shape[1], hidden.shape[1] - np.diff(hidden.indptr))
+    if not np.isfinite(scores[found]).all() or (found.sum(axis=1) != wanted).any():
+        raise InvalidInputError(SCORES_OVERFLOW)
+
+
 def _format_of(Y: Any) -> tuple[str, Any]:
     """How :meth:`MultiLabelModel.predict` answers for labels given as ``Y``."""
     if sp.issparse(Y):
@@ -539,8 +619,8 @@ def _saved_output_format(value: Any) -> tuple[str, np.dtype]:
     if kind not in ("csr_matrix", "csr_array", "dense"):
         raise ValueError(f"output_format {kind!r}")
     parsed = np.dtype(str(dtype))
-    if parsed.kind not in "biuf":
-        raise ValueError(f"labels of type {dtype!r}")
+    if parsed.kind not in "biuf" or (parsed == np.float16 and kind != "dense"):
+        raise ValueError(f"labels of type {dtype!r} in a {kind}")
     return kind, parsed
 
 
@@ -561,3 +641,23 @@ def _listed(property_name: str) -> str:
     """The models that have a property, for an error message: "LEML, REML or MSE"."""
     names = [info.class_name for info in MODELS if getattr(info, property_name)]
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _check_memory(n_features: int, n_labels: int, rank: int, itemsize: int) -> None:
+    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions."""
+    memory = _physical_memory()
+    needed = _DENSE_ARRAYS * (n_features + n_labels) * max(1, min(rank, n_features, n_labels)) * itemsize
+    if memory is not None and needed > memory:
+        raise InvalidInputError(
+            f"X has {n_features:,} features and Y has {n_labels:,} labels; a fit would take at least "
+            f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
+            "data, number features and labels without gaps, or lower the rank."
+        )
+
+
+def _physical_memory() -> int | None:
+    """Bytes of memory of this machine, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.validation import integer_text
 
 __all__ = ["RandomState", "check_random_state", "generator_words", "random_generator", "set_generator"]
 
@@ -31,8 +32,8 @@ def random_generator(random_state: Any) -> np.random.Generator:
             "random_state must be None, a whole number, a numpy.random.Generator or a numpy.random.RandomState; "
             f"found {random_state!r}."
         )
-    if random_state < 0:
-        raise InvalidInputError(f"random_state must be at least 0; found {random_state}.")
+    if not 0 <= int(random_state) <= _WORD:
+        raise InvalidInputError(f"random_state must be from 0 to 2^64 - 1; found {integer_text(random_state)}.")
     return np.random.default_rng(int(random_state))
 
 

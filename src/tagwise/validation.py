@@ -6,6 +6,7 @@ or raises an error. Nothing is changed in place, and nothing that already has th
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any, TypeAlias
 
@@ -15,17 +16,28 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
 __all__ = [
+    "SPARE_COLUMNS",
     "Features",
+    "all_finite",
     "canonical_csr",
     "check_choice",
     "check_features",
     "check_flag",
     "check_integer",
+    "check_k",
     "check_labels",
     "check_observed",
     "check_real",
+    "checked_csr",
+    "integer_text",
     "shape_text",
 ]
+
+_LARGEST_INT32 = 2**31 - 1
+_UNSIGNED: dict[Any, Any] = {np.dtype(np.int32): np.dtype(np.uint32), np.dtype(np.int64): np.dtype(np.uint64)}
+
+SPARE_COLUMNS = 1000
+"""By how much the k of k best labels may exceed the number of labels: answers then have columns without a label."""
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
 """Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d."""
@@ -36,9 +48,77 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return "×".join(f"{size:,}" for size in shape)
 
 
+def checked_csr(matrix: Any, name: str) -> sp.csr_matrix:
+    """A sparse matrix from outside, of any format, as CSR; raises where it stores entries outside its own shape.
+
+    scipy compares indices with the shape neither when a matrix is made of arrays nor later: compiled loops would read
+    and write wherever they point. Time: one pass over indices and indptr.
+    """
+    kind = matrix.format
+    if matrix.ndim != 2:
+        raise InvalidInputError(f"{name} must have two dimensions; found {matrix.ndim}.")
+    if kind in ("csr", "csc", "bsr"):
+        if kind != "csr" or not _is_valid_csr(matrix):
+            _require_valid_compressed(matrix, name)
+    else:
+        matrix = matrix.tocoo()
+        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
+            raise InvalidInputError(f"{name} has different numbers of rows, columns and values of entries.")
+        for what, ids, size in zip(("row", "column"), (matrix.row, matrix.col), matrix.shape):
+            _require_within(ids, size, what, name)
+    return sp.csr_matrix(matrix)
+
+
+def _is_valid_csr(matrix: Any) -> bool:
+    """What :func:`_require_valid_compressed` finds, for the usual matrices and in few steps: one row is quick too."""
+    indptr, indices, (n_rows, n_columns) = matrix.indptr, matrix.indices, matrix.shape
+    unsigned = _UNSIGNED.get(indices.dtype)
+    if unsigned is None or indptr.dtype not in _UNSIGNED or n_columns > _LARGEST_INT32:
+        return False
+    if indptr.shape != (n_rows + 1,) or indptr[0] != 0 or not indptr[-1] == len(indices) == len(matrix.data):
+        return False
+    if n_rows > 1 and (indptr[1:] < indptr[:-1]).any():
+        return False
+    # As unsigned numbers negative ones are the largest: one pass finds all that lie outside.
+    return len(indices) == 0 or bool(np.maximum.reduce(indices.view(unsigned)) < n_columns)
+
+
+def _require_valid_compressed(matrix: Any, name: str) -> None:
+    """Raise unless indptr and indices of a CSR, CSC or BSR matrix stay within its arrays and its shape."""
+    indptr, indices = matrix.indptr, matrix.indices
+    high, wide = matrix.blocksize if matrix.format == "bsr" else (1, 1)
+    n_rows, n_columns = matrix.shape[0] // high, matrix.shape[1] // wide
+    major, minor, what = (n_columns, n_rows, "row") if matrix.format == "csc" else (n_rows, n_columns, "column")
+    fault = None
+    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+        fault = f"indptr and indices are of types {indptr.dtype} and {indices.dtype} instead of integers"
+    elif indptr.shape != (major + 1,):
+        fault = f"indptr has {indptr.size:,} entries instead of {major + 1:,}"
+    elif indptr[0] != 0:
+        fault = f"indptr starts with {indptr[0]} instead of 0"
+    elif not 0 <= indptr[-1] <= min(len(indices), len(matrix.data)):
+        fault = f"indptr ends with {indptr[-1]}, but {min(len(indices), len(matrix.data)):,} entries are stored"
+    elif major > 1 and (indptr[1:] < indptr[:-1]).any():
+        fault = "indptr decreases"
+    if fault:
+        raise InvalidInputError(f"{name} is not a valid sparse matrix: {fault}; build it anew from its entries.")
+    _require_within(indices[: indptr[-1]], minor, what, name)
+
+
+def _require_within(ids: np.ndarray, size: int, what: str, name: str) -> None:
+    """Raise unless all ids lie in 0 … size - 1."""
+    if len(ids) and not (ids.min() >= 0 and ids.max() < size):
+        found = ids.min() if ids.min() < 0 else ids.max()
+        advice = "" if found < 0 else " If your ids start at 1, subtract 1 from all of them."
+        raise InvalidInputError(
+            f"{name} stores an entry in {what} {found:,}, but has {size:,} {what}s, numbered from 0 to {size - 1:,}."
+            + advice
+        )
+
+
 def canonical_csr(matrix: Any) -> sp.csr_matrix:
     """CSR with sorted indices and duplicates summed, sharing arrays that already have this form."""
-    csr = sp.csr_matrix(matrix)
+    csr = matrix if type(matrix) is sp.csr_matrix else sp.csr_matrix(matrix)
     if not csr.has_canonical_format:
         if csr is matrix or (sp.issparse(matrix) and np.shares_memory(csr.indices, matrix.indices)):
             csr = csr.copy()
@@ -55,7 +135,7 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
         if X.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × features); found {X.ndim}.")
         _require_real(X.dtype, name)
-        matrix = canonical_csr(X)
+        matrix = canonical_csr(checked_csr(X, name))
         if matrix.dtype not in (np.float32, np.float64):
             matrix = matrix.astype(np.float64)
         values = matrix.data
@@ -70,12 +150,16 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
             f"{name} has {matrix.shape[1]} features, but the model was trained with {n_features} features "
             "as input; pass rows made by the same feature extraction."
         )
-    # A finite sum proves all values finite in one pass; only a suspicious sum needs the exact check.
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspicious = not np.isfinite(np.sum(values, dtype=np.float64))
-    if suspicious and not np.isfinite(values).all():
+    if not all_finite(values):
         raise InvalidInputError(f"{name} contains NaN or infinity; replace or remove these values first.")
     return matrix
+
+
+def all_finite(values: np.ndarray) -> bool:
+    """Whether an array of floats, of any shape, holds neither NaN nor infinity."""
+    # A finite sum of squares proves it in one pass; only a suspicious sum needs the exact check. (Unlike a sum or dot,
+    # vdot does not warn of overflow.)
+    return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
 
 
 def _as_array(value: Any, name: str) -> np.ndarray:
@@ -132,7 +216,7 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
     if sp.issparse(Y):
         if Y.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {Y.ndim}.")
-        csr = sp.csr_matrix(Y)
+        csr = checked_csr(Y, name)
         csr = sp.csr_matrix((_binary(csr.data, name), csr.indices, csr.indptr), shape=csr.shape)
     else:
         array = _as_array(Y, name)
@@ -200,7 +284,7 @@ def check_observed(
     if array.ndim != 2:
         raise InvalidInputError(f"{name} must have two dimensions (rows × labels); found {array.ndim}.")
     if sp.issparse(array):
-        csr = sp.csr_matrix(array)
+        csr = checked_csr(array, name)
         # Presence is what counts, so explicit zeros stay and duplicates collapse into one known pair.
         csr = canonical_csr(sp.csr_matrix((np.ones(csr.nnz, np.float32), csr.indices, csr.indptr), shape=csr.shape))
     else:
@@ -221,13 +305,32 @@ def check_observed(
     return csr
 
 
-def check_integer(value: Any, name: str, *, minimum: int | None = None) -> int:
-    """A whole number, at least ``minimum``."""
+def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum: int = 2**63 - 1) -> int:
+    """A whole number of 64 bits, at least ``minimum`` and at most ``maximum``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise InvalidTypeError(f"{name} must be a whole number; found {value!r}.")
     if minimum is not None and value < minimum:
-        raise InvalidInputError(f"{name} must be at least {minimum}; found {value}.")
+        raise InvalidInputError(f"{name} must be at least {minimum}; found {integer_text(value)}.")
+    if not -(2**63) <= int(value) <= maximum:
+        limit = f"at most {maximum:,}" if maximum < 2**63 - 1 else "a number of 64 bits"
+        raise InvalidInputError(f"{name} must be {limit}; found {integer_text(value)}.")
     return int(value)
+
+
+def integer_text(value: Any) -> str:
+    """A whole number for messages: Python refuses to write the digits of a huge one."""
+    bits = int(value).bit_length()
+    return f"{int(value):,}" if bits <= 64 else f"a number of {bits:,} bits"
+
+
+def check_k(k: Any, n_labels: int, name: str = "k") -> int:
+    """How many labels per row are asked for: at least 1, and not so many that empty columns fill the memory."""
+    k, most = check_integer(k, name, minimum=1), n_labels + SPARE_COLUMNS
+    if k > most:
+        raise InvalidInputError(
+            f"{name} must be at most {most:,}, which is {SPARE_COLUMNS:,} more than there are labels; found {k:,}."
+        )
+    return k
 
 
 def check_real(

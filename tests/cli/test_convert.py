@@ -1,5 +1,7 @@
 """``tagwise convert``: all formats, both ways; what cannot be kept is said or refused."""
 
+import datetime
+import decimal
 import json
 
 import numpy as np
@@ -8,6 +10,7 @@ from commands import some_rows, write_jsonl
 
 from tagwise import data
 from tagwise.cli.main import tagwise
+from tagwise.exceptions import InvalidInputError, ParseError
 
 
 @pytest.fixture
@@ -171,3 +174,83 @@ def test_the_result_for_programs(rows_file, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["from"], found["to"], found["rows"]) == ("jsonl", "csv", 20)
     assert found["bytes"] == target.stat().st_size
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), [1.5, float("nan")], {"deep": float("inf")}])
+def test_nan_and_infinity_become_null_and_that_is_said(convert, tmp_path, value):
+    """Finding 21: NaN was written into JSONL, which is no JSON."""
+    source = write_jsonl(tmp_path / "rows.jsonl", [{"text": "a", "tags": ["x"], "score": value}])
+    said = convert(source, tmp_path / "there.jsonl")
+    assert "neither NaN nor infinity: those of 'score' were written as null" in said
+    assert "null" in (tmp_path / "there.jsonl").read_text()
+    assert "NaN" not in (tmp_path / "there.jsonl").read_text()
+    assert "Infinity" not in (tmp_path / "there.jsonl").read_text()
+    assert "written as null" in convert(source, tmp_path / "there.csv")
+    assert "NaN" not in (tmp_path / "there.csv").read_text()
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_half_of_a_surrogate_pair_in_any_field(convert, tmp_path, ending):
+    """Finding 12: a UnicodeEncodeError."""
+    source, target = tmp_path / "rows.jsonl", tmp_path / f"there.{ending}"
+    good = '{"text": "a", "tags": ["x"], "other": "b"}\n'
+    source.write_text(good + '{"text": "a", "tags": ["x"], "other": "\\ud800"}\n' + good)
+    with pytest.raises(ParseError, match="line 2: a string holds half of a surrogate pair"):
+        convert(source, target)
+    assert not target.exists()
+    assert "1 faulty row" in convert(source, target, "--skip-faulty")
+    assert target.read_text().count("b") == 2
+    source.write_text('{"text": "a", "tags": ["x"], "\\ud800": "b"}\n')
+    with pytest.raises((ParseError, InvalidInputError), match="half of a surrogate pair"):
+        convert(source, tmp_path / f"other.{ending}")
+
+
+def test_parquet_with_dates_decimals_and_bytes(convert, tmp_path):
+    """Finding 7: dates and decimals were a TypeError."""
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, which reads Parquet, is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which reads Parquet, is not installed")
+    day, price = datetime.date(2020, 1, 2), decimal.Decimal("1.50")
+    columns = {
+        "text": ["one", "two"],
+        "tags": [["a"], ["b"]],
+        "day": [day, None],
+        "price": [price, price],
+        "deep": [{"day": day, "prices": [price]}] * 2,
+        "when": pyarrow.array([1, None], pyarrow.timestamp("ns")),
+        "missing": [1.5, float("nan")],
+    }
+    source = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table(columns), source)
+    convert(source, tmp_path / "there.csv")
+    assert "those of 'missing' were written as null" in convert(source, tmp_path / "there.jsonl")
+    first, second = objects(tmp_path / "there.jsonl")
+    assert (first["day"], first["price"], first["deep"]) == (
+        "2020-01-02",
+        "1.50",
+        {"day": str(day), "prices": ["1.50"]},
+    )
+    assert (first["when"], second["when"]) == ("1970-01-01 00:00:00.000000001", None)
+    assert (first["missing"], second["missing"]) == (1.5, None)
+    parquet.write_table(pyarrow.table({**columns, "image": [b"\xff", b"\x00"]}), source)
+    with pytest.raises(ParseError, match="line 1: the column 'image' holds bytes"):
+        convert(source, tmp_path / "other.jsonl")
+    with pytest.raises(ParseError, match="line 1: the column 'image' holds bytes"):
+        convert(source, tmp_path / "other.csv")
+
+
+def test_a_parquet_column_that_occurs_twice_is_refused(convert, tmp_path):
+    """Finding 7: it was silently the last one."""
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, which reads Parquet, is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which reads Parquet, is not installed")
+    arrays = [pyarrow.array(["one"]), pyarrow.array([["a"]]), pyarrow.array([1]), pyarrow.array([2])]
+    parquet.write_table(pyarrow.Table.from_arrays(arrays, ["text", "tags", "n", "n"]), tmp_path / "rows.parquet")
+    with pytest.raises(InvalidInputError, match="the column 'n' occurs twice"):
+        convert(tmp_path / "rows.parquet", tmp_path / "rows.jsonl")
+
+
+def test_many_columns_of_which_one_occurs_twice(convert, tmp_path):
+    """Finding 8: finding it took time in proportion to the square of the number of columns."""
+    names = ["text", "tags", *(f"c{number}" for number in range(100_000)), "c99999"]
+    (tmp_path / "rows.csv").write_text(",".join(names) + "\n" + "one,a" + ",x" * 100_001 + "\n")
+    with pytest.raises(InvalidInputError, match="the column 'c99999' occurs twice"):
+        convert(tmp_path / "rows.csv", tmp_path / "rows.jsonl")

@@ -95,6 +95,12 @@ def test_names_of_labels_that_are_no_utf_8_are_found_before_the_fit(tmp_path, na
     assert not (tmp_path / "m").exists()
 
 
+def test_a_test_file_that_is_the_training_file_is_called_that(rows_file):
+    result = train(rows_file, "--test", rows_file)
+    assert result.returncode == 0, result.stderr
+    assert f"warning: --test {rows_file} is the file that is trained on" in result.stderr
+
+
 def test_what_fails_after_the_save_says_that_the_model_is_there(rows_file, monkeypatch):
     def fails(*arguments, **more):
         raise OSError(28, "No space left on device", "report.html")

@@ -216,10 +216,11 @@ def test_scores_never_need_rows_times_labels_memory(make):
         (np.ones(6000, np.float32), (np.arange(6000) % 1500, rng.integers(0, 20_000, 6000))), (1500, 20_000)
     )
     Y.data[:] = 1
-    model = make(max_iter=2)
+    model = make(max_iter=1)
     # What is compiled in between would count as memory of the fit.
+    few = sp.csr_matrix(np.eye(20, 30, dtype=np.float32))
     with contextlib.suppress(InvalidInputError):
-        warm_up = make(max_iter=1).fit(X[:20], Y[:20])
+        warm_up = make(max_iter=1).fit(X[:20], few)
         warm_up.predict_topk(X[:20], 5)
         warm_up.predict(X[:20])
     tracemalloc.start()

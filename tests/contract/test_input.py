@@ -323,3 +323,17 @@ def test_flags_must_be_flags(make, problem):
         if name != "fit_intercept" or name in make.parameters:
             with pytest.raises(InvalidTypeError, match=name):
                 make(**{name: value}).fit(*problem)
+
+
+@pytest.mark.per_class
+def test_more_columns_than_the_memory_holds_are_refused(make, problem):
+    """Finding 9: a svmlight file of one row, `0 2147483646:1`, took 11.7 GB. Here no machine has enough."""
+    X, Y = (sp.csr_matrix(matrix) for matrix in problem)
+    widest = np.iinfo(np.int64).max // 64
+    for wide_x, wide_y in ((widest, Y.shape[1]), (X.shape[1], widest)):
+        wide = [
+            sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
+            for matrix, width in ((X, wide_x), (Y, wide_y))
+        ]
+        with pytest.raises(InvalidInputError, match=f"{widest:,} (features|labels)"):
+            make().fit(*wide)

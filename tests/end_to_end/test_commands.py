@@ -262,6 +262,9 @@ def test_a_matrix_gives_a_plain_model(tmp_path, rows_file):
     assert json.loads(found.stdout)["metrics"]["P@1"] >= 0.95
     answers = run("predict", tmp_path / "m", tmp_path / "X.npz", "--top", "1")
     assert len(answers.stdout.splitlines()) == 80
+    (tmp_path / "Y.npz").unlink()  # who asks for labels has none
+    assert run("predict", tmp_path / "m", tmp_path / "X.npz", "--top", "1").stdout == answers.stdout
+    assert failed(run("evaluate", tmp_path / "m", tmp_path / "X.npz"), 1, "name the .npz file of the labels")
     assert failed(run("predict", tmp_path / "m", "a dog"), 1, "knows no words")
     assert failed(run("evaluate", tmp_path / "m", rows_file), 1, "knows no words")
 

@@ -15,7 +15,7 @@ from random import Random
 
 from tests.fuzz.mutation import mutate
 
-MODULES = ("tests.fuzz.readers",)
+MODULES = ("tests.fuzz.readers", "tests.fuzz.folders")
 """The modules with targets: each has a list ``TARGETS``."""
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -87,7 +87,7 @@ def split_files(joined: bytes) -> dict[str, bytes]:
     files = {}
     for part in joined.split(_MARK)[1:]:
         name, _, content = part.partition(b"\n")
-        files[name.decode("ascii", "replace").replace("/", "_")[:40]] = content
+        files[name.decode("ascii", "replace").replace("/", "_")[:60]] = content
     return files
 
 

@@ -297,7 +297,7 @@ def test_a_model_is_neither_taken_for_a_checkpoint_nor_replaced(tmp_path, make_r
     record = make_record()
     write_model(tmp_path / "model", record)
     checkpoint = Checkpoint(tmp_path / "model")
-    with pytest.raises(InvalidInputError, match="holds a model of class LEML; choose another folder"):
+    with pytest.raises(InvalidInputError, match=r"holds a finished model of class LEML.*choose another folder"):
         checkpoint.open(identity())
     with pytest.raises(InvalidInputError, match="nothing was removed"):
         checkpoint.discard()

@@ -27,6 +27,8 @@ _REGRESSION_TOL = 1e-4
 # first sweep on, the labels that happen to be visited first would explain away all others.
 _START_SQUARE = 0.05
 _FIXED_SWEEPS = 3
+# Predictions take as many: a folder must not be able to ask for hours.
+_MOST_SWEEPS = 1000
 _ROWS = 64
 
 
@@ -60,7 +62,7 @@ class BayesianCS(CompressedModel):
         a, b > 0. Small values leave the precisions open.
     n_sweeps : int
         Updates of a row's labels, in each round of the fit and at prediction. Precisions α move from the fourth on:
-        with at most 3 the prior is one Gaussian for all labels, and nothing makes y sparse.
+        with at most 3 the prior is one Gaussian for all labels, and nothing makes y sparse. At most 1,000.
     max_iter : int
         At most this many rounds.
     tol : float
@@ -147,8 +149,8 @@ class BayesianCS(CompressedModel):
             check_integer(self.n_measurements, "n_measurements", minimum=1)
         for name in ("reg", "feature_noise", "code_noise", "prior_shape", "prior_rate"):
             check_real(getattr(self, name), name, minimum=0, open_minimum=True)
-        for name in ("n_sweeps", "max_iter"):
-            check_integer(getattr(self, name), name, minimum=1)
+        check_integer(self.n_sweeps, "n_sweeps", minimum=1, maximum=_MOST_SWEEPS)
+        check_integer(self.max_iter, "max_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_random_state(self.random_state)
 

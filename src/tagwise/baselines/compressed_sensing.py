@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import SCORES_OVERFLOW, MultiLabelModel, finite_scores
 from tagwise.baselines.label_space import label_rates
 from tagwise.baselines.linear_map import LinearMap, MappedTargets
+from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import matmul_in_order, top_k_of_scores
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count
@@ -71,7 +72,10 @@ class CompressedModel(MultiLabelModel):
         W = self.feature_factors_
         # In a fixed order of sums: decoding picks labels, and other rounding could pick others.
         measurements = matmul_in_order(self._prepared(X), W, n_threads=thread_count(self.n_jobs))
-        scores = self._decode(measurements + self.measurement_intercept_)
+        try:
+            scores = self._decode(finite_scores(measurements + self.measurement_intercept_))
+        except np.linalg.LinAlgError:  # systems of codes that overflow
+            raise InvalidInputError(SCORES_OVERFLOW) from None
         scores += self.base_score_
         return scores.astype(W.dtype, copy=False)
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+from tagwise.base import OVERFLOW
 from tagwise.baselines.label_space import (
     LabelSpaceModel,
     centered_matmul,
@@ -22,7 +23,7 @@ from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.ridge import closed_form_memory, reduced_rank_ridge
-from tagwise.validation import Features, check_choice, check_integer, check_real
+from tagwise.validation import Features, all_finite, check_choice, check_integer, check_real
 
 __all__ = ["CPLST"]
 
@@ -177,6 +178,8 @@ class CPLST(LabelSpaceModel):
             mapped = linear_map.fit(centered_matmul(Y, rates, basis))
             span = centered_rmatmul(Y, rates, linear_map.predict(mapped))
             within = basis.T @ span
+            if not all_finite(within):
+                raise InvalidInputError(OVERFLOW)
             values, turn = scipy.linalg.eigh((within + within.T) / 2)
             values, turn = values[::-1][:rank], turn[:, ::-1][:, :rank]
             previous, explained = explained, float(values.sum())

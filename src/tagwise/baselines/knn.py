@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.neighbor_votes import OFF, StoredRows, centered_votes, sum_neighbor_labels, vote_weights
+from tagwise.baselines.neighbor_votes import (
+    MOST_POWER,
+    OFF,
+    StoredRows,
+    centered_votes,
+    sum_neighbor_labels,
+    vote_weights,
+)
 from tagwise.parallel import thread_count
 from tagwise.progress import FitProgress
 from tagwise.validation import Features, check_integer, check_real
@@ -29,7 +36,7 @@ class KNN(StoredRows):
     n_neighbors : int
         k; all rows if there are fewer.
     similarity_power : float
-        p ≥ 0. 0 is the plain vote.
+        p, from 0, the plain vote, to 1,000.
     normalize : bool
         Compare rows by their cosine. False: by Euclidean distance (weights are still cosines).
     n_jobs : int or None
@@ -80,7 +87,7 @@ class KNN(StoredRows):
 
     def _check_parameters(self) -> None:
         check_integer(self.n_neighbors, "n_neighbors", minimum=1)
-        check_real(self.similarity_power, "similarity_power", minimum=0)
+        check_real(self.similarity_power, "similarity_power", minimum=0, maximum=MOST_POWER)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         self._store(self._compared(X), Y)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import finite_scores
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
 from tagwise.kernels import csr_matmul, unit_rows
@@ -206,7 +207,7 @@ class LPSR(SparseScoreModel):
         n_parts = len(self.centers_)
         count = min(self.n_visited, n_parts)
         nearness = csr_matmul(rows, np.ascontiguousarray(self.centers_.T), n_threads=thread_count(self.n_jobs))
-        parts = np.argsort(-nearness, axis=1, kind="stable")[:, :count]
+        parts = np.argsort(-finite_scores(nearness), axis=1, kind="stable")[:, :count]
         indptr = np.arange(rows.shape[0] + 1) * count
         ones = np.ones(parts.size, dtype=np.float32)
         return sp.csr_matrix((ones, parts.ravel(), indptr), shape=(rows.shape[0], n_parts))

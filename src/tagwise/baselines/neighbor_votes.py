@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import finite_scores
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.neighbors import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
@@ -16,6 +17,7 @@ from tagwise.persistence.loading import require_finite_floats
 from tagwise.validation import Features
 
 __all__ = [
+    "MOST_POWER",
     "OFF",
     "SearchableRows",
     "StoredRows",
@@ -27,6 +29,8 @@ __all__ = [
 
 OFF = -0.5
 """The score of a label that no neighbor has: a share of 0, minus ½."""
+MOST_POWER = 1000.0
+"""The largest power of a cosine: cosines may be above 1 by rounding, and larger powers of them overflow."""
 # Shares this close to ½ are ½: sums of weights whose total is 1 round to either side of it.
 _EVEN = 1e-12
 
@@ -124,7 +128,7 @@ class SearchableRows:
         ids, measures = nearest(
             asked, self.stored, k, half_squares=self.half_squares, exclude=hidden, n_threads=n_threads
         )
-        return ids, self._cosines(asked, ids, measures)
+        return ids, self._cosines(asked, ids, finite_scores(measures))
 
     def _require_finite_products(self, queries: Features) -> None:
         if self.half_squares is None:

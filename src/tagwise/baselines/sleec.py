@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.baselines.neighbor_votes import OFF, centered_votes, check_label_rows, sum_neighbor_labels, vote_weights
+from tagwise.base import finite_scores
+from tagwise.baselines.neighbor_votes import (
+    MOST_POWER,
+    OFF,
+    centered_votes,
+    check_label_rows,
+    sum_neighbor_labels,
+    vote_weights,
+)
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.kernels import matmul_in_order, unit_rows
@@ -91,7 +99,7 @@ class SLEEC(SparseScoreModel):
         Clusterings that vote together.
     n_clusters : int or None
         Per learner, at most the number of rows. None: one for every 4,000 rows or part of them.
-    rank : int
+        p, from 0, the plain vote, to 1,000.
         r. A cluster of fewer rows uses as many; the model keeps no more than its largest cluster has rows.
     label_neighbors : int
         k̄, the row itself included.
@@ -206,7 +214,7 @@ class SLEEC(SparseScoreModel):
             check_integer(getattr(self, name), name, minimum=1)
         if self.n_clusters is not None:
             check_integer(self.n_clusters, "n_clusters", minimum=1)
-        check_real(self.similarity_power, "similarity_power", minimum=0)
+        check_real(self.similarity_power, "similarity_power", minimum=0, maximum=MOST_POWER)
         check_real(self.reg, "reg", minimum=0, open_minimum=True)
         check_real(self.sparsity, "sparsity", minimum=0)
         check_real(self.tol, "tol", minimum=0)
@@ -327,11 +335,11 @@ class SLEEC(SparseScoreModel):
         of_features = slice(*self.feature_pointer_[cluster : cluster + 2])
         of_members = slice(*self.member_pointer_[cluster : cluster + 2])
         own = rows[:, self.features_[of_features]]
-        queries = _embedded(own, self.regressors_[of_features], n_threads=n_threads)
+        queries = finite_scores(_embedded(own, self.regressors_[of_features], n_threads=n_threads))
         embedding = self.embedding_[of_members]
         k = min(self.n_neighbors, len(embedding))
         ids, cosines = nearest_dense_rows(queries, embedding, k, n_threads=n_threads)
-        return self.members_[of_members][ids], cosines
+        return self.members_[of_members][ids], finite_scores(cosines)
 
     def _base_scores(self) -> np.ndarray:
         return np.full(self.n_labels_, OFF, dtype=self.embedding_.dtype)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.kernels.shortlists import scores_of_listed, top_k_of_listed
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.validation import Features
@@ -47,6 +47,7 @@ class SparseScoreModel(MultiLabelModel):
         for start, stop in even_chunks(X.shape[0], _MAX_ROWS):
             hidden = None if exclude is None else exclude[start:stop]
             scores = self._sparse_scores(X[start:stop])
+            finite_scores(scores.data)
             parts.append(top_k_of_listed(scores, base, k, exclude=hidden, n_threads=threads))
         best, best_scores = (np.concatenate(part) for part in zip(*parts))
         return best, best_scores

@@ -150,7 +150,7 @@ class WSABIE(FactorModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         rows = canonical_csr(self._prepared(X))
         # Steps are scaled by the squares of embedded rows, which must be finite.
-        if rows.nnz and float(np.abs(rows.data).max()) ** 2 > np.finfo(X.dtype).max:
+        if rows.nnz and np.abs(rows.data).max() > np.sqrt(np.finfo(X.dtype).max):
             raise InvalidInputError(OVERFLOW)
         rng = random_generator(self.random_state)
         scale = _START_LENGTH / np.sqrt(self.rank)

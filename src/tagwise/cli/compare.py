@@ -9,7 +9,7 @@ import click
 
 from tagwise import Tagger
 from tagwise.cli import options
-from tagwise.cli.evaluate import check_report, warn_about
+from tagwise.cli.evaluate import check_report, warn_about, warn_if_same
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, read_rows
 from tagwise.data.tables import Table
@@ -93,6 +93,7 @@ def command(
     _check_masks(models, estimators, training)
     if test is not None:
         held = read_rows(test, rows, quiet=quiet)
+        warn_if_same(file, test)
     else:
         train, left = split_texts(training.texts, training.tags, 0.2 if validation is None else validation, seed)
         training, held = training.part(train), training.part(left)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +19,17 @@ from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.cli.rows import dialect_of, load_model, open_rows, read_matrix, read_names, read_rows
 from tagwise.data.columns import EVERY_TAG, Columns, join_tags
-from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line
+from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line, first_repeated, kind_of
 from tagwise.data.streams import atomic_writer
 from tagwise.data.tables import TableReader
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
 from tagwise.text.features import TextFeatures
 from tagwise.text.tags import all_tags, tag_matrix
 
 __all__ = ["Conversion", "convert_matrix", "convert_texts", "texts_to_matrix"]
+
+_HALF = "holds half of a surrogate pair, which is not a character"
 
 
 @dataclass(frozen=True)
@@ -83,34 +88,105 @@ def convert_texts(job: Conversion, options: RowOptions) -> int:
     """Row by row, every column kept; returns how many rows there are."""
     delimiter = DELIMITERS.get(job.after)
     columns = [] if delimiter is None else _all_columns(job.source, options)
-    changed: set[str] = set()
+    written = _Written(job)
     count = 0
     with open_rows(job.source, options, empty_texts=True) as reader:
-        header = reader.records.columns or []
-        if len(set(header)) < len(header):
-            twice = next(name for name in header if header.count(name) > 1)
+        twice = first_repeated(reader.records.columns or [])
+        if twice is not None:
             raise InvalidInputError(f"{reader.path}: the column {twice!r} occurs twice; give each its own name.")
         with atomic_writer(job.target) as output:
             if delimiter is not None:
-                output.write(delimited_line(columns, delimiter))
+                try:
+                    output.write(delimited_line(columns, delimiter))
+                except UnicodeEncodeError:
+                    raise InvalidInputError(f"{reader.path}: the name of a column {_HALF}; rename it.") from None
             for row in reader:
                 fields = dict(row.fields)
                 if reader.columns.tags is not None:
                     fields[reader.columns.tags] = row.tags
                 if reader.columns.known is not None:
                     fields[reader.columns.known] = row.known
-                if delimiter is not None:
-                    cells = [_cell(fields.get(name), name, job, reader.columns, changed) for name in columns]
-                    output.write(delimited_line(cells, delimiter))
+                try:
+                    if delimiter is not None:
+                        cells = [written.cell(fields.get(name), name, reader.columns) for name in columns]
+                        line = delimited_line(cells, delimiter)
+                    else:
+                        line = written.json_line(fields)
+                except UnicodeEncodeError:
+                    reader.fault(ParseError(reader.path, row.line, 0, f"a string {_HALF}"))
+                except _UnwritableError as error:
+                    reader.fault(ParseError(reader.path, row.line, 0, str(error)))
                 else:
-                    output.write((json.dumps(fields, ensure_ascii=False) + "\n").encode())
-                count += 1
-        for note in reader.notes():
+                    output.write(line)
+                    count += 1
+        for note in reader.notes() + written.notes():
             warn(note)
-    if changed:
-        names = ", ".join(map(repr, sorted(changed)))
-        warn(f"a table holds text only: values of {names} that are not text were written as JSON, null as nothing.")
     return count
+
+
+class _UnwritableError(Exception):
+    """A value that no text stands for."""
+
+
+class _Written:
+    """Values as JSON and as cells of a table; remembers which columns could not be kept as they are."""
+
+    def __init__(self, job: Conversion) -> None:
+        self._separator = job.out_separator
+        self._as_json: set[str] = set()
+        self._without_number: set[str] = set()
+
+    def notes(self) -> list[str]:
+        """Sentences on what was changed."""
+        sentences = []
+        if self._as_json:
+            names = ", ".join(map(repr, sorted(self._as_json)))
+            sentences.append(
+                f"a table holds text only: values of {names} that are not text were written as JSON, null as nothing."
+            )
+        if self._without_number:
+            names = ", ".join(map(repr, sorted(self._without_number)))
+            sentences.append(f"JSON has neither NaN nor infinity: those of {names} were written as null.")
+        return sentences
+
+    def json_line(self, fields: dict[str, Any]) -> bytes:
+        """A record as a line of JSON."""
+        try:
+            text = json.dumps(fields, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError):
+            text = json.dumps({name: self._plain(value, name) for name, value in fields.items()}, ensure_ascii=False)
+        return (text + "\n").encode()
+
+    def cell(self, value: Any, name: str, columns: Columns) -> str:
+        """A value as a cell of a table."""
+        if name == columns.known and value is None:
+            return EVERY_TAG
+        if name in (columns.tags, columns.known):
+            return join_tags(value, self._separator, "--out-separator")
+        if isinstance(value, str):
+            return value
+        self._as_json.add(name)
+        plain = self._plain(value, name)
+        return "" if plain is None else json.dumps(plain, ensure_ascii=False)
+
+    def _plain(self, value: Any, name: str) -> Any:
+        """The value in objects that JSON has."""
+        if value is None or isinstance(value, (str, int)):
+            return value
+        if isinstance(value, float):
+            if math.isfinite(value):
+                return value
+            self._without_number.add(name)
+            return None
+        if isinstance(value, (list, tuple)):
+            return [self._plain(item, name) for item in value]
+        if isinstance(value, dict):
+            return {str(key): self._plain(item, name) for key, item in value.items()}
+        if isinstance(value, (date, time, timedelta, Decimal)):
+            return str(value)
+        raise _UnwritableError(
+            f"the column {name!r} holds {kind_of(value)}, which cannot be written; remove the column"
+        )
 
 
 def _all_columns(source: str, options: RowOptions) -> list[str]:
@@ -122,17 +198,6 @@ def _all_columns(source: str, options: RowOptions) -> list[str]:
         for row in reader:
             names.update(dict.fromkeys(row.fields))
     return list(names)
-
-
-def _cell(value: Any, name: str, job: Conversion, columns: Columns, changed: set[str]) -> str:
-    if name == columns.known and value is None:
-        return EVERY_TAG
-    if name in (columns.tags, columns.known):
-        return join_tags(value, job.out_separator, "--out-separator")
-    if isinstance(value, str):
-        return value
-    changed.add(name)
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------- to matrices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tagwise.base import MultiLabelModel
 from tagwise.cli.options import RowOptions, cutoffs_option, examples, json_option, report_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
+from tagwise.data.records import STANDARD_INPUT
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
@@ -23,7 +25,7 @@ from tagwise.reports.html import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
 
-__all__ = ["MEANINGS", "check_report", "command", "warn_about", "write_findings"]
+__all__ = ["MEANINGS", "check_report", "command", "warn_about", "warn_if_same", "write_findings"]
 
 MEANINGS = {
     "P": "P: precision of the first k tags",
@@ -109,6 +111,12 @@ def warn_about(evaluation: Evaluation) -> None:
         warn(f"{rows} without a word that training saw: all get the same tags.")
     if evaluation.rows_without_tags:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
+
+
+def warn_if_same(file: str, test: str | None) -> None:
+    """Say that figures will be too good where ``test`` is the very file that is trained on."""
+    if test is not None and STANDARD_INPUT not in (file, test) and os.path.samefile(file, test):
+        warn(f"--test {test} is the file that is trained on: its figures say nothing about other rows.")
 
 
 def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:

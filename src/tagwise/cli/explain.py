@@ -14,6 +14,7 @@ from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.rows import load_model
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
+from tagwise.progress import counted
 
 __all__ = ["command"]
 
@@ -56,7 +57,7 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
         title = f"{tag['tag']}: score {tag['score']:.4f}{probability}"
         rows = [[word["word"], f"{100 * word['share']:+.1f}%", f"{word['contribution']:+.4f}"] for word in tag["words"]]
         if tag["other_words"]:
-            rows.append([f"{tag['other_words']} other words", "", f"{tag['others']:+.4f}"])
+            rows.append([counted(tag["other_words"], "other word"), "", f"{tag['others']:+.4f}"])
         rows.append(["without any word", "", f"{tag['intercept']:+.4f}"])
         show_table(title, ["word", "share", "contribution"], rows)
         if tagger.explained_score != "the score":

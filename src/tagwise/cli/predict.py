@@ -218,7 +218,7 @@ def _predict_matrix(
         raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
     if wanted["explain"]:
         raise InvalidInputError(f"--explain needs a tagger, trained on texts; {path} is not one.")
-    data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_))
+    data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_), labelled=False)
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
     assert data.X is not None
     top = min(wanted["top"], model.n_labels_)

@@ -74,12 +74,18 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
 
 
 def read_matrix(
-    path: str, options: RowOptions, *, shape: tuple[int, int] | None = None, exact: bool = False
+    path: str,
+    options: RowOptions,
+    *,
+    shape: tuple[int, int] | None = None,
+    exact: bool = False,
+    labelled: bool = True,
 ) -> data.LabelledRows:
     """Read features and labels of an XMC, svmlight, ARFF or npz file; says what was found beside it.
 
     Options of columns are refused. ``shape``, (features, labels), is what a model expects and svmlight files do
-    not hold; ``exact`` reads the numbers of text formats as 64-bit floats.
+    not hold; ``exact`` reads the numbers of text formats as 64-bit floats; without ``labelled``, labels in another file
+    are not needed.
     """
     for name in ("text", "tags", "known", "id", "tag_separator"):
         if getattr(options, name) is not None:
@@ -97,7 +103,7 @@ def read_matrix(
     elif kind == "arff":
         rows = data.read_arff(path, labels=_arff_labels(path, options.labels), errors=errors)
     elif kind == "npz":
-        rows = data.read_npz(path, options.labels or _npz_labels(path))
+        rows = data.read_npz(path, options.labels or (_npz_labels(path) if labelled else None))
     else:
         raise InvalidInputError(f"{path} holds texts ({kind}), where a matrix is expected.")
     if rows.n_skipped:

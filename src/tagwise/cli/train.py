@@ -13,7 +13,7 @@ import click
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
 from tagwise.cli import options
-from tagwise.cli.evaluate import check_report, warn_about, write_findings
+from tagwise.cli.evaluate import check_report, warn_about, warn_if_same, write_findings
 from tagwise.cli.output import echo_err, show, show_json, size_text, warn
 from tagwise.cli.rows import holds_matrix, read_matrix, read_names, read_rows
 from tagwise.data.tables import Table
@@ -136,6 +136,7 @@ def command(
         data = read_rows(file, rows, quiet=quiet)
         # Before the fit, which may take hours: a fault in this file must be known now.
         test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
+        warn_if_same(file, test)
         data, held = _split(data, validation, seed)
         with _resumable(checkpoint):
             tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)

@@ -29,7 +29,7 @@ class _Malformed(ValueError):
     """What is wrong with the file, for the sentence of the ParseError."""
 
 
-def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> LabelledRows:
+def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str] | None = None) -> LabelledRows:
     """Read features and labels from two files made by ``scipy.sparse.save_npz`` (CSR, CSC or COO).
 
     Nothing is unpickled, every index is checked, and expansion is limited (see docs/data-formats.md). The files are not
@@ -40,8 +40,8 @@ def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> 
     ----------
     x_path : str or path
         Features, n×d: finite numbers, converted to float32; explicit zeros are kept.
-    y_path : str or path
-        Labels, n×L: ones and zeros.
+    y_path : str or path, optional
+        Labels, n×L: ones and zeros. Without it, ``Y`` has no columns.
 
     Returns
     -------
@@ -57,6 +57,8 @@ def read_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str]) -> 
         raise ParseError(x_path, 0, 0, "the features hold a value so small that float32 would make it 0")
     X = sp.csr_matrix((values, X.indices, X.indptr), shape=X.shape)
     X.has_canonical_format = True
+    if y_path is None:
+        return LabelledRows(X=X, Y=sp.csr_matrix((X.shape[0], 0), dtype=np.float32))
     loaded = _load(y_path)
     if loaded.shape[0] != X.shape[0]:
         reason = f"the labels have {loaded.shape[0]:,} rows, but the features have {X.shape[0]:,}"

@@ -1,8 +1,8 @@
 """Records of Parquet files, which pyarrow reads: an extra.
 
-A Parquet file can be packed very tightly: a text that a million rows share is stored once. Texts are therefore read as
-numbers of a dictionary, and spelled out only so many rows at a time as are within the limits of
-:mod:`tagwise.data.streams`.
+A Parquet file can be packed very tightly: a text that a million rows share is stored once, and so is a list of a
+million equal numbers. What a file announces is therefore checked before pyarrow takes memory for it, and texts are
+spelled out only so many rows at a time as are within the limits of :mod:`tagwise.data.streams`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from tagwise.exceptions import InvalidInputError, TagwiseError
 
 __all__ = ["ParquetRecords"]
 
-_ROWS = 1024
+_BATCH = 1024
+_LONGEST_LIST = 10**6  # of the metadata; pyarrow has the same limit
+# Fields of Parquet's metadata, by their numbers in its Thrift definition.
+_ROWS_IN_ALL, _ROW_GROUPS = 3, 4
+_COLUMNS, _BYTES = 1, 2  # of a row group
+_METADATA, _VALUES = 3, 5  # of a column, and of its metadata
 _OUT_OF_RANGE = "<value out of range"
 
 
@@ -51,12 +56,16 @@ class ParquetRecords(Records):
             self._expansion = Expansion(self.path, os.fstat(stream.fileno()).st_size)
         self._longest = longest_line()
         with self._damage_as_parse_error():
-            plain = ParquetFile(self.path)
-            self._count_what_is_announced(plain.metadata)
-            leaves = [plain.schema.column(leaf) for leaf in range(len(plain.schema))]
-            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-            plain.close()
-            self._file = ParquetFile(self.path, read_dictionary=texts)
+            self._file = ParquetFile(self.path)
+            leaves = [self._file.schema.column(leaf) for leaf in range(len(self._file.schema))]
+            self._count_what_is_announced(leaves)
+            texts = [leaf for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            self._single_texts = [leaf.path for leaf in texts if leaf.max_repetition_level == 0]
+            # Lists of texts are read as places in a dictionary. For single texts that would be slow where all differ.
+            listed = [leaf.path for leaf in texts if leaf.max_repetition_level > 0]
+            self._longest_fixed = max([leaf.length for leaf in leaves if "FIXED" in leaf.physical_type], default=0)
+            self._file.close()
+            self._file = ParquetFile(self.path, read_dictionary=listed)
             self._total = self._file.metadata.num_rows
             self.columns: list[str] = list(self._file.schema_arrow.names)
         self._rows = self._all()
@@ -75,24 +84,52 @@ class ParquetRecords(Records):
         """Close the file."""
         self._file.close()
 
-    def _count_what_is_announced(self, metadata: Any) -> None:
+    def _count_what_is_announced(self, leaves: list[Any]) -> None:
         """Refuse what would expand too much, by what the file says about itself."""
-        # Not by column: pyarrow 26 ends the process where the metadata of a column are damaged.
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
-        self._expansion.count(LINE_BYTES * metadata.num_rows + sum(max(0, group.total_byte_size) for group in groups))
+        # Not by pyarrow's metadata of columns: version 26 ends the process where these are damaged.
+        with open_file(self.path) as stream:
+            stream.seek(-8, os.SEEK_END)
+            size = int.from_bytes(stream.read(4), "little")
+            stream.seek(-8 - size, os.SEEK_END)
+            footer = _thrift_struct(stream.read(size), 0)[0]
+        announced = LINE_BYTES * footer[_ROWS_IN_ALL]
+        for group in footer.get(_ROW_GROUPS, ()):
+            announced += max(0, group[_BYTES])
+            for leaf, column in zip(leaves, group[_COLUMNS]):
+                width = max(NUMBER_BYTES, leaf.length or 0)
+                announced += width * column[_METADATA][_VALUES] if leaf.max_repetition_level else 0
+        self._expansion.count(announced)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         with self._damage_as_parse_error():
             self._expansion.used = 0  # from here on what is really there is counted
-            for batch in self._file.iter_batches(batch_size=_ROWS):
-                for part in self._parts(batch):
-                    values = [self._values(column) for column in part.columns]
-                    for row in zip(*values):
-                        yield dict(zip(self.columns, row))
+            for group in range(self._file.num_row_groups):
+                for batch in self._file.iter_batches(batch_size=self._rows_at_once(group), row_groups=[group]):
+                    for part in self._parts(batch):
+                        values = [self._values(column) for column in part.columns]
+                        for row in zip(*values):
+                            yield dict(zip(self.columns, row))
+
+    def _rows_at_once(self, group: int) -> int:
+        """So few rows that even the longest text of the dictionaries in all of them would be within the limit."""
+        longest = self._longest_fixed
+        if self._single_texts:
+            from pyarrow.parquet import ParquetFile
+
+            with ParquetFile(self.path, read_dictionary=self._single_texts) as file:
+                first = next(file.iter_batches(batch_size=1, row_groups=[group], columns=self._single_texts), None)
+                longest = max([longest, *map(self._longest_text, first.columns if first is not None else ())])
+        return max(1, min(_BATCH, self._longest // max(1, longest)))
+
+    def _longest_text(self, array: Any) -> int:
+        if self._arrow.types.is_dictionary(array.type):
+            return self._arrow.compute.max(self._arrow.compute.binary_length(array.dictionary)).as_py() or 0
+        nested = array.flatten() if self._arrow.types.is_struct(array.type) else ()
+        return max(map(self._longest_text, nested), default=0)
 
     def _parts(self, batch: Any) -> Iterator[Any]:
         """The batch in parts that may be spelled out at once."""
-        size = sum(map(self._spelled_bytes, batch.columns))
+        size = sum(self._spelled_bytes(column) for column in batch.columns if column.null_count < len(column))
         if size <= self._longest:
             self._expansion.count(max(size, LINE_BYTES * batch.num_rows), self.line + 1)
             yield batch
@@ -108,26 +145,26 @@ class ParquetRecords(Records):
             raise UnskippableError(self.path, self.line + 1, 0, reason)
 
     def _spelled_bytes(self, array: Any) -> int:
-        """The bytes of an array whose texts are spelled out."""
+        """The bytes of an array whose texts are spelled out; at least one per value."""
         types, compute = self._arrow.types, self._arrow.compute
         if types.is_dictionary(array.type):
             lengths = compute.binary_length(array.dictionary).take(array.indices)
-            return NUMBER_BYTES * len(array) + (compute.sum(lengths).as_py() or 0)
+            return len(array) + (compute.sum(lengths).as_py() or 0)
         if types.is_struct(array.type):
-            return NUMBER_BYTES * len(array) + sum(map(self._spelled_bytes, array.flatten()))
+            return len(array) + sum(map(self._spelled_bytes, array.flatten()))
         if types.is_map(array.type):
             start, stop = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
             inner = (array.keys.slice(start, stop - start), array.items.slice(start, stop - start))
-            return NUMBER_BYTES * len(array) + sum(map(self._spelled_bytes, inner))
+            return len(array) + sum(map(self._spelled_bytes, inner))
         if types.is_nested(array.type):
-            return NUMBER_BYTES * len(array) + self._spelled_bytes(array.flatten())
-        return NUMBER_BYTES * len(array) + array.nbytes
+            return len(array) + self._spelled_bytes(array.flatten())
+        return max(len(array), array.nbytes)
 
     def _values(self, array: Any) -> list[Any]:
         """The values as Python's objects."""
         types = self._arrow.types
-        if types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+        if types.is_list(array.type) and types.is_dictionary(array.type.value_type):
+            array = array.cast(self._arrow.list_(array.type.value_type.value_type))
         try:
             if types.is_duration(array.type):
                 return array.cast("int64").to_pylist()
@@ -161,3 +198,66 @@ class ParquetRecords(Records):
             what = " ".join(str(error).split()) or type(error).__name__
             reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
             raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None
+
+
+# ---------------------------------------------------------------------- Thrift's compact protocol
+
+
+def _thrift_struct(buffer: bytes, position: int) -> tuple[dict[int, Any], int]:
+    """The fields of a struct by their numbers, and the position after it."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while kind := buffer[position]:
+        position += 1
+        if kind >> 4:
+            number += kind >> 4
+        else:
+            number, position = _thrift_integer(buffer, position)
+        fields[number], position = _thrift_value(buffer, position, kind & 15, in_list=False)
+    return fields, position + 1
+
+
+def _thrift_value(buffer: bytes, position: int, kind: int, *, in_list: bool) -> tuple[Any, int]:
+    if kind in (1, 2) and not in_list:  # true and false
+        return kind == 1, position
+    if kind in (1, 2, 3):
+        return buffer[position], position + 1
+    if kind in (4, 5, 6):
+        return _thrift_integer(buffer, position)
+    if kind == 7:
+        return buffer[position + 7], position + 8  # a float, which nobody needs
+    if kind == 8:
+        size, position = _thrift_varint(buffer, position)
+        return buffer[position : position + size], position + size
+    if kind in (9, 10):
+        size, kind, position = buffer[position] >> 4, buffer[position] & 15, position + 1
+        if size == 15:
+            size, position = _thrift_varint(buffer, position)
+        if size > _LONGEST_LIST:
+            raise ValueError(f"the metadata hold a list of {size:,}")
+        values = []
+        for _ in range(size):
+            value, position = _thrift_value(buffer, position, kind, in_list=True)
+            values.append(value)
+        return values, position
+    if kind == 12:
+        return _thrift_struct(buffer, position)
+    raise ValueError("the metadata hold a type that Parquet does not use")
+
+
+def _thrift_varint(buffer: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return number, position
+        if shift > 63:
+            raise ValueError("the metadata hold a number that is too large")
+
+
+def _thrift_integer(buffer: bytes, position: int) -> tuple[int, int]:
+    number, position = _thrift_varint(buffer, position)
+    return (number >> 1) ^ -(number & 1), position

@@ -411,6 +411,7 @@ def _whole_lines(source: ByteSource) -> Iterator[bytes]:
             held += len(block)
             source.check_length(held, source.line + 1)
             continue
+        source.check_length(held + block.find(b"\n"), source.line + 1)
         parts.append(block[:cut])
         rest = block[cut:]
         del block

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.randomness import RandomState, random_generator
-from tagwise.validation import canonical_csr, check_labels, check_real
+from tagwise.validation import canonical_csr, check_labels, check_real, checked_csr
 
 __all__ = ["TrainTestSplit", "fold_numbers", "split_rows", "split_train_test"]
 
@@ -162,7 +162,7 @@ def split_train_test(
 
 def _sliceable(values: Any, name: str, n_rows: int) -> Any:
     if sp.issparse(values):
-        values = canonical_csr(values)
+        values = canonical_csr(checked_csr(values, name))
         found = values.shape[0]
     elif isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not hasattr(values, "__getitem__"):
         raise InvalidTypeError(f"{name} must be a sparse matrix, an array or a list; found {type(values).__name__}.")

@@ -45,8 +45,8 @@ _BYTE_ORDER_MARK = "\ufeff"
 LONGEST_LINE = 16 * 2**20
 """Bytes of a line, a record or a row; a book has one million."""
 
-LARGEST_EXPANSION = 200
-"""How many times its own size a packed file may hold. Texts are packed 3 to 10 times, and hardly ever 100 times."""
+LARGEST_EXPANSION = 100
+"""How many times its own size a packed file may hold. Texts are packed 3 to 10 times, and hardly ever 50 times."""
 
 # What the shortest line and the smallest number cost in memory: a file may hold one for every so many bytes allowed.
 LINE_BYTES = 64
@@ -74,9 +74,10 @@ def _limit(variable: str, usual: int) -> int:
     given = os.environ.get(variable, "")
     if not given:
         return usual
-    if not (given.isascii() and given.isdigit()) or not 0 < len(given) < 19 or int(given) == 0:
+    if not (given.isascii() and given.isdigit()) or len(given) > 18 or int(given) == 0:
         raise InvalidInputError(
-            f"The environment variable {variable} must be a positive whole number; found {given!r}."
+            f"The environment variable {variable} must be a positive whole number of at most 18 digits; found "
+            f"{given!r:.60}."
         )
     return int(given)
 
@@ -118,6 +119,7 @@ class ByteSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked_path(path)
         self.line = 0
+        self._longest = longest_line()
         self._raw = open_file(self.path)
         self._size = os.fstat(self._raw.fileno()).st_size
         suffix = Path(self.path).suffix.lower()
@@ -129,7 +131,6 @@ class ByteSource:
         else:
             self._file = self._raw
         self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
-        self._longest = longest_line()
 
     def __enter__(self) -> ByteSource:
         return self

@@ -150,7 +150,7 @@ class TableReader:
             try:
                 row = self._parsed(line, record)
             except ValueError as error:
-                self._fault(ParseError(self.path, line, 0, str(error)))
+                self.fault(ParseError(self.path, line, 0, str(error)))
             else:
                 yield row
 
@@ -171,9 +171,10 @@ class TableReader:
             except UnskippableError:
                 raise
             except ParseError as error:
-                self._fault(error)
+                self.fault(error)
 
-    def _fault(self, error: ParseError) -> None:
+    def fault(self, error: ParseError) -> None:
+        """Raise the error of a row, or with ``dialect.skip_faulty`` count the row as one that is left out."""
         if not self._dialect.skip_faulty:
             raise error
         self.skipped += 1
@@ -242,7 +243,6 @@ class Table:
     tags: list[list[str]] = field(default_factory=list)
     known: list[list[str] | None] | None = None
     ids: list[str] | None = None
-    lines: list[int] = field(default_factory=list)  # where the rows start in the file
     duplicates: int = 0  # rows that repeat an earlier one, text and tags alike
     skipped: int = 0  # faulty rows that were left out
     guess: str | None = None  # the sentence on what was guessed
@@ -256,7 +256,7 @@ class Table:
     def part(self, rows: Iterable[Any]) -> Table:
         """Some of the rows, by their numbers."""
         numbers = [int(row) for row in rows]
-        columns: tuple[list[Any] | None, ...] = (self.texts, self.tags, self.known, self.ids, self.lines)
+        columns: tuple[Sequence[Any] | None, ...] = (self.texts, self.tags, self.known, self.ids)
         parts: list[Any] = [None if column is None else [column[row] for row in numbers] for column in columns]
         return Table(*parts)
 
@@ -274,8 +274,10 @@ def read_table(
     with the fraction of the file and the number of rows read.
     """
     table = Table()
-    seen: set[int] = set()
+    # Hashes alone: the texts need not be kept twice to be told apart.
+    hashes = array("q")
     line_of: dict[str, int] = {}
+    one_of: dict[str, str] = {}  # one object for all occurrences of a tag
     with TableReader(path, dialect) as reader:
         table.guess = reader.guess
         if table.guess is not None and on_guess is not None:
@@ -286,22 +288,19 @@ def read_table(
             table.ids = []
         for row in reader:
             table.texts.append(row.text)
-            table.tags.append(row.tags)
-            table.lines.append(row.line)
+            table.tags.append([one_of.setdefault(tag, tag) for tag in row.tags])
             if table.known is not None:
-                table.known.append(row.known)
+                table.known.append(None if row.known is None else [one_of.setdefault(tag, tag) for tag in row.known])
             if table.ids is not None and row.id is not None:
                 earlier = line_of.setdefault(row.id, row.line)
                 if earlier != row.line:
                     reason = f"the identifier {row.id[:40]!r} is also that of line {earlier}; identifiers must differ"
                     raise ParseError(reader.path, row.line, 0, reason)
                 table.ids.append(row.id)
-            # Hashes alone: the texts need not be kept twice to be told apart.
-            same = hash((row.text, *sorted(row.tags)))
-            table.duplicates += same in seen
-            seen.add(same)
+            hashes.append(hash((row.text, *sorted(row.tags))))
             if on_progress is not None and len(table.texts) % _ROWS_PER_REPORT == 0:
                 on_progress(reader.fraction_read(), len(table.texts))
+        table.duplicates = len(hashes) - len(np.unique(hashes))
         table.skipped = reader.skipped
         if not table.texts:
             faulty = counted(reader.skipped, "row")

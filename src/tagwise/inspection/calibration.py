@@ -25,7 +25,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
 from tagwise.inspection.validation_pairs import ValidationPairs
-from tagwise.validation import check_choice, check_integer, check_real
+from tagwise.validation import check_choice, check_integer, check_k, check_real
 
 __all__ = ["DEFAULT_K", "Calibration", "fit_calibration"]
 
@@ -150,7 +150,7 @@ class Calibration:
             raise ValueError(f"thresholds must hold {n_labels} numbers")
         return cls(
             check_choice(values["target"], "target", TARGETS),
-            check_integer(values["places"], "places", minimum=1),
+            check_k(values["places"], n_labels, "places"),
             check_integer(values["rows"], "rows", minimum=1),
             arrays["thresholds"],
             maps,

@@ -49,7 +49,8 @@ def norm_bounds(factors: np.ndarray) -> np.ndarray:
     """
     squares = np.einsum("lr,lr->l", factors, factors, dtype=np.float64)
     slack = 2 * (factors.shape[1] + 4) * np.finfo(factors.dtype).eps
-    return (np.sqrt(squares) * (1 + slack)).astype(factors.dtype)
+    with np.errstate(over="ignore"):  # infinity is a bound, too
+        return (np.sqrt(squares) * (1 + slack)).astype(factors.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ class NormSorted:
     @property
     def rule_out_others(self) -> bool:
         """Whether long labels can be expected to: three quarters are at most half as long as the longest."""
-        return bool(2 * self.lengths[len(self.lengths) // 4] <= self.lengths[0])
+        return bool(self.lengths[len(self.lengths) // 4] <= self.lengths[0] / 2)
 
     @staticmethod
     def of(factors: np.ndarray, intercept: np.ndarray) -> NormSorted:

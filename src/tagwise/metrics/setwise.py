@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics.ranking import check_true_labels
 from tagwise.parallel import even_chunks
-from tagwise.validation import canonical_csr, check_labels, check_real, shape_text
+from tagwise.validation import canonical_csr, check_labels, check_real, checked_csr, shape_text
 
 __all__ = [
     "example_accuracy",
@@ -196,7 +196,7 @@ def _binary(Y_pred: Any) -> sp.csr_matrix:
         raise InvalidInputError(
             "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 matrix."
         )
-    values = Y_pred.tocsr().data if sp.issparse(Y_pred) and Y_pred.ndim == 2 else Y_pred
+    values = checked_csr(Y_pred, "Y_pred").data if sp.issparse(Y_pred) and Y_pred.ndim == 2 else Y_pred
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
         wrong = (values != 0) & (values != 1)
         if wrong.any():
@@ -221,7 +221,7 @@ def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
             f"Y_pred must be a two-dimensional matrix of numbers; found {matrix.ndim} dimension(s) of type "
             f"{matrix.dtype}."
         )
-    matrix = canonical_csr(matrix).copy() if sparse else matrix
+    matrix = canonical_csr(checked_csr(matrix, "Y_pred")).copy() if sparse else matrix
     values = matrix.data if sparse else matrix
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise InvalidInputError("Y_pred contains NaN, which no threshold can decide; replace or remove it first.")

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.validation import canonical_csr, check_integer, shape_text
+from tagwise.validation import canonical_csr, check_integer, check_k, checked_csr, shape_text
 
 __all__ = ["NO_LABEL", "ranked_labels", "require_no_nan", "require_scores", "top_k", "top_k_of_csr"]
 
@@ -29,6 +29,7 @@ def top_k(prediction: Any, k: int = 5, *, n_labels: int | None = None) -> np.nda
         Integer array n×w of label ids (best first, -1 = no label), a pair ``(labels, scores)`` of n×w arrays, a sparse
         n×L matrix of scores (stored entries are the candidates) or a floating-point n×L array of scores.
     k : int
+        May exceed the number of labels, by up to 1,000.
     n_labels : int, optional
         L. Needed only to reject label ids out of range, and to tell an id array that is too narrow for k (an error)
         from one that holds all L labels.
@@ -126,9 +127,8 @@ def _sparse_scores(prediction: Any, n_rows: int | None, n_labels: int | None, na
     if prediction.dtype.kind not in "fiub":
         raise InvalidTypeError(f"{name} must hold real scores; found entries of type {prediction.dtype}.")
     _require_score_shape(prediction, n_rows, n_labels, name)
-    if prediction.dtype.kind != "f":
-        prediction = prediction.astype(np.float64)
-    scores = canonical_csr(prediction)
+    scores = checked_csr(prediction, name)
+    scores = canonical_csr(scores if scores.dtype.kind == "f" else scores.astype(np.float64))
     require_no_nan(scores.data, name)
     return scores
 
@@ -188,13 +188,13 @@ def _first_k(labels: np.ndarray, k: int, n_labels: int | None) -> np.ndarray:
         return labels[:, :k]
     if n_labels is None or width < n_labels:
         raise InvalidInputError(f"prediction has {width} labels per row but k = {k}; predict at least k labels.")
-    return np.pad(labels, ((0, 0), (0, k - width)), constant_values=NO_LABEL)
+    return np.pad(labels, ((0, 0), (0, check_k(k, n_labels) - width)), constant_values=NO_LABEL)
 
 
 def top_k_of_csr(scores: sp.csr_matrix, k: int) -> np.ndarray:
     """Top-k labels (n×k, -1 after a row's last entry) of canonical CSR scores without NaN."""
     n_rows = scores.shape[0]
-    labels = np.full((n_rows, k), NO_LABEL, dtype=np.int64)
+    labels = np.full((n_rows, check_k(k, scores.shape[1])), NO_LABEL, dtype=np.int64)
     indptr = scores.indptr
     start = 0
     while start < n_rows:
@@ -215,7 +215,7 @@ def top_k_of_csr(scores: sp.csr_matrix, k: int) -> np.ndarray:
 
 def _top_k_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
     n_rows, n_labels = scores.shape
-    labels = np.full((n_rows, k), NO_LABEL, dtype=np.int64)
+    labels = np.full((n_rows, check_k(k, n_labels)), NO_LABEL, dtype=np.int64)
     if n_labels == 0:
         return labels
     step = max(1, _BLOCK_ELEMENTS // n_labels)

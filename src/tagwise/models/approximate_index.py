@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, padded_answers
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseError
 from tagwise.kernels.norm_pruned import norm_pruned_topk
 from tagwise.kernels.shortlists import top_k_of_candidates
@@ -26,7 +26,7 @@ from tagwise.persistence import ModelRecord, read_model, write_model
 from tagwise.persistence.loading import require_same
 from tagwise.persistence.tensors import digest
 from tagwise.randomness import random_generator
-from tagwise.validation import check_integer
+from tagwise.validation import check_integer, check_k
 
 __all__ = ["ApproximateIndex"]
 
@@ -120,7 +120,7 @@ class ApproximateIndex:
         ----------
         X : CSR or array (n, d)
         k : int
-            How many; may exceed the number of labels.
+            How many. May exceed the number of labels, by up to 1,000.
         exclude : CSR (n, L), optional
             Stored pairs are never returned.
 
@@ -135,7 +135,8 @@ class ApproximateIndex:
         -----
         A row for which the lists hold fewer than k labels is answered exactly.
         """
-        k = check_integer(k, "k", minimum=1)
+        asked = check_k(k, self.model.n_labels_)
+        k = min(asked, self.model.n_labels_)
         probes = _checked_probes(self.n_probes, self.n_lists)
         self._require_same_model()
         model = self.model
@@ -156,14 +157,14 @@ class ApproximateIndex:
             hidden = None if hidden is None else hidden[few]
             exact = norm_pruned_topk(embedded[few], model._norm_sorted_labels(), k, exclude=hidden, n_threads=threads)
             labels[few], scores[few] = exact
-        return labels, scores
+        return padded_answers(labels, scores, asked)
 
     def recall(self, X: Any, k: int = 5) -> float:
         """The share of the exact k best labels of these rows that :meth:`predict_topk` finds, from 0 to 1."""
+        k = min(check_integer(k, "k", minimum=1), self.model.n_labels_)
         labels, _ = self.predict_topk(X, k)
         exact, _ = self.model.predict_topk(X, k)
-        found = min(k, self.model.n_labels_)
-        return float((labels[:, :found, None] == exact[:, None, :found]).any(axis=1).mean())
+        return float((labels[:, :, None] == exact[:, None, :]).any(axis=1).mean())
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
         """Write the lists as a folder that :meth:`load` reads: JSON and safetensors, no pickle.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.dual_coordinate_descent import Descent
@@ -293,7 +293,7 @@ class BinaryRelevance(MultiLabelModel):
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             hidden = None if exclude is None else exclude[start:stop]
-            return top_k_of_scores(self._score_rows(X[start:stop], n_threads=1), k, exclude=hidden)
+            return top_k_of_scores(finite_scores(self._score_rows(X[start:stop], n_threads=1)), k, exclude=hidden)
 
         labels, scores = zip(*run_chunks(rows, self._row_blocks(X), thread_count(self.n_jobs)))
         return np.concatenate(labels), np.concatenate(scores)

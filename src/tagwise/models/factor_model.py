@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, require_finite
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
 from tagwise.interrupts import deferring_interrupts
 from tagwise.kernels import matmul, top_k_of_factors
@@ -24,12 +25,15 @@ __all__ = [
     "FactorModel",
     "PositiveWeight",
     "check_positive_weight",
+    "may_be_added",
     "resolve_positive_weight",
     "usable_rank",
 ]
 
 # A label of which nothing is known must rank below every other, yet stay a finite number.
 LOWEST_SCORE = -1e30
+
+_LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 
 PositiveWeight: TypeAlias = Any
 """A number, an array with one number per label, or ``"propensity"``."""
@@ -82,6 +86,14 @@ def _as_array(positive_weight: Any) -> np.ndarray:
             "positive_weight must be a number, 'propensity', or an array of one number per label; found "
             f"{positive_weight!r:.60}."
         ) from None
+
+
+def may_be_added(left: np.ndarray, length: float) -> bool:
+    """Whether no sum of products of a row of ``left`` with numbers of this Euclidean length can overflow.
+
+    Time: one product for each number of ``left``; its rows are taken together.
+    """
+    return math.sqrt(np.vdot(left, left)) * length < _LARGEST[left.dtype]
 
 
 class FactorModel(MultiLabelModel):
@@ -148,6 +160,8 @@ class FactorModel(MultiLabelModel):
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         embedded, known, threads = self._embed(X), self._norm_sorted_labels(), self._threads_for(X)
+        if not may_be_added(embedded, float(known.lengths[0])):
+            require_finite(lambda start, stop: embedded[start:stop] @ known.factors.T, self._row_blocks(X))
         if known.rule_out_others and embedded.dtype == known.factors.dtype:
             return norm_pruned_topk(embedded, known, k, exclude=exclude, n_threads=threads)
         return top_k_of_factors(

@@ -32,7 +32,8 @@ from tagwise.persistence.folder import (
     write_model,
 )
 from tagwise.persistence.loading import storable_parameters
-from tagwise.persistence.tensors import JSON, Tensor, described, require
+from tagwise.persistence.strict_json import JSON, require
+from tagwise.persistence.tensors import Tensor, described
 from tagwise.validation import check_integer, check_real, shape_text
 
 __all__ = ["Checkpoint", "OpenCheckpoint", "checked_identity", "differences", "fit_identity", "open_checkpoint"]
@@ -150,7 +151,8 @@ class Checkpoint:
             record = read_model(self.folder)
             if record.class_name != _CLASS_NAME:
                 raise InvalidInputError(
-                    f"checkpoint: {self.folder} holds a model of class {record.class_name}; choose another folder."
+                    f"checkpoint: {self.folder} holds a finished model of class {record.class_name}, which "
+                    "tagwise.load reads; choose another folder for the checkpoint of a fit."
                 )
             states, history = _states_of(record)
             changes = differences(identity, checked_identity(record.parameters))
@@ -170,7 +172,10 @@ class Checkpoint:
 
 
 class OpenCheckpoint:
-    """The checkpoint of one fit while it runs; as a context it removes the checkpoint of a fit that fails stateless.
+    """The checkpoint of one fit while it runs.
+
+    As a context it removes the checkpoint of a fit that fails before it has a state, and takes the failure of a resumed
+    fit for a fault of its state.
 
     Attributes
     ----------
@@ -185,7 +190,7 @@ class OpenCheckpoint:
         self._checkpoint, self._identity = checkpoint, identity
         self._saved, self._states = states, dict[str, State | StateParts](states)
         self.folder, self.history = checkpoint.folder, history
-        self._holds_state = bool(states)
+        self._holds_state, self._resumed = bool(states), False
         self._rounds_since, self._written_at = 0, time.monotonic()
 
     def __enter__(self) -> OpenCheckpoint:
@@ -195,6 +200,9 @@ class OpenCheckpoint:
         if error is not None and not self._holds_state:
             with suppress(OSError, InvalidInputError, ModelFormatError):
                 self._checkpoint.discard()
+        if self._resumed and isinstance(error, InvalidInputError):
+            # The same data and parameters have led to this state before: it is the state that cannot be right.
+            raise ModelFormatError(self._misfit(error)) from None
 
     def resume(
         self, state_class: type[State], stage: str, check: Callable[[Any], object] | None, known: Mapping[str, Any]
@@ -209,6 +217,7 @@ class OpenCheckpoint:
         parts = self._saved.get(stage)
         if parts is None:
             return None
+        self._resumed = True
         with self.refusing_misfits():
             state = state_class.from_parts(parts, known)
             if check is not None:
@@ -221,11 +230,14 @@ class OpenCheckpoint:
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            reason = f"it has no {error}" if isinstance(error, KeyError) else error
-            raise ModelFormatError(
-                f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
-                f"{reason}. {self._checkpoint._way_out()}"
-            ) from None
+            raise ModelFormatError(self._misfit(error)) from None
+
+    def _misfit(self, error: Exception) -> str:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).removesuffix(".")
+        return (
+            f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
+            f"{reason}. {self._checkpoint._way_out()}"
+        )
 
     def save(self, state: State, history: History) -> None:
         """Write the state of the running stage if it is due."""

@@ -24,7 +24,8 @@ import numpy as np
 from tagwise.exceptions import ModelFormatError
 from tagwise.persistence.folder import ModelRecord, with_prefix, within
 from tagwise.persistence.loading import require_same, storable_parameters
-from tagwise.persistence.tensors import JSON, Tensor
+from tagwise.persistence.strict_json import JSON
+from tagwise.persistence.tensors import Tensor
 from tagwise.randomness import generator_words, set_generator
 from tagwise.validation import check_flag, check_integer, check_real
 

@@ -22,13 +22,12 @@ import math
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,17 +35,16 @@ import scipy.sparse as sp
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.persistence.atomic import atomic_write, final_name, flush_folder
+from tagwise.persistence.strict_json import JSON, MAX_ITEMS, count_items, is_text, parse_json, require, require_keys
 from tagwise.persistence.tensors import (
-    JSON,
     Digested,
     Payload,
     Tensor,
     described,
+    open_regular,
     promised,
     read_payload,
-    require,
     require_digest,
-    require_keys,
     restored,
 )
 
@@ -78,6 +76,8 @@ FORMAT_NAME = "tagwise-model"
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 2**20
+FREE_MANIFEST_BYTES = 32 * 2**20
+"""Beyond this, a manifest may have as many bytes as the tensors' file."""
 MAX_DEPTH = 64
 
 _PAYLOAD_NAME = re.compile(r"tensors-[0-9a-f]{32}\.safetensors")
@@ -92,7 +92,6 @@ _HEAD_KEYS = ("format", "format_version", "tagwise_version", _DIGEST_KEY)
 _MODEL_KEYS = ("class", "parameters", "values", "payload", "arrays", "tensors", "label_names")
 _MAX_NAME = 200
 _MAX_VERSION_TEXT = 100
-_MAX_INTEGER_TEXT = 20  # digits and sign of any integer of 64 bits
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -415,10 +414,12 @@ def _laid_out(record: ModelRecord) -> tuple[bytes, Payload | None]:
     body = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False).removesuffix("\n}")
     # One name per line, after everything else: a person can read the head and search the names, however many.
     raw = f'{body},\n  "label_names": {_names_text(record.label_names)}\n}}\n'.encode()
-    if len(raw) > MAX_MANIFEST_BYTES:
+    most = _most_manifest_bytes(payload.size if payload else 0)
+    if len(raw) > most or count_items(raw) > MAX_ITEMS:
         raise InvalidInputError(
-            f"The manifest would have {len(raw):,} bytes, more than the allowed {MAX_MANIFEST_BYTES:,}; "
-            "store long lists of numbers as arrays, and shorten label names."
+            f"The manifest would have {len(raw):,} bytes and {count_items(raw):,} lists, objects and numbers, more "
+            f"than the allowed {most:,} and {MAX_ITEMS:,}; store long lists of numbers as arrays, and shorten label "
+            "names."
         )
     # Before its own digest, the manifest holds no string of that length.
     return raw.replace(_ZERO_DIGEST, hashlib.sha256(raw).hexdigest().encode(), 1), payload
@@ -451,29 +452,36 @@ def _names_text(names: Iterable[str] | None) -> str:
 
 def read_manifest(folder: Path) -> bytes:
     """The bytes of a folder's manifest; raises ModelFormatError if there is none or it is not a plain file."""
-    # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
-    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:
-        descriptor = os.open(folder / MANIFEST_NAME, flags)
-        with open(descriptor, "rb") as stream:
-            status, most = os.fstat(descriptor), MAX_MANIFEST_BYTES
-            require(stat.S_ISREG(status.st_mode), "manifest.json must be a regular file.")
-            require(status.st_size <= most, f"manifest.json has {status.st_size:,} bytes; {most:,} are allowed.")
+        with open_regular(folder / MANIFEST_NAME) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            most = _most_manifest_bytes(_tensor_bytes(folder) if size > FREE_MANIFEST_BYTES else 0)
+            allowed = f"{most:,} are allowed, or as many as the tensors' file has, up to {MAX_MANIFEST_BYTES:,}"
+            require(size <= most, f"manifest.json has {size:,} bytes; {allowed}.")
             # Not a larger number: read() allocates all that it is asked for.
-            return stream.read(status.st_size)
+            return stream.read(size)
     except FileNotFoundError as error:
         missing = "has no manifest.json: it is not a model, or a save was interrupted"
         raise ModelFormatError(f"The folder {missing if folder.is_dir() else 'does not exist'}.") from error
     except NotADirectoryError as error:
         raise ModelFormatError("The path is a file; a model is a folder.") from error
     except OSError as error:
-        link = "; links are refused" if error.errno == errno.ELOOP else ""
-        raise ModelFormatError(f"manifest.json cannot be read ({error.strerror}){link}.") from error
+        raise ModelFormatError(f"manifest.json cannot be read ({error.strerror}).") from error
+
+
+def _most_manifest_bytes(tensor_bytes: int) -> int:
+    return min(MAX_MANIFEST_BYTES, max(FREE_MANIFEST_BYTES, tensor_bytes))
+
+
+def _tensor_bytes(folder: Path) -> int:
+    """The size of the largest tensors' file of a folder: label names are few bytes beside the factors of labels."""
+    sizes = [entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder) if _is_leftover(entry.name)]
+    return max(sizes, default=0)
 
 
 def parse_manifest(raw: bytes) -> dict[str, JSON]:
     """The fields of a manifest; checked, except for the entries of tensors and what parameters and values mean."""
-    fields = _parse_json(raw)
+    fields = parse_json(raw, MANIFEST_NAME)
     ours = isinstance(fields, dict) and fields.get("format") == FORMAT_NAME
     require(ours, f'manifest.json does not say "format": "{FORMAT_NAME}"; this is not a model of tagwise.')
     version, written_by = fields.get("format_version"), fields.get("tagwise_version")
@@ -546,60 +554,7 @@ def _record(folder: Path, fields: dict[str, JSON]) -> ModelRecord:
     return ModelRecord(fields["class"], parameters, tensors, values, fields["label_names"])
 
 
-def _parse_json(raw: bytes) -> JSON:
-    """Strict JSON: UTF-8, no duplicate keys, no NaN or infinity in any spelling, no integers beyond 64 bits."""
-    try:
-        return json.loads(
-            raw.decode(),
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_int=_parse_integer,
-            parse_float=_parse_float,
-        )
-    except UnicodeDecodeError as error:
-        raise ModelFormatError(f"manifest.json is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-    except json.JSONDecodeError as error:
-        raise ModelFormatError(f"manifest.json is not valid JSON, perhaps cut off: {error}.") from None
-    except RecursionError:
-        raise ModelFormatError("manifest.json is nested too deep.") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ModelFormatError(f"manifest.json has the key {twice[:100]!r} twice in one object.")
-    return result
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ModelFormatError(f"manifest.json holds {text}, which is not JSON.")
-
-
-def _parse_integer(text: str) -> int:
-    fits = len(text) <= _MAX_INTEGER_TEXT
-    require(fits, f"manifest.json holds an integer of {len(text):,} digits; 64 bits are allowed.")
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    number = float(text)
-    require(math.isfinite(number), "manifest.json holds a number too large for a 64-bit float.")
-    return number
-
-
 # ---------------------------------------------------------------------- parameters and values as JSON
-
-
-def is_text(value: str) -> bool:
-    """Whether a string is Unicode text: UTF-8 cannot hold lone surrogates."""
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _encode(value: Any, where: str, arrays: list[Tensor], depth: int = 0) -> JSON:

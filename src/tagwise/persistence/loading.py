@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, ModelFormatError
 from tagwise.persistence.folder import ModelRecord, read_model
 from tagwise.registry import MODELS, SAVED_CLASSES
-from tagwise.validation import check_integer
+from tagwise.validation import all_finite, check_integer
 
 __all__ = [
     "load",
@@ -229,12 +229,12 @@ def require_sparse(**matrices: Any) -> None:
 
 
 def require_finite_floats(**arrays: Any) -> None:
-    """Raise ValueError unless all, dense or sparse, hold finite numbers of one floating type."""
+    """Raise ValueError unless all, dense or sparse, hold finite numbers of one floating type, float32 or float64."""
     first = next(iter(arrays.values()))
     for name, array in arrays.items():
-        if array.dtype.kind != "f" or array.dtype != first.dtype:
-            raise ValueError(f"{', '.join(arrays)} must share one floating type; {name} has {array.dtype}")
-        if not np.isfinite(array.data if sp.issparse(array) else array).all():
+        if array.dtype not in (np.float32, np.float64) or array.dtype != first.dtype:
+            raise ValueError(f"{', '.join(arrays)} must share one type, float32 or float64; {name} has {array.dtype}")
+        if not all_finite(array.data if sp.issparse(array) else array):
             raise ValueError(f"{name} holds NaN or infinity")
 
 

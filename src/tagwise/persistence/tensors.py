@@ -6,8 +6,8 @@ A dense tensor is stored as one array under its own name, a CSR matrix as three 
 The file has the safetensors layout: 8 bytes with the header's length (unsigned, little-endian), the header (JSON: name
 → dtype, shape, offsets), then the arrays' bytes without gaps. It is written here because the library's writers either
 copy all arrays into one more buffer or open the final path themselves, and a save has to go through
-:func:`tagwise.persistence.atomic.atomic_write`. Reading hostile bytes is left to the library, whose checks of the
-header (offsets within the file, no overlaps, no gaps) bound the memory.
+:func:`tagwise.persistence.atomic.atomic_write`. It is read here because the library maps the file into memory: the
+process would be killed (SIGBUS) where somebody shortens the file meanwhile.
 
 Here and in :mod:`tagwise.persistence.folder`, what cannot be written raises InvalidInputError or InvalidTypeError,
 and what was read and cannot be right raises ModelFormatError.
@@ -15,6 +15,7 @@ and what was read and cannot be right raises ModelFormatError.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -23,34 +24,29 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from safetensors import safe_open
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
+from tagwise.persistence.strict_json import JSON, parse_json, require, require_keys
 
 __all__ = [
     "DTYPE_CODES",
-    "JSON",
     "Payload",
     "Stored",
     "Tensor",
     "described",
     "digest",
+    "open_regular",
     "promised",
     "read_payload",
-    "require",
     "require_digest",
-    "require_keys",
     "restored",
 ]
-
-# None, bool, int (64 bits), float, str, list, dict with str keys; and, beyond JSON, tuple and Tensor. With a recursive
-# alias every reader of a record would have to cast at every step.
-JSON: TypeAlias = Any
 
 Tensor: TypeAlias = np.ndarray | sp.csr_matrix
 
@@ -75,6 +71,7 @@ DTYPE_CODES = {
 MAX_HEADER_BYTES = 16 * 2**20
 _LENGTH_BYTES = 8
 _INDEX_DTYPES = ("int32", "int64")
+_HEADER_KEYS = ("dtype", "shape", "data_offsets")
 _CSR_PARTS = ("data", "indices", "indptr")
 _DENSE_KEYS = ("kind", "dtype", "shape", "sha256")
 _CSR_KEYS = ("kind", "dtype", "index_dtype", "shape", "nnz", "sha256")
@@ -216,22 +213,6 @@ def restored(entry: JSON, name: str, arrays: dict[str, np.ndarray]) -> Tensor:
     return matrix
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Refuse what was read where a condition does not hold."""
-    if not condition:
-        raise ModelFormatError(sentence)
-
-
-def require_keys(value: JSON, keys: tuple[str, ...], where: str) -> None:
-    """An object with exactly these keys: an unknown key may change the meaning of a known one."""
-    require(isinstance(value, dict), f"{where} must be an object with the keys {', '.join(keys)}.")
-    missing, unknown = set(keys) - set(value), set(value) - set(keys)
-    if missing:
-        raise ModelFormatError(f"{where} lacks the key {min(missing)!r}.")
-    if unknown:
-        raise ModelFormatError(f"{where} has the unknown key {min(unknown)[:100]!r}.")
-
-
 def require_digest(value: JSON, where: str) -> str:
     """A SHA-256 in hexadecimal."""
     require(isinstance(value, str) and _DIGEST.fullmatch(value) is not None, f"{where} must be 64 digits 0-9a-f.")
@@ -310,51 +291,84 @@ def read_payload(path: Path, size: int, expected: Mapping[str, Stored]) -> dict[
     FileNotFoundError
         There is no such file (a concurrent save may just have removed it).
     """
-    _check_container(path, size)
     try:
-        with safe_open(path, framework="np") as file:
-            missing, unknown = set(expected) - set(file.keys()), set(file.keys()) - set(expected)
-            if missing:
-                raise ModelFormatError(f"The safetensors file lacks {min(missing)!r}, which the manifest lists.")
-            if unknown:
-                raise ModelFormatError(
-                    f"The safetensors file holds {min(unknown)!r}, which the manifest does not list."
-                )
-            for name, stored in expected.items():
-                piece = file.get_slice(name)
-                require(
-                    (piece.get_dtype(), tuple(piece.get_shape())) == (DTYPE_CODES[stored.dtype], stored.shape),
-                    f"{path.name} holds {name!r} as {piece.get_dtype()} of shape {piece.get_shape()}, "
-                    f"but the manifest says {stored.dtype} of shape {list(stored.shape)}.",
-                )
-            # Nothing is allocated before every shape has been compared.
-            arrays = {name: file.get_tensor(name) for name in expected}
+        with open_regular(path) as stream:
+            found = os.fstat(stream.fileno()).st_size
+            require(found == size, f"{path.name} has {found:,} bytes instead of {size:,}; it is incomplete or changed.")
+            order = _in_order(*_read_header(stream, size, path.name), expected, path.name)
+            arrays = {name: np.empty(expected[name].shape, dtype=expected[name].dtype) for name in order}
+            for array in arrays.values():
+                whole = stream.readinto(_raw_bytes(array)) == array.nbytes
+                require(whole, f"{path.name} became shorter while it was read.")
     except (FileNotFoundError, ModelFormatError):
         raise
+    except OSError as error:
+        raise ModelFormatError(f"{path.name} cannot be read: {error.strerror}.") from error
     except MemoryError:
         raise ModelFormatError(
             f"{path.name}: its tensors need {size:,} bytes of memory, which are not available."
         ) from None
-    except Exception as error:  # whatever another library's parser raises is a fault of the file
-        raise ModelFormatError(f"{path.name} is not a valid safetensors file: {error}.") from error
     for name, array in arrays.items():
         same = digest(array) == expected[name].sha256
         require(same, f"{path.name}: the bytes of {name!r} do not have the sha256 of the manifest.")
     return arrays
 
 
-def _check_container(path: Path, size: int) -> None:
-    """Look at the file from outside, so that the library never meets a pipe, a link or a giant header."""
+def open_regular(path: Path) -> BufferedReader:
+    """A file opened for reading, unless it is a link or a special file; raises ModelFormatError or OSError."""
+    # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:
-        status = os.lstat(path)
-        regular, found = stat.S_ISREG(status.st_mode), status.st_size
-        require(regular, f"{path.name} must be a regular file; links and special files are refused.")
-        require(found == size, f"{path.name} has {found:,} bytes instead of {size:,}; it is incomplete or changed.")
-        with open(path, "rb") as stream:
-            header_bytes = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-    except FileNotFoundError:
-        raise
+        stream = os.fdopen(os.open(path, flags), "rb")
     except OSError as error:
-        raise ModelFormatError(f"{path.name} cannot be read: {error.strerror}.") from error
-    fits = size >= _LENGTH_BYTES and header_bytes <= min(size - _LENGTH_BYTES, MAX_HEADER_BYTES)
-    require(fits, f"{path.name} is not a valid safetensors file: its header does not fit.")
+        # A socket, or a device that is not there, cannot be opened at all.
+        refused = error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR)
+        require(not refused, f"{path.name} must be a regular file; links and special files are refused.")
+        raise
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise ModelFormatError(f"{path.name} must be a regular file; links and special files are refused.")
+    return stream
+
+
+def _read_header(stream: BufferedReader, size: int, name: str) -> tuple[dict[str, JSON], int]:
+    """The table of the arrays, and how many bytes are behind it."""
+    length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+    fits = size >= _LENGTH_BYTES and length <= min(size - _LENGTH_BYTES, MAX_HEADER_BYTES)
+    require(fits, f"{name} is not a valid safetensors file: its header does not fit.")
+    header = parse_json(stream.read(length), f"{name} is not a valid safetensors file: its header")
+    require(isinstance(header, dict), f"{name} is not a valid safetensors file: its header is not an object.")
+    header.pop("__metadata__", None)  # texts that the format allows, which mean nothing here
+    return header, size - _LENGTH_BYTES - length
+
+
+def _in_order(header: dict[str, JSON], n_bytes: int, expected: Mapping[str, Stored], file: str) -> list[str]:
+    """The names of the arrays in the order of their bytes, which follow each other without gaps.
+
+    Every entry has the type and the shape that the manifest promises, and as many bytes: what is allocated next has the
+    size of the file.
+    """
+    missing, unknown = set(expected) - set(header), set(header) - set(expected)
+    if missing:
+        raise ModelFormatError(f"The safetensors file lacks {min(missing)!r}, which the manifest lists.")
+    if unknown:
+        raise ModelFormatError(f"The safetensors file holds {min(unknown)[:100]!r}, which the manifest does not list.")
+    borders = {}
+    for name, stored in expected.items():
+        require_keys(header[name], _HEADER_KEYS, f"{file} is not a valid safetensors file: {name!r}")
+        dtype, shape, borders[name] = (header[name][key] for key in _HEADER_KEYS)
+        require(
+            (dtype, shape) == (DTYPE_CODES[stored.dtype], list(stored.shape)),
+            f"{file} holds {name!r} as {dtype!s:.60} of shape {shape!s:.200}, but the manifest says {stored.dtype} of "
+            f"shape {list(stored.shape)}.",
+        )
+        whole = isinstance(borders[name], list) and [type(border) for border in borders[name]] == [int, int]
+        require(whole, f"{file} is not a valid safetensors file: {name!r} has no two offsets.")
+    order, at = sorted(borders, key=lambda name: tuple(borders[name])), 0
+    for name in order:
+        stored, (start, stop) = expected[name], borders[name]
+        fits = start == at and stop - start == math.prod(stored.shape) * np.dtype(stored.dtype).itemsize
+        require(fits, f"{file} is not a valid safetensors file: the bytes of {name!r} lie elsewhere than they should.")
+        at = stop
+    require(at == n_bytes, f"{file} is not a valid safetensors file: bytes belong to no array.")
+    return order

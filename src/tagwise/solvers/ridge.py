@@ -13,7 +13,7 @@ from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.solvers.gram_system import cholesky_factor
-from tagwise.validation import Features
+from tagwise.validation import Features, all_finite
 
 __all__ = ["RidgeFactor", "RidgeSolution", "closed_form_memory", "reduced_rank_ridge"]
 
@@ -191,6 +191,8 @@ def _objective(X: Features, Y: sp.csr_matrix, W: np.ndarray, H: np.ndarray, b: n
 
 
 def _positive_eigenpairs(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not all_finite(gram):
+        raise InvalidInputError("X: products of its numbers overflow; scale X down, or set normalize=True.")
     values, vectors = scipy.linalg.eigh(gram, overwrite_a=True)
     kept = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0)
     return values[kept], vectors[:, kept]

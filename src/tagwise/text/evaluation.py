@@ -14,9 +14,9 @@ from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report
 from tagwise.metrics.propensity import inverse_propensity_of_counts
+from tagwise.metrics.ranking import check_ks
 from tagwise.parallel import even_chunks
 from tagwise.text.tags import ValidationRows, ones_in
-from tagwise.validation import check_integer
 
 __all__ = ["Evaluation", "decided_labels", "evaluate"]
 
@@ -58,8 +58,9 @@ def evaluate(
     n_training_rows: int,
 ) -> Evaluation:
     """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag."""
-    most = max(check_integer(k, "ks", minimum=1) for k in ks)
-    labels, _ = known_ranking(model, rows.X, min(most, rows.truth.shape[1]), rows.observed)
+    wanted, _ = check_ks(ks, "ks")
+    most = min(int(wanted.max()), rows.truth.shape[1])
+    labels, _ = known_ranking(model, rows.X, most, rows.observed)
     decided = ones_in([np.sort(row) for row in decided_labels(model, calibration, rows.X)], model.n_labels_)
     if rows.observed is not None:
         decided = sp.csr_matrix(decided.multiply(rows.observed))
@@ -85,7 +86,7 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
         labels, scores = model.predict_topk(rows, DEFAULT_K if calibration is None else calibration.k)
         if calibration is None:
             while (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
-                labels, scores = model.predict_topk(rows, 2 * labels.shape[1])
+                labels, scores = model.predict_topk(rows, min(2 * labels.shape[1], model.n_labels_))
             on = (labels >= 0) & (scores >= 0)
         else:
             on = calibration.is_on(labels, scores)

@@ -213,7 +213,7 @@ def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp
 
 
 def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or sp.issparse(value):
         raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {value!r:.60}.")
     rows = list(value)
     if n_rows is not None and len(rows) != n_rows:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -115,8 +115,8 @@ class Cascade(MultiLabelModel):
         about them. Where that is less than 1,000 rows, up to three such parts are set aside in turn. The fewer
         known positives they have, the more a prior from other data sets counts; 0 takes the prior as it is.
     refit : bool
-        Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was fitted
-        without the validation rows.
+        Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
+        fitted without the validation rows.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -329,7 +329,7 @@ class Cascade(MultiLabelModel):
         self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
         self.has_ranker_ = rankers.trained
         some = X[:_SAMPLE_ROWS]
-        shortlists, _ = self.proposer_.predict_topk(some, self.shortlist)
+        shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
         # 3. What labels look like, and which occur together.
@@ -448,6 +448,7 @@ class Cascade(MultiLabelModel):
 
     def _opinions(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
         """On proposed labels (n, N) of rows as the proposer reads them."""
+        finite_scores(proposed)  # then no label is −1
         shortlist, b, threads = labels[:, : self.shortlist], self.ranker_intercept_, self._threads_for(rows)
         if self._weights_by_label is None:
             margins = shortlist_margins(rows, shortlist, self.ranker_weights_, b, by_feature=True, n_threads=threads)
@@ -460,7 +461,7 @@ class Cascade(MultiLabelModel):
             there = (rows.data != 0).astype(rows.dtype)
             present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
             names = shortlist_margins(present, shortlist, self.name_weights_, self._no_shift, n_threads=threads) ** 2
-        return Opinions(labels, proposed, margins, cosines, names)
+        return Opinions(labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names))
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)

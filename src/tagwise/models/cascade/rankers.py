@@ -68,7 +68,7 @@ def wrong_proposals(
     found, ranks, sizes = [], [], [np.zeros(1, dtype=np.int64)]
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels, _ = proposer.predict_topk(X[start:stop], width)
-        wrong = ~contains_pairs(positives[start:stop], labels, n_threads=threads)
+        wrong = (labels >= 0) & ~contains_pairs(positives[start:stop], labels, n_threads=threads)
         if observed is not None:
             wrong &= contains_pairs(observed[start:stop], labels, n_threads=threads)
         wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many

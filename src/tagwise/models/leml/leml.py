@@ -393,4 +393,6 @@ class LEML(FactorModel):
         if self.landmarks_.ndim != 2 or self.landmarks_.shape[1] != self.n_features_in_:
             raise ValueError(f"landmarks of shape {self.landmarks_.shape} for {self.n_features_in_} features")
         require_finite_floats(landmarks_=self.landmarks_)
+        if self.gamma_ is not None or self.kernel in ("rbf", "poly"):
+            check_real(self.gamma_, "gamma_", minimum=0, open_minimum=True)
         self._check_factors(self.landmarks_.shape[0])

@@ -16,6 +16,7 @@ from tagwise.kernels import unit_rows
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.mse.selection import Grid, select_parameters
 from tagwise.parallel import thread_count
+from tagwise.persistence.loading import require_finite_floats
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
@@ -415,8 +416,7 @@ class MSE(MultiLabelModel):
             raise ValueError(f"subspace_starts_ of shape {starts.shape} for {self.n_labels_} labels")
         if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
             raise ValueError("subspace_starts_ must go from 0 to the number of directions")
-        if C.dtype.kind != "f" or strengths.dtype != C.dtype or not np.isfinite(strengths).all():
-            raise ValueError("subspaces and strengths must be finite and share one floating type")
+        require_finite_floats(subspaces_=C, strengths_=strengths)
         if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
             raise ValueError("the directions of the subspaces must have unit length")
         if not hasattr(self, "_dictionary"):

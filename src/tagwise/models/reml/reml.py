@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
@@ -10,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
 from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
@@ -20,6 +22,7 @@ from tagwise.models.factor_model import (
     FactorModel,
     PositiveWeight,
     check_positive_weight,
+    may_be_added,
     resolve_positive_weight,
     usable_rank,
 )
@@ -429,14 +432,17 @@ class REML(FactorModel):
         return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: Features) -> np.ndarray:
-        rows, embedded = self._rows_and_embedding(X)
+        return self._scores_of(*self._rows_and_embedding(X))
+
+    def _scores_of(self, rows: sp.csr_matrix, embedded: np.ndarray) -> np.ndarray:
+        """All scores (n×L) of rows (n×d) and their XW (n×k)."""
         return scores_of_factors_and_sparse(
             embedded,
             self.label_factors_,
             intercept=self.intercept_,
             rows=rows,
             sparse=self.sparse_weights_,
-            n_threads=self._threads_for(X),
+            n_threads=self._threads_for(rows),
         )
 
     def _answers_without_blas(self, X: Features) -> bool:
@@ -444,6 +450,8 @@ class REML(FactorModel):
 
     def _build_prediction_cache(self) -> None:
         self._lengths = norm_bounds(self.label_factors_)
+        self._longest = float(self._lengths.max())
+        self._largest_weight = float(np.abs(self.sparse_weights_.data).max(initial=0))
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
@@ -452,6 +460,11 @@ class REML(FactorModel):
         self, rows: sp.csr_matrix, embedded: np.ndarray, k: int, exclude: sp.csr_matrix | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels and scores of rows (n×d) and their XW (n×k)."""
+        most_weights = self._largest_weight * math.sqrt(rows.nnz)
+        if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
+            require_finite(
+                lambda start, stop: self._scores_of(rows[start:stop], embedded[start:stop]), self._row_blocks(rows)
+            )
         parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
         if len(embedded) <= _FEW_ROWS:
             return top_k_within_bounds(embedded, self.label_factors_, self._lengths, k, **parts)

@@ -1,0 +1,97 @@
+"""Put the figures of the long runs into docs/reliability.md, between its marks.
+
+``python scripts/reliability.py`` prints them; ``--write`` writes the page. They come from the JSON files in
+benchmarks/results/reliability, which ``make fuzz-inputs``, ``make fuzz-folders``, ``make crash`` and ``make interrupt``
+write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "reliability"
+PAGE = ROOT / "docs" / "reliability.md"
+START, END = "<!-- figures: written by scripts/reliability.py -->", "<!-- end of the figures -->"
+
+WATCHED = {"readers": "mutated data files", "folders": "forged model folders and checkpoints"}
+"""Runs of tests/fuzz/run.py: file of results → what was run."""
+
+
+def figures(results: Path = RESULTS) -> str:
+    """Tables of all results, in Markdown."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    parts = [_summary(found), *(_targets(name, found[name]) for name in WATCHED if name in found)]
+    if "crash" in found:
+        parts.append(_crashes(found["crash"]))
+    return "\n\n".join(parts)
+
+
+def _summary(found: dict[str, Any]) -> str:
+    rows = []
+    for name, what in WATCHED.items():
+        if name in found:
+            run = found[name]
+            more = (
+                f"slowest {run['slowest_seconds']:.2f} s of CPU, peak {run['peak_mb']:.0f} MB above the process's own"
+            )
+            rows.append((f"{run['runs']:,} {what}", _outcomes(run["outcomes"]), more, run))
+    if "crash" in found:
+        run = found["crash"]
+        kinds: dict[str, int] = {}
+        for case in run["cases"].values():
+            for kind, count in case["outcomes"].items():
+                kinds[kind] = kinds.get(kind, 0) + count
+        rows.append((f"{run['runs']:,} kills, failing calls, full disks and races", _outcomes(kinds), "", run))
+    if "interrupts" in found:
+        run = found["interrupts"]
+        waited = run["seconds_until_raised"]
+        more = f"raised after {waited['median']:.2f} s (median), {waited['slowest']:.1f} s at most"
+        rows.append((f"{run['runs']:,} interrupts", _outcomes(run["outcomes"]), more, run))
+    lines = ["| run | outcomes | | version | seed |", "|---|---|---|---|---|"]
+    lines += [f"| {what} | {kinds} | {more} | {run['version']} | {run['seed']} |" for what, kinds, more, run in rows]
+    return "\n".join(lines)
+
+
+def _targets(name: str, run: dict[str, Any]) -> str:
+    lines = [f"{WATCHED[name].capitalize()}, by target:", "", "| target | outcomes | slowest, s | peak, MB |"]
+    lines.append("|---|---|---|---|")
+    for target, found in run["targets"].items():
+        lines.append(
+            f"| {target} | {_outcomes(found['outcomes'])} | {found['slowest_seconds']:.2f} | {found['peak_mb']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _crashes(run: dict[str, Any]) -> str:
+    lines = ["Kills, failing calls, full disks and races:", "", "| what | runs | what was found afterwards |"]
+    lines.append("|---|---|---|")
+    lines += [f"| {what} | {case['runs']:,} | {_outcomes(case['outcomes'])} |" for what, case in run["cases"].items()]
+    return "\n".join(lines)
+
+
+def _outcomes(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count or kind == "finding") or "–"
+
+
+def page(text: str, content: str) -> str:
+    """The page with this content between its marks."""
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n\n{content}\n\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the page instead of printing")
+    if parser.parse_args().write:
+        PAGE.write_text(page(PAGE.read_text(), figures()))
+    else:
+        print(figures())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""What a file may take: small files that expand or announce much are refused before the memory is taken.
+
+Findings 8 and 9 of the attack on version 0.1.0. What is counted here is memory and work, never seconds.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from tagwise.data import read_arff, read_csv, read_jsonl, read_npz, read_svmlight, read_xmc, write_npz
+from tagwise.data.columns import Dialect
+from tagwise.data.streams import LARGEST_EXPANSION, LONGEST_LINE, read_name_lines
+from tagwise.data.tables import read_table
+from tagwise.exceptions import InvalidInputError, ParseError
+
+ARFF = b"@relation 'r: -C 1'\n@attribute a {0,1}\n@attribute b numeric\n"
+
+
+def repeated(unit: bytes, size: int) -> bytes:
+    return unit * (size // len(unit))
+
+
+# Packed they have some kB. Limits that are four times as strict as the usual ones keep the test short.
+SIZE = 8 * 10**6
+STRICT = {"TAGWISE_LONGEST_LINE": str(LONGEST_LINE // 4)}
+BOMBS = {
+    "newlines.xmc.gz": b"%d 5 5\n" % SIZE + repeated(b"\n", SIZE),
+    "rows.svm.gz": repeated(b"0 0:1\n", SIZE),
+    "labels.svm.bz2": repeated(b"0,1,2,3,4,5,6,7,8,9\n", SIZE),
+    "line.csv.bz2": b"text,tags\n" + repeated(b"a", SIZE),
+    "rows.csv.gz": b"text,tags\n" + repeated(b"a,b\n", SIZE),
+    "header.csv.gz": b"text,tags" + repeated(b",a", SIZE),
+    "quoted.csv.gz": b'text,tags\n"' + repeated(b"a\n", SIZE),
+    "line.jsonl.gz": b'{"text": "' + repeated(b"a", SIZE) + b'", "tags": []}\n',
+    "objects.jsonl.gz": b'{"text": "a", "tags": [], "x": [0' + repeated(b',{"":1}', SIZE) + b"]}\n",
+    "rows.jsonl.gz": repeated(b'{"text":"a","tags":["b"]}\n', SIZE),
+    "line.arff.gz": ARFF + b"@data\n{" + repeated(b",", SIZE) + b"}\n",
+    "rows.arff.gz": ARFF + b"@data\n" + repeated(b"0,1\n", SIZE),
+    "nominal.arff.gz": ARFF + b"@attribute c {0" + repeated(b",1", SIZE) + b"}\n",
+    "lines.txt.gz": repeated(b"\n", SIZE),
+}
+
+MEASURE = """
+import json, resource, sys, warnings
+from pathlib import Path
+from tagwise import data
+from tagwise.data.columns import Dialect
+from tagwise.data.streams import read_name_lines
+from tagwise.data.tables import read_table
+from tagwise.exceptions import ParseError
+
+def read(path):
+    if ".xmc" in path.name:
+        return data.read_xmc(path)
+    if ".svm" in path.name:
+        return data.read_svmlight(path)
+    if ".arff" in path.name:
+        return data.read_arff(path)
+    if ".txt" in path.name:
+        return read_name_lines(path)
+    if path.suffix == ".npz":
+        return data.read_npz(path, path)
+    return read_table(str(path), Dialect())
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+small = Path(sys.argv[1])
+small.write_bytes(b"0 1:1\\n")
+data.read_svmlight(small)  # loads what is compiled
+found = {}
+for name in sys.argv[2:]:
+    before = peak()
+    try:
+        read(Path(name))
+        reason = "parsed"
+    except ParseError as error:
+        reason = error.reason
+    found[Path(name).name] = [peak() - before, reason]
+print(json.dumps(found))
+"""
+
+
+def measured(folder, files: dict[str, bytes]) -> dict[str, tuple[int, str]]:
+    """How far reading each file raised the peak of a process of its own, and the reason of the error."""
+    paths = []
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        paths.append(str(folder / name))
+    command = [sys.executable, "-c", MEASURE, str(folder / "small.svm"), *paths]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | STRICT)
+    return json.loads(ended.stdout)
+
+
+def packed(name: str, content: bytes) -> bytes:
+    return bz2.compress(content) if name.endswith(".bz2") else gzip.compress(content, 6)
+
+
+def test_files_that_expand_are_refused_before_the_memory_is_taken(tmp_path):
+    """Finding 9: 292 kB of newlines took 7.1 GB, one line of 827 bytes 3.2 GB."""
+    found = measured(tmp_path, {name: packed(name, content) for name, content in BOMBS.items()})
+    for name, (growth, reason) in found.items():
+        assert "expands to more than" in reason or "longer than" in reason, (name, reason)
+        assert "TAGWISE_L" in reason, (name, reason)
+        assert growth < 500 * 2**20 / 4, (name, growth)
+
+
+def npz_of_zeros(method: int) -> bytes:
+    stream = io.BytesIO()
+    zeros = np.zeros(SIZE // 4, dtype=np.int8)
+    members = {"format": np.array(b"coo"), "shape": np.array([1, 1]), "data": zeros, "row": zeros, "col": zeros}
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, array in members.items():
+            member = io.BytesIO()
+            np.save(member, array)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return stream.getvalue()
+
+
+def test_npz_that_expands_is_refused_before_the_memory_is_taken(tmp_path):
+    """Finding 9: a member of 1 MB took 2 GB. Packed by bzip2 or LZMA, Python's zipfile would unpack it at once."""
+    methods = {"deflate.npz": zipfile.ZIP_DEFLATED, "bzip2.npz": zipfile.ZIP_BZIP2, "lzma.npz": zipfile.ZIP_LZMA}
+    found = measured(tmp_path, {name: npz_of_zeros(method) for name, method in methods.items()})
+    assert "expands to more than" in found["deflate.npz"][1]
+    assert "another method" in found["bzip2.npz"][1]
+    assert "another method" in found["lzma.npz"][1]
+    assert max(growth for growth, _ in found.values()) < 100 * 2**20
+
+
+def test_a_file_that_is_packed_very_tightly_is_read(tmp_path, monkeypatch):
+    """A good file may be packed 50 to 90 times as tightly: whole runs of rows that are repeated."""
+    monkeypatch.setenv("TAGWISE_LONGEST_LINE", "10000")
+    random = np.random.default_rng(0)
+    words = ["".join(map(chr, random.integers(97, 123, 9))) for _ in range(60)]
+    texts = [" ".join(random.choice(words, 30)) for _ in range(60)]
+    rows = [json.dumps({"text": texts[number % 60], "tags": words[:2], "id": number}) for number in range(20_000)]
+    content = "\n".join(rows).encode() + b"\n"
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(content, 9))
+    assert 50 < len(content) / path.stat().st_size < 100
+    assert len(read_table(str(path), Dialect(id="id")).texts) == 20_000
+
+
+def test_the_limits_can_be_set(tmp_path, monkeypatch):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"text,tags\n" + b"some words,a\n" * 3000))
+    monkeypatch.setenv("TAGWISE_LONGEST_LINE", "1000")
+    monkeypatch.setenv("TAGWISE_LARGEST_EXPANSION", "10")
+    with pytest.raises(ParseError, match="TAGWISE_LARGEST_EXPANSION"):
+        read_csv(path)
+    monkeypatch.setenv("TAGWISE_LARGEST_EXPANSION", "10000")
+    assert read_csv(path).n_rows == 3000
+    monkeypatch.setenv("TAGWISE_LONGEST_LINE", "12")
+    with pytest.raises(ParseError, match=r"line 2: the line is longer than 12 bytes.*TAGWISE_LONGEST_LINE"):
+        read_csv(path)
+    for wrong in ("0", "-1", "many", "1e9", "9" * 30):
+        monkeypatch.setenv("TAGWISE_LONGEST_LINE", wrong)
+        with pytest.raises(InvalidInputError, match="TAGWISE_LONGEST_LINE"):
+            read_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("a.csv", read_csv),
+        ("a.jsonl", read_jsonl),
+        ("a.arff", read_arff),
+        ("a.xmc", read_xmc),
+        ("a.svm", read_svmlight),
+        ("labels.txt", read_name_lines),
+    ],
+)
+def test_long_lines_of_plain_files(tmp_path, monkeypatch, name, read):
+    """Finding 9: one line of 100 MB took 2.1 GB."""
+    monkeypatch.setenv("TAGWISE_LONGEST_LINE", str(3 * 10**6))
+    path = tmp_path / name
+    path.write_bytes(b"1 5 5\n" * name.endswith("xmc") + b"0" * (4 * 10**6) + b"\n")
+    with pytest.raises(ParseError, match="longer than 3,000,000 bytes"):
+        read(path)
+
+
+def test_what_lines_in_quotes_add_up_to_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setenv("TAGWISE_LONGEST_LINE", "1000")
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text,tags\n"' + b"word\n" * 1000 + b'",a\n')
+    with pytest.raises(ParseError, match=r"line 2: .*longer than 1,000 bytes"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize("header", [b"1 2147483648 3", b"1 3 1000000000000"])
+def test_more_columns_than_ids_reach_are_refused(tmp_path, header):
+    """Finding 9: a header of 10^12 labels was a MemoryError, and one of 2^31 columns compiled for ten seconds."""
+    path = tmp_path / "a.xmc"
+    path.write_bytes(header + b"\n1 0:1\n")
+    with pytest.raises(ParseError, match=r"line 1, column [0-9]+: there may be at most 2,147,483,647"):
+        read_xmc(path)
+
+
+def test_announced_columns_cost_nothing(tmp_path):
+    path = tmp_path / "a.xmc"
+    path.write_bytes(b"1 2147483647 2147483647\n1 0:1\n")
+    found = read_xmc(path)
+    arrays = [getattr(matrix, name) for matrix in (found.X, found.Y) for name in ("data", "indices", "indptr")]
+    assert found.X.shape == found.Y.shape == (1, 2**31 - 1)
+    assert sum(array.nbytes for array in arrays) < 100
+
+
+# ---------------------------------------------------------------------- linear in the number of entries
+
+
+class CountedText(str):
+    """A text that counts how often it is compared with another one."""
+
+    compared = 0
+    __slots__ = ()
+
+    def __eq__(self, other):
+        CountedText.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+# Sizes at which work in proportion to the square would take hours.
+MANY = 200_000
+
+
+def test_repeated_keys_of_an_object(tmp_path):
+    """Finding 8: 60,000 repeated keys of one object took minutes."""
+    path = tmp_path / "a.jsonl"
+    keys = ", ".join(f'"k{number}": 0' for number in range(MANY))
+    path.write_text(f'{{"text": "a", "tags": [], {keys}, "k{MANY - 1}": 1}}\n')
+    with pytest.raises(ParseError, match=f"'k{MANY - 1}' occurs twice"):
+        read_jsonl(path)
+
+
+def test_comparisons_of_keys_are_as_many_as_keys():
+    from tagwise.data.records import first_repeated
+
+    names = [CountedText(number) for number in range(2000)]
+    CountedText.compared = 0
+    assert first_repeated([*names, CountedText(1999)]) == "1999"
+    assert CountedText.compared < 4 * len(names)
+
+
+@pytest.mark.parametrize("repeat", ["a", "tag {}"])
+def test_many_tags_in_one_cell(tmp_path, repeat):
+    """Finding 8: 60,000 duplicate tags in one cell took minutes."""
+    tags = [repeat.format(number) for number in range(MANY)]
+    csv, jsonl = tmp_path / "a.csv", tmp_path / "a.jsonl"
+    csv.write_text("text,tags\nwords," + ";".join([*tags, tags[-1]]) + "\n")
+    jsonl.write_text(json.dumps({"text": "words", "tags": [*tags, tags[-1]]}) + "\n")
+    for path in (csv, jsonl):
+        assert len(read_table(str(path), Dialect(tag_separator=";")).tags[0]) == len(set(tags))
+
+
+def test_many_columns(tmp_path):
+    """Finding 8: a valid header of 20,000 columns took 8.6 seconds."""
+    path = tmp_path / "a.csv"
+    names = ["text", "tags", *(f"c{number}" for number in range(MANY))]
+    path.write_text(",".join(names) + "\n" + "words,a" + ",x" * MANY + "\n")
+    assert read_csv(path).texts == ["words"]
+    path.write_text(",".join([*names, "text"]) + "\n" + "words,a" + ",x" * MANY + ",y\n")
+    with pytest.raises(ParseError, match="'text' occurs 2 times"):
+        read_csv(path)
+
+
+def test_many_quoted_fields(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        ",".join(["text", "tags", *(f'"c{number}"' for number in range(MANY))]) + "\nwords,a" + ',"x"' * MANY
+    )
+    assert read_csv(path).texts == ["words"]
+
+
+def test_many_nominal_values(tmp_path):
+    """Finding 8: a valid list of 20,000 nominal values took 3.9 seconds."""
+    path = tmp_path / "a.arff"
+    values = ",".join(f"v{number}" for number in range(MANY))
+    path.write_bytes(ARFF + f"@attribute c {{{values}}}\n@data\n1,2,v{MANY - 1}\n".encode())
+    assert read_arff(path).X.toarray().tolist() == [[2, MANY - 1]]
+    path.write_bytes(ARFF + f"@attribute c {{{values},v{MANY - 1}}}\n@data\n1,2,v0\n".encode())
+    with pytest.raises(ParseError, match="listed twice"):
+        read_arff(path)
+
+
+def test_escapes_and_quotes_of_a_long_word(tmp_path):
+    path = tmp_path / "a.arff"
+    path.write_bytes(ARFF + b"@attribute '" + b"\\'\\\\" * MANY + b"' numeric\n@data\n1,2,3\n")
+    assert read_arff(path).feature_names[1] == "'\\" * MANY
+
+
+# ---------------------------------------------------------------------- faults of whole files
+
+
+def test_a_folder_in_place_of_a_file(tmp_path):
+    """It was an IsADirectoryError."""
+    folder = tmp_path / "rows.csv"
+    folder.mkdir()
+    for read in (read_csv, read_jsonl, read_arff, read_xmc, read_svmlight, read_name_lines):
+        with pytest.raises(InvalidInputError, match=r"rows.csv is a folder; name a file in it"):
+            read(folder)
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        read_npz(folder, folder)
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        read_table(str(folder), Dialect(format="parquet"))
+
+
+def test_npz_damaged_in_lzma(tmp_path, example_pair):
+    """Finding 13: an LZMAError."""
+    x, y = tmp_path / "X.npz", tmp_path / "Y.npz"
+    write_npz(x, y, *example_pair)
+    with zipfile.ZipFile(x) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(x, "w", zipfile.ZIP_LZMA) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    content = bytearray(x.read_bytes())
+    content[60:70] = b"\xff" * 10
+    x.write_bytes(content)
+    with pytest.raises(ParseError, match="not a readable scipy"):
+        read_npz(x, y)
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+    """Finding 12: labels.txt in Latin-1 was a UnicodeDecodeError."""
+    path = tmp_path / "labels.txt"
+    path.write_bytes("red\ngrün\n".encode("latin-1"))
+    with pytest.raises(ParseError, match=r"labels.txt, line 2, column 3: byte 0xfc is not valid UTF-8"):
+        read_name_lines(path)
+
+
+def test_limits_are_those_of_the_documentation():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "data-formats.md").read_text(encoding="utf-8")
+    assert f"{LONGEST_LINE // 2**20} MB" in page
+    assert f"{LARGEST_EXPANSION} times" in page

@@ -1,0 +1,273 @@
+"""Finite numbers whose products are not: answers are right or an error says so, and no warning of numpy's escapes.
+
+Findings 3, 10, 11, 16 and 18 of the attack on 0.1.0, which answered with the label -1, with NaN, or not at all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext, suppress
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract_models import FIRST_MAKERS
+
+from tagwise import LEML, REML, Cascade, Checkpoint, load
+from tagwise.baselines import CPLST, KNN, SLEEC, WSABIE, BayesianCS
+from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseError, TagwiseWarning
+from tagwise.metrics import top_k
+from tagwise.models.cascade.rankers import wrong_proposals
+from tagwise.persistence import read_model, write_model
+
+RNG = np.random.default_rng(0)
+X = sp.csr_matrix(sp.random(60, 12, 0.4, random_state=1, dtype=np.float64))
+Y = sp.csr_matrix((X @ RNG.standard_normal((12, 7)) > 0.6).astype(np.float64))
+OVERFLOW = "scores of its rows overflow"
+
+pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning", "error::RuntimeWarning")
+
+
+def scaled(dtype, factor):
+    matrix = X.astype(dtype)
+    matrix.data *= dtype(factor)
+    return matrix
+
+
+def overflows(model, rows):
+    """Whether scores do; those that come out are finite."""
+    try:
+        assert np.isfinite(model.decision_function(rows)).all()
+    except InvalidInputError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_extreme_rows_are_answered_or_refused(make, normalize):
+    """44 cases of finding 10, and the leaked warnings of finding 18."""
+    settings = {"normalize": normalize} if "normalize" in make.parameters else {}
+    for model in (make(**settings).fit(X, Y), make(**settings).fit(X.astype(np.float32), Y)):
+        for rows in (scaled(np.float64, 1e300), scaled(np.float32, 1e37), scaled(np.float64, 1e-300)):
+            for given in (rows, rows.toarray()):
+                refused = pytest.raises(InvalidInputError, match="overflow")
+                with refused if overflows(model, given) else nullcontext():
+                    labels, scores = model.predict_topk(given, k=2)
+                    assert ((labels >= 0) & (labels < 7)).all()
+                    assert np.isfinite(scores).all()
+                    model.predict(given)
+
+
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+@pytest.mark.parametrize("factor", [1e300, 1e160, 1e-160, 1e-300])
+def test_extreme_rows_fit_or_are_refused(make, factor):
+    settings = {"normalize": False} if "normalize" in make.parameters else {}
+    rows = scaled(np.float64, factor)
+    with suppress(TagwiseError):
+        labels, scores = make(**settings).fit(rows, Y).predict_topk(rows, k=2)
+        assert (labels >= 0).all()
+        assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("model", [WSABIE(rank=2, normalize=False), CPLST(rank=2, normalize=False)])
+def test_squares_that_overflow_are_a_sentence(model):
+    """Finding 18: OverflowError from WSABIE, ValueError of scipy's from CPLST."""
+    with pytest.raises(InvalidInputError, match="overflow"):
+        model.fit(scaled(np.float64, 1e300), Y)
+
+
+def test_overflow_is_an_error_and_not_minus_one():
+    """Finding 10, as reported."""
+    model = LEML(rank=4, normalize=False).fit(X.astype(np.float32), Y)
+    with pytest.raises(InvalidInputError, match=f"X.*{OVERFLOW}"):
+        model.predict_topk(X * 1e300, k=2)
+
+
+# ---------------------------------------------------------------------- folders
+
+
+def changed(folder, tensors=(), values=(), parameters=()):
+    """The folder with other content and right digests."""
+    record = read_model(folder)
+    record.tensors.update(tensors)
+    record.values.update(values)
+    record.parameters.update(parameters)
+    write_model(folder, record)
+
+
+@pytest.mark.parametrize("model", [LEML(rank=3), REML(rank=3, sparse_part="support", support=5)])
+def test_folders_of_huge_factors_are_refused_when_asked(model, tmp_path):
+    """Findings 3 of the issue's list: factors of ±1e38 loaded and gave NaN."""
+    model.fit(X.astype(np.float32), Y).save(tmp_path / "m")
+    huge = {
+        name: np.where(RNG.random(getattr(model, name).shape) < 0.5, 1e38, -1e38).astype(np.float32)
+        for name in ("feature_factors_", "label_factors_")
+    }
+    changed(tmp_path / "m", huge)
+    loaded = load(tmp_path / "m")
+    for ask in (lambda: loaded.predict_topk(X, 2), lambda: loaded.predict(X), lambda: loaded.decision_function(X)):
+        with pytest.raises(InvalidInputError, match=OVERFLOW):
+            ask()
+    with pytest.raises(InvalidInputError, match=OVERFLOW):
+        loaded.predict_topk(X[:1], 2)
+    with pytest.raises(InvalidInputError, match="overflow"):
+        loaded.label_weights([0, 1])
+
+
+def test_one_label_that_overflows_is_not_left_out_in_silence(tmp_path):
+    model = LEML(rank=3).fit(X.astype(np.float32), Y)
+    model.save(tmp_path / "m")
+    factors = model.label_factors_.copy()
+    factors[3] = 3e38, -3e38, 3e38
+    features = np.abs(model.feature_factors_) + 100
+    changed(tmp_path / "m", {"label_factors_": factors, "feature_factors_": features})
+    with pytest.raises(InvalidInputError, match=OVERFLOW):
+        load(tmp_path / "m").predict_topk(X, 2)
+
+
+@pytest.mark.parametrize("gamma", [-1.0, 0, "x", None, float("inf"), [1], True])
+def test_gamma_of_a_kernel_is_checked(gamma, tmp_path):
+    """Finding 16."""
+    LEML(rank=3, kernel="rbf", gamma=1.0).fit(X, Y).save(tmp_path / "m")
+    changed(tmp_path / "m", values={"gamma_": gamma})
+    with pytest.raises(ModelFormatError, match="gamma_"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+def test_tensors_of_half_precision_are_refused(make, tmp_path):
+    """Finding 16: they loaded and failed when used."""
+    make().fit(X, Y).save(tmp_path / "m")
+    tensors = {
+        name: tensor.astype(np.float16)
+        for name, tensor in read_model(tmp_path / "m").tensors.items()
+        if isinstance(tensor, np.ndarray) and tensor.dtype.kind == "f"
+    }
+    if tensors:
+        changed(tmp_path / "m", tensors)
+        with pytest.raises(ModelFormatError, match=r"float16|one floating type"):
+            load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("model", [KNN(), SLEEC(rank=2, n_learners=1, label_neighbors=5)])
+def test_powers_that_overflow_are_refused(model, tmp_path):
+    """Finding 10: a similarity_power of 1e308 loaded and gave NaN."""
+    model.fit(X, Y).save(tmp_path / "m")
+    changed(tmp_path / "m", parameters={"similarity_power": 1e308})
+    with pytest.raises(ModelFormatError, match="similarity_power must be finite at least 0 and at most 1000"):
+        load(tmp_path / "m")
+    with pytest.raises(InvalidInputError, match="similarity_power"):
+        model.set_params(similarity_power=1e308).fit(X, Y)
+
+
+def test_sweeps_without_end_are_refused(tmp_path):
+    """Finding 16: 10^6 sweeps loaded, and the first prediction did not end."""
+    BayesianCS(n_measurements=5).fit(X, Y).save(tmp_path / "m")
+    changed(tmp_path / "m", parameters={"n_sweeps": 10**6})
+    with pytest.raises(ModelFormatError, match="n_sweeps must be at most 1,000; found 1,000,000"):
+        load(tmp_path / "m")
+    with pytest.raises(InvalidInputError, match="n_sweeps must be at most 1,000"):
+        BayesianCS(n_sweeps=10**6).fit(X, Y)
+
+
+# ---------------------------------------------------------------------- labels of half precision
+
+
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+def test_labels_of_half_precision(make, tmp_path):
+    """Finding 11: dense labels of float16 were fitted, and then predict raised."""
+    model = make().fit(X, Y.toarray().astype(np.float16))
+    answer = model.predict(X)
+    assert answer.dtype == np.float16
+    assert (answer == make().fit(X, Y.toarray()).predict(X)).all()
+    model.save(tmp_path / "m")
+    assert (load(tmp_path / "m").predict(X) == answer).all()
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csr_array"])
+def test_sparse_answers_of_half_precision_are_refused(kind, tmp_path):
+    LEML(rank=2).fit(X, Y).save(tmp_path / "m")
+    changed(tmp_path / "m", values={"output_format": [kind, "<f2"]})
+    with pytest.raises(ModelFormatError, match="labels of type '<f2'"):
+        load(tmp_path / "m")
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+def test_a_forged_proposer_is_refused(tmp_path):
+    """Finding 3: factors of 3e38 gave labels of -1, which were written as indices over other memory."""
+    make = {"rank": 3, "support": 5, "shortlist": 4, "hard_negatives": 3, "max_iter": 2}
+    data = X.astype(np.float32), Y
+    Cascade(**make).fit(*data, checkpoint=Checkpoint(tmp_path / "c"))
+    record = read_model(tmp_path / "c")
+    for name, tensor in record.tensors.items():
+        if name.startswith("proposer.") and isinstance(tensor, np.ndarray) and tensor.dtype.kind == "f":
+            record.tensors[name] = np.where(RNG.random(tensor.shape) < 0.5, 3e38, -3e38).astype(tensor.dtype)
+    record.values["states"].pop("rankers")
+    tensors = {name: tensor for name, tensor in record.tensors.items() if not name.startswith("rankers.")}
+    write_model(tmp_path / "c", type(record)(record.class_name, record.parameters, tensors, record.values))
+    with pytest.raises(ModelFormatError, match=r"checkpoint cannot be used.*overflow.*discard"):
+        Cascade(**make).fit(*data, checkpoint=Checkpoint(tmp_path / "c"))
+
+
+def test_no_label_is_no_wrong_proposal():
+    class Proposer:
+        n_jobs = None
+
+        def predict_topk(self, X, k):
+            return np.full((X.shape[0], k), -1), np.full((X.shape[0], k), -np.inf)
+
+    assert wrong_proposals(Proposer(), X, Y, None, 3).nnz == 0
+
+
+# ---------------------------------------------------------------------- how many
+
+
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+def test_k_beyond_all_labels(make):
+    """Finding 18: k = 2^40 asked numpy for terabytes."""
+    model = make().fit(X, Y)
+    labels, scores = model.predict_topk(X, k=1000)
+    assert labels.shape == scores.shape == (60, 1000)
+    best, best_scores = model.predict_topk(X, k=7)
+    assert (labels[:, :7] == best).all()
+    assert (scores[:, :7] == best_scores).all()
+    assert (labels[:, 7:] == -1).all()
+    assert (scores[:, 7:] == -np.inf).all()
+    for k in (1008, 2**40, 10**12):
+        with pytest.raises(InvalidInputError, match=f"k must be at most 1,007, .*; found {k:,}"):
+            model.predict_topk(X, k=k)
+
+
+@pytest.mark.parametrize("prediction", [X, X.toarray()])
+def test_k_of_metrics_beyond_all_labels(prediction):
+    assert top_k(prediction, 1000).shape == (60, 1000)
+    with pytest.raises(InvalidInputError, match="k must be at most 1,012"):
+        top_k(prediction, 10**12)
+
+
+def test_shortlists_longer_than_all_labels():
+    """Finding 18: shortlist=10**9 was a MemoryError."""
+    model = Cascade(rank=3, support=5, shortlist=10**9, hard_negatives=10**9).fit(X, Y)
+    assert model.predict_topk(X, k=3)[0].shape == (60, 3)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**200, 10**5000], ids=["64 bits", "200 bits", "5,000 digits"])
+@pytest.mark.parametrize("name", ["rank", "random_state", "max_iter"])
+def test_numbers_of_more_than_64_bits_are_refused_before_the_fit(name, number):
+    """Finding 19: they were refused by the save, after the whole fit."""
+    if (name, number) == ("random_state", 2**63):
+        number = 2**64
+    rounds = []
+    with pytest.raises(InvalidInputError, match=rf"{name} must be .*64.*found (9,223|a number of)"):
+        LEML(**{name: number}).fit(X, Y, callback=lambda *_: rounds.append(1))
+    assert not rounds
+
+
+def test_no_overflow_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", TagwiseWarning)
+        LEML(rank=3, normalize=False).fit(X, Y).predict_topk(X, 3)

@@ -1,0 +1,29 @@
+"""docs/reliability.md shows the figures of the stored runs, which are long and have no findings."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import reliability  # noqa: E402
+
+LEAST_RUNS = {"readers": 1_000_000, "folders": 100_000, "crash": 200, "interrupts": 500}
+
+
+def test_the_page_shows_the_stored_figures():
+    text = reliability.PAGE.read_text()
+    assert reliability.page(text, reliability.figures()) == text, "run python scripts/reliability.py --write"
+
+
+@pytest.mark.parametrize("name", LEAST_RUNS)
+def test_a_stored_run_is_long_and_found_nothing(name):
+    run = json.loads((reliability.RESULTS / f"{name}.json").read_text())
+    assert run["runs"] >= LEAST_RUNS[name]
+    assert not run.get("findings")
+    assert not run.get("outcomes", {}).get("finding")
+    assert run.get("slowest_seconds", 0) <= 5
+    for case in run.get("cases", {}).values():
+        assert not case["outcomes"].get("finding")
