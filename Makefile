@@ -59,6 +59,11 @@ bench-peers: $(VENV)/.test
 bench-prediction: $(VENV)/.test
 	$(BIN)/python benchmarks/prediction.py $(ARGS)
 
+# Labels chosen for a purpose, on validation rows; needs TAGWISE_DATA.
+.PHONY: bench-purposes
+bench-purposes: $(VENV)/.test
+	$(BIN)/python benchmarks/purposes.py $(ARGS)
+
 # The shape of LEML's largest problem: 5 GB of memory, a quarter of an hour or more on two cores; needs TAGWISE_DATA.
 .PHONY: bench-wiki
 bench-wiki: $(VENV)/.test
