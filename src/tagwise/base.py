@@ -336,15 +336,18 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             check_choice(optimise, "optimise", PURPOSES)
         features = self._fitted_features(X)
         hidden = self._excluded_pairs(exclude, features.shape[0])
-        width = k if optimise is None else max(k, self._purpose_facts()[0])
-        with nullcontext() if self._answers_without_blas(features) else _computing():
-            labels, scores = self._top_k(features, min(width, self.n_labels_), hidden)
-        _require_all_found(labels, scores, hidden)
-        labels, scores = padded_answers(labels, scores, width)
         if optimise is None:
-            return labels, scores
-        chosen = choose_labels(labels, np.clip(scores + 0.5, 0, 1), k, optimise, self._purpose_facts()[1])
+            return self._best_labels(features, k, hidden)
+        n_candidates, counts = self._purpose_facts()
+        labels, scores = self._best_labels(features, max(k, n_candidates), hidden)
+        chosen = choose_labels(labels, np.clip(scores + 0.5, 0, 1), k, optimise, counts)
         return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
+
+    def _best_labels(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
+        with nullcontext() if self._answers_without_blas(X) else _computing():
+            labels, scores = self._top_k(X, min(k, self.n_labels_), exclude)
+        _require_all_found(labels, scores, exclude)
+        return padded_answers(labels, scores, k)
 
     @deferring_interrupts
     def predict(self, X: Any) -> Any:

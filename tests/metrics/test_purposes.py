@@ -1,12 +1,14 @@
 """Choosing labels for a purpose, against brute force, a slow twin, planted cases and real rows."""
 
 from itertools import combinations, pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from tagwise import Cascade
+from tagwise import Cascade, load
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import inverse_propensity, macro_f1, precision_at_k, psp_at_k, purposes, recall_at_k
@@ -26,9 +28,9 @@ def candidates(n_rows, width, n_labels, seed, *, fewer=False):
 
 
 def counts_of(n_labels, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(0, 50, n_labels)
-    return LabelCounts(rows, 100, rows * rng.integers(0, 9, n_labels))
+    """Of 100 rows in which every label may occur with every other."""
+    Y = sp.csr_matrix(np.random.default_rng(seed).random((100, n_labels)) < np.linspace(0.05, 0.6, n_labels), dtype=int)
+    return LabelCounts(Y.sum(axis=0).A1, 100, sp.csr_matrix(sp.triu(Y.T @ Y, k=1)))
 
 
 def expected_macro_f1(labels, probabilities, chosen, n_labels):
@@ -65,10 +67,11 @@ def ascent_twin(labels, probabilities, k, n_labels, n_sweeps=20):
 def test_purposes_with_weights_reach_the_best_of_all_subsets(purpose, seed):
     labels, probabilities = candidates(6, 5, 8, seed)
     counts = counts_of(8, seed)
-    rows, n_rows, companions = counts
+    rows, n_rows, pairs = counts
+    others = (pairs + pairs.T).sum(axis=1).A1
     weights = {
         "precision": np.ones(8),
-        "recall": 1 / (1 + (companions + 20 * companions.sum() / rows.sum()) / (rows + 20)),
+        "recall": 1 / (1 + (others + 20 * others.sum() / rows.sum()) / (rows + 20)),
         "psp": inverse_propensity(np.arange(n_rows)[:, None] < rows[None, :]),
     }[purpose]
     chosen = choose_labels(labels, probabilities, 2, purpose, counts)
@@ -155,7 +158,7 @@ def test_rows_with_few_candidates_take_them_all_and_then_none(purpose):
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_equally_good_candidates_are_chosen_in_their_order(purpose):
     labels, probabilities = np.array([[3, 1, 2, 0]]), np.full((1, 4), 0.5)
-    counts = LabelCounts(np.full(4, 10), 100, np.full(4, 30))
+    counts = LabelCounts(np.full(4, 10), 100)
     np.testing.assert_array_equal(choose_labels(labels, probabilities, 2, purpose, counts), [[0, 1]])
     assert choose_labels(labels[:0], probabilities[:0], 2, purpose, counts).shape == (0, 2)
 
@@ -212,3 +215,19 @@ def test_macro_f1_depends_on_the_rows_that_are_asked_about_and_nothing_else_does
         np.testing.assert_array_equal(model.predict_topk(X[:400], 5, optimise=purpose)[0], together)
         labels, scores = model.predict_topk(X[:1], 5, optimise=purpose)
         np.testing.assert_allclose(scores[0], model.decision_function(X[:1])[0, labels[0]], atol=1e-6)
+
+
+def test_a_cascade_of_version_0_1_0_says_what_it_lacks():
+    folder = Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0"
+    with pytest.raises(InvalidInputError, match=r"which folders of version 0\.1\.0 do not say; fit the model again"):
+        load(folder / "Cascade").predict_topk(sp.load_npz(folder / "X.npz"), 2, optimise="psp")
+
+
+@pytest.mark.filterwarnings("ignore:rank=16")
+def test_a_shortlist_of_any_length_takes_no_more_room_than_the_labels(held_out):
+    model, X, _, _ = held_out
+    longer = (
+        clone(model).set_params(shortlist=10**9, validation_fraction=0.0).fit(X[:200], sp.csr_matrix(np.eye(200, 5)))
+    )
+    labels, _ = longer.predict_topk(X[:20], 2, optimise="macro_f1")
+    assert labels.shape == (20, 2)

@@ -11,13 +11,13 @@ macro_f1   the mean over labels of 2 Σ_i a_ij p_ij / (Σ_i a_ij + Σ_i p_ij)
 =========  =====================================================================================================
 
 The first three are a weight per label: the exact optimum is a row's k largest p·w. Were the labels of a row
-independent, the most probable ones would be the best for recall too; o_j is what they depend on each other.
+independent, the most probable ones would be the best for recall too; o_j accounts for labels that come in groups.
 
 Macro-F1 is not a sum over rows. It is maximised by block coordinate ascent: the sum over labels falls apart into gains
-once all other rows are held, so each row in turn takes the k labels with the largest gains, until none changes. The
-expected macro-F1 never falls, and starts from that of the most probable labels. (Schultheis, Wydmuch, Kotłowski, Babbar
+once all other rows are held fixed, so each row in turn takes the k labels with the largest gains, until none changes.
+The expected macro-F1 never falls, and starts from that of the plain ranking. (Schultheis, Wydmuch, Kotłowski, Babbar
 and Dembczyński, "Generalized test utilities for long-tail performance in extreme multi-label classification", NeurIPS
-2023, who write the expectation of the ratio as a ratio of expectations, as here.)
+2023, who approximate the expectation of a ratio by the ratio of expectations, as here.)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from tagwise.interrupts import raise_if_interrupted
 from tagwise.kernels.compiled import compiled
@@ -38,7 +39,7 @@ PURPOSES = ("precision", "recall", "psp", "macro_f1")
 
 # Passes over the rows; the third changes little.
 _MOST_SWEEPS = 20
-# A label's number of companions is taken to be the usual one in so many rows more.
+# The rows of a label are taken to have the usual number of other labels in so many rows more.
 _SHRINKAGE = 20.0
 
 
@@ -49,8 +50,8 @@ class LabelCounts(NamedTuple):
     """(L,): how many have the label."""
     n_rows: int
     """How many there are."""
-    companions: np.ndarray | None = None
-    """(L,): how many other labels the rows with this label have in all; None where nobody counted."""
+    pairs: sp.csr_matrix | None = None
+    """CSR (L, L): how many have labels j and t, for j < t; None where nobody counted."""
 
     def weights(self, purpose: str) -> np.ndarray:
         """What finding each label is worth (L,), for purposes that are a sum over rows.
@@ -59,9 +60,10 @@ class LabelCounts(NamedTuple):
         """
         if purpose == "psp":
             return inverse_propensity_of_counts(self.rows, self.n_rows)
-        if purpose == "recall" and self.companions is not None:
-            usual = self.companions.sum() / max(1, self.rows.sum())
-            return 1 / (1 + (self.companions + _SHRINKAGE * usual) / (self.rows + _SHRINKAGE))
+        if purpose == "recall" and self.pairs is not None:
+            others = np.asarray(self.pairs.sum(axis=0)).ravel() + np.asarray(self.pairs.sum(axis=1)).ravel()
+            usual = others.sum() / max(1, self.rows.sum())
+            return 1 / (1 + (others + _SHRINKAGE * usual) / (self.rows + _SHRINKAGE))
         return np.ones(len(self.rows))
 
 
@@ -78,7 +80,7 @@ def choose_labels(
     Parameters
     ----------
     labels : int array (n, M)
-        Candidates of each row, M ≥ k, the most probable first, −1 for none.
+        Candidates of each row, M ≥ k, best first, −1 for none.
     probabilities : array (n, M)
         In [0, 1]; whatever it is where the label is −1. Labels that are not listed are taken to have probability 0.
     k : int
@@ -89,8 +91,8 @@ def choose_labels(
     Returns
     -------
     int array (n, k)
-        Columns of ``labels`` in increasing order: the chosen labels are the most probable first as well. Equally good
-        candidates are chosen in the order of their columns, and none before the others only if a row has fewer than k.
+        Columns of ``labels`` in increasing order, so that the chosen labels keep their order. Of equally good
+        candidates the first are chosen; columns without a label only where a row has fewer than k.
 
     Notes
     -----

@@ -497,11 +497,11 @@ class Cascade(MultiLabelModel):
     def _purpose_facts(self) -> tuple[int, LabelCounts]:
         if self.product_ is not None:
             raise InvalidInputError(
-                "optimise needs to know how often labels occur, which models of version 0.1.0 do not; fit anew."
+                "optimise needs to know how often labels occur, which folders of version 0.1.0 do not say; fit the "
+                "model again."
             )
-        pairs = self.cooccurrence_
-        companions = np.asarray(pairs.sum(axis=0) + pairs.sum(axis=1).T, dtype=np.float64).ravel()
-        return self.shortlist, LabelCounts(self.label_frequency_, self.n_rows_, companions)
+        counts = LabelCounts(self.label_frequency_, self.n_rows_, self.cooccurrence_)
+        return min(self.shortlist, self.n_labels_), counts
 
     # ------------------------------------------------------------------ explain, restore
 
