@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 LABELS = "labels.npz"
+UNLISTED = "unlisted.unknown"
 RESULT = "result.json"
 
 
@@ -22,6 +23,8 @@ class Problem:
     Y: sp.csr_matrix
     X_test: sp.csr_matrix
     observed: sp.csr_matrix | None = None
+    unlisted: str = "off"
+    """"unknown" where nobody looked at the labels that Y does not list; there is no mask then."""
 
     def write(self, folder: Path) -> None:
         """Each matrix to a file of its own."""
@@ -30,6 +33,8 @@ class Problem:
             matrix = getattr(self, name)
             if matrix is not None:
                 sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(matrix), compressed=False)
+        if self.unlisted == "unknown":
+            (folder / UNLISTED).touch()
 
     @classmethod
     def read(cls, folder: Path, *, with_mask: bool) -> Problem:
@@ -40,7 +45,7 @@ class Problem:
         """
         X, Y, X_test = (read_matrix(folder, name) for name in ("X", "Y", "X_test"))
         if not (folder / "observed.npz").exists():
-            return cls(X, Y, X_test)
+            return cls(X, Y, X_test, unlisted="unknown" if (folder / UNLISTED).exists() else "off")
         if with_mask:
             return cls(X, Y, X_test, read_matrix(folder, "observed"))
         labelled = np.flatnonzero(np.diff(Y.indptr))

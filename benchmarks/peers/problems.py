@@ -26,6 +26,7 @@ class ProblemSet:
     dataset: str
     unit_rows: bool = False
     known: float | None = None
+    listed_only: bool = False
     usual: bool = True
 
 
@@ -34,6 +35,9 @@ SETS = {
     "delicious": ProblemSet("delicious", "delicious", unit_rows=True),
     "debtags": ProblemSet("debtags", "debtags"),
     "debtags-20": ProblemSet("debtags, 20% of the labels known", "debtags", known=0.2),
+    "debtags-positives": ProblemSet(
+        "debtags, only positives known and 28% of them missing", "debtags", listed_only=True
+    ),
     "yso-finna-en-min4": ProblemSet("yso-finna-en-min4", "yso-finna-en-min4"),
     # Comes with tagwise: for trying things out.
     "debtags-sample": ProblemSet("debtags-sample", "debtags-sample", usual=False),
@@ -58,6 +62,15 @@ class Judge:
         return {"rows": rows, "test_rows": self.Y_test.shape[0], "features": features, "labels": labels}
 
 
+def listed(Y: sp.csr_matrix, random_state: int) -> sp.csr_matrix:
+    """What is left of complete labels where each is listed with its propensity: rare ones are missing most often."""
+    kept = np.random.default_rng(random_state).random(Y.nnz) < 1 / inverse_propensity(Y)[Y.indices]
+    some = Y.copy()
+    some.data = some.data * kept
+    some.eliminate_zeros()
+    return some
+
+
 def hand_out(problem_set: ProblemSet, folder: Path) -> Judge:
     """Write what the systems may see to a folder, and keep what they are judged by."""
     X, Y, X_test, Y_test = load_dataset(problem_set.dataset)
@@ -65,8 +78,14 @@ def hand_out(problem_set: ProblemSet, folder: Path) -> Judge:
     if problem_set.unit_rows:
         X, X_test = normalize(X), normalize(X_test)
     observed = None
+    if problem_set.listed_only:
+        # A row that lists nothing teaches nobody anything: whoever makes such a table leaves it out.
+        Y = listed(Y, random_state=0)
+        rows = np.flatnonzero(np.diff(Y.indptr))
+        X, Y = X[rows], Y[rows]
     if problem_set.known is not None:
         observed = hide_labels(Y, problem_set.known, random_state=0)
         Y = sp.csr_matrix(Y.multiply(observed))
-    Problem(*(sp.csr_matrix(matrix, dtype=np.float32) for matrix in (X, Y, X_test)), observed).write(folder)
+    unlisted = "unknown" if problem_set.listed_only else "off"
+    Problem(*(sp.csr_matrix(matrix, dtype=np.float32) for matrix in (X, Y, X_test)), observed, unlisted).write(folder)
     return Judge(Y_test, weights, (*X.shape, Y.shape[1]))

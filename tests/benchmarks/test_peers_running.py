@@ -220,6 +220,19 @@ def test_hidden_labels_and_test_labels_are_not_handed_out(tmp_path):
     assert judge.shape == (*problem.X.shape, Y.shape[1])
 
 
+def test_where_only_positives_are_known_some_are_missing_and_everybody_is_told(tmp_path):
+    judge = hand_out(ProblemSet("sample", SAMPLE, listed_only=True), tmp_path)
+    problem = Problem.read(tmp_path, with_mask=False)
+    Y = load_dataset(SAMPLE).Y_train
+    assert (problem.unlisted, problem.observed) == ("unknown", None)
+    assert problem.Y.nnz == pytest.approx((np.bincount(Y.indices) / inverse_propensity(Y)).sum(), rel=0.05)
+    assert (np.diff(problem.Y.indptr) > 0).all()
+    assert problem.Y.shape[0] == problem.X.shape[0] < Y.shape[0]
+    np.testing.assert_array_equal(judge.weights, inverse_propensity(Y))
+    Problem(problem.X, problem.Y, problem.X_test).write(tmp_path / "other")
+    assert Problem.read(tmp_path / "other", with_mask=True).unlisted == "off"
+
+
 def test_who_cannot_use_a_mask_gets_the_rows_that_have_a_label(tmp_path):
     X = sp.random(6, 4, density=0.5, format="csr", random_state=0, dtype=np.float32)
     Y = sp.csr_matrix(np.array([[0, 1], [0, 0], [1, 0], [0, 0], [0, 0], [1, 1]], dtype=np.float32))

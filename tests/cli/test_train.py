@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from commands import failed, run, some_rows, write_jsonl
 
+from tagwise import load
 from tagwise.data import write_xmc
 from tagwise.persistence import Checkpoint
 
@@ -73,6 +74,21 @@ def test_numbers_that_a_folder_cannot_hold_are_refused_before_the_fit(rows_file)
     nested = train(rows_file, "--set", f"positive_weight=[1, {-(2**63) - 1}]")
     assert failed(nested, 2, "Invalid value for --set: positive_weight is a number of more than 64 bits.")
     assert not rows_file.with_name("m").exists()
+
+
+def test_tags_that_nobody_looked_at(rows_file, tmp_path):
+    assert train(rows_file, "--unlisted", "unknown").returncode == 0
+    assert load(tmp_path / "m").model_.positive_weight == "propensity"
+    path = tmp_path / "rows.xmc"
+    X = sp.random(40, 5, density=0.5, format="csr", random_state=0, dtype=np.float32)
+    write_xmc(path, X, sp.csr_matrix(np.eye(2, dtype=np.float32)[np.arange(40) % 2]))
+    result = run("train", path, "--out", tmp_path / "matrix", "--unlisted", "unknown")
+    assert "unlisted ones unknown" in result.stdout
+    assert load(tmp_path / "matrix").unlisted == "unknown"
+    both = train(rows_file, "--overwrite", "--unlisted", "unknown", "--known", "looked_at")
+    assert failed(both, 2, "--known says which tags somebody looked at, --unlisted unknown that nobody did.")
+    result = run("train", rows_file, "--out", tmp_path / "knn", "--model", "knn", "--unlisted", "unknown")
+    assert failed(result, 1, "unlisted: KNN takes every label that is not listed as off")
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 100_000])

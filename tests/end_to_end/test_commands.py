@@ -224,7 +224,7 @@ def test_explain_adds_up_to_the_score(tagger):
 
 def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
     model = tmp_path / "m"
-    options = ("--model", "cascade", "--set", "rank=3", "--set", "prototype_weight=0.4", "--json")
+    options = ("--model", "cascade", "--set", "rank=3", "--set", "C=0.4", "--json")
     trained = run("train", rows_file, "--out", model, *options)
     assert trained.returncode == 0, trained.stderr
     assert json.loads(trained.stdout)["model"] == "cascade"
@@ -235,11 +235,7 @@ def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
     explained = run("explain", model, "the dog")
     assert explained.returncode == 0, explained.stderr
     assert "dog" in explained.stdout
-    assert failed(
-        run("train", rows_file, "--out", tmp_path / "n", *options[:4], "--set", "prototype_weight=much"),
-        1,
-        "prototype_weight",
-    )
+    assert failed(run("train", rows_file, "--out", tmp_path / "n", *options[:4], "--set", "C=much"), 1, "C must be")
 
 
 def test_a_kernel_has_no_explanations_and_says_so(tmp_path, rows_file):

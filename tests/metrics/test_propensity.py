@@ -28,6 +28,18 @@ def test_inverse_propensity_is_the_published_formula(A, B):
     assert np.array_equal(inverse_propensity(sp.csr_matrix(Y), A, B), inverse_propensity(Y, A, B))
 
 
+@pytest.mark.parametrize(("A", "B"), [(0.55, 1.5), (0.5, 0.4), (0.6, 2.6), (2.0, 0.1)])
+def test_where_labels_are_missing_their_number_is_estimated_too(A, B):
+    """N_l is then the number of rows that list a label times its inverse propensity."""
+    Y = np.random.default_rng(0).random((400, 6)) < [0.0, 0.005, 0.02, 0.1, 0.5, 1.0]
+    found = inverse_propensity(Y, A, B, listed_only=True)
+    constant = (math.log(400) - 1) * (B + 1) ** A
+    np.testing.assert_allclose(found, 1 + constant * (Y.sum(axis=0) * found + B) ** -A, rtol=1e-9)
+    assert (found <= inverse_propensity(Y, A, B)).all()
+    with pytest.raises(InvalidTypeError, match="listed_only"):
+        inverse_propensity(Y, listed_only=1)
+
+
 def test_rarer_labels_weigh_more_and_none_below_one():
     Y = np.tril(np.ones((30, 30)))
     weights = inverse_propensity(Y)

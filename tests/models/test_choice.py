@@ -8,6 +8,7 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_class
 from tagwise.registry import MODEL_NAMES, info_of
 
+FEW = {"n_rows": 1_000, "n_features": 500, "n_labels": 20, "nnz_labels": 1_500}
 SMALL = {"n_rows": 24_240, "n_features": 17_736, "n_labels": 581, "nnz_labels": 89_688}
 LARGE = {"n_rows": 588_303, "n_features": 66_471, "n_labels": 27_754, "nnz_labels": 1_400_000}
 
@@ -41,24 +42,32 @@ def test_unknown_names_and_parameters():
         build_model("leml", {"sparsity": 1})
 
 
-def test_choice_by_size_and_unknown_labels():
-    few = {"n_rows": 1_000, "n_features": 500, "n_labels": 20, "nnz_labels": 1_500}
-    for sizes, masked, expected in (
-        (few, False, "binary-relevance"),
-        (few, True, "cascade"),
-        ({**few, "n_features": 10**7}, False, "cascade"),
-        (SMALL, False, "cascade"),
-        (SMALL, True, "cascade"),
-        (LARGE, False, "cascade"),
-        (LARGE, True, "cascade"),
-    ):
-        assert choose_model(**sizes, masked=masked).name == expected
-    assert choose_model(**few, masked=True).parameters == {}
-    assert choose_model(**{**few, "n_labels": 9}, masked=True).parameters == {"rank": 9}
-    assert choose_model(**LARGE, masked=True).parameters == {}
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("sizes", [FEW, SMALL, LARGE], ids=["few", "small", "large"])
+def test_cascade_suits_every_size(sizes, masked):
+    assert (choose_model(**sizes, masked=masked).name, choose_model(**sizes, masked=masked).parameters) == (
+        "cascade",
+        {},
+    )
+    assert choose_model(**{**sizes, "n_labels": 9}, masked=masked).parameters == {"rank": 9}
 
 
-@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["small", "large"])
+def test_where_only_positives_are_known_models_are_told_so():
+    found = choose_model(**{**FEW, "n_labels": 9}, masked=False, unlisted="unknown")
+    assert found.parameters == {"rank": 9, "unlisted": "unknown"}
+    assert "unlisted ones unknown" in found.reason
+    assert build_model("cascade", {"rank": 3}, unlisted="unknown").unlisted == "unknown"
+    for name in ("leml", "reml", "binary-relevance"):
+        assert build_model(name, unlisted="unknown").positive_weight == "propensity"
+        assert build_model(name, {"positive_weight": 2.0}, unlisted="unknown").positive_weight == 2.0
+        assert build_model(name).positive_weight == 1.0
+    with pytest.raises(InvalidInputError, match="unlisted: KNN takes every label that is not listed as off"):
+        build_model("knn", unlisted="unknown")
+    with pytest.raises(InvalidInputError, match="unlisted must be one of 'off', 'unknown'; found 'on'"):
+        build_model("knn", unlisted="on")
+
+
+@pytest.mark.parametrize("sizes", [FEW, SMALL, LARGE], ids=["few", "small", "large"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_choice_says_why(sizes, masked):
     found = choose_model(**sizes, masked=masked)

@@ -105,6 +105,26 @@ def test_auto_says_what_it_took_and_why(rows):
     assert "some of them unknown" in masked.choice_.reason
 
 
+def test_tags_that_nobody_looked_at(rows, tmp_path):
+    texts, tags = rows
+    fitted = Tagger(unlisted="unknown").fit(texts, tags)
+    assert fitted.model_.unlisted == "unknown"
+    assert "unlisted ones unknown" in fitted.choice_.reason
+    fitted.save(tmp_path / "m")
+    assert tagwise.load(tmp_path / "m").unlisted == "unknown"
+    given = Tagger(BinaryRelevance(reg=0.1), unlisted="unknown")
+    assert given.fit(texts, tags).model_.positive_weight == "propensity"
+    assert given.model.positive_weight == 1.0
+    own = Tagger(BinaryRelevance(positive_weight=np.full(4, 2.0)), unlisted="unknown").fit(texts, tags)
+    np.testing.assert_array_equal(own.model_.positive_weight, np.full(4, 2.0))
+    with pytest.raises(InvalidInputError, match="known says which tags somebody looked at, and unlisted='unknown'"):
+        Tagger(unlisted="unknown").fit(texts, tags, known=[["pets"], *[None] * 119])
+    with pytest.raises(InvalidInputError, match="unlisted: KNN takes every label"):
+        Tagger("knn", unlisted="unknown").fit(texts, tags)
+    with pytest.raises(InvalidInputError, match="unlisted must be one of"):
+        Tagger(unlisted=None).fit(texts, tags)
+
+
 def test_an_estimator_is_copied(rows):
     model = LEML(rank=2, max_iter=2, tol=1.0)
     fitted = Tagger(model).fit(*rows)

@@ -3,7 +3,8 @@
 "best by validation" fits every candidate to four fifths of the training rows and takes the one with the best P@1 on the
 last fifth; it is then trained on all rows, as any other system. Where labels are unknown, a candidate is judged on the
 held-out rows whose first answer is known to be right or wrong: which labels are hidden does not depend on what is
-answered, so that this estimates the same P@1.
+answered, so that this estimates the same P@1. Where only positives are known, models are told so (`unlisted`), and a
+right answer counts as its inverse propensity, which estimates the P@1 on complete labels.
 """
 
 import warnings
@@ -56,8 +57,10 @@ def choose(problem, settings, threads):
     if "model" in settings:
         return settings, None
     from tagwise.data import split_rows
-    from tagwise.metrics import precision_at_k
+    from tagwise.metrics import inverse_propensity
 
+    only_listed = problem.unlisted == "unknown"
+    worth = inverse_propensity(problem.Y, listed_only=True) if only_listed else np.ones(problem.Y.shape[1])
     training, validation = split_rows(problem.Y, settings["validation_fraction"], random_state=0)
     observed = None if problem.observed is None else problem.observed[training]
     shape = (*problem.X.shape, problem.Y.shape[1])
@@ -68,14 +71,20 @@ def choose(problem, settings, threads):
             left_out[name] = reason
             continue
         model = _fitted(
-            {"model": name, "parameters": parameters}, threads, problem.X[training], problem.Y[training], observed
+            {"model": name, "parameters": parameters},
+            threads,
+            problem.X[training],
+            problem.Y[training],
+            observed,
+            problem.unlisted,
         )
         labels, _ = model.predict_topk(problem.X[validation], 1)
         judged = np.arange(len(validation))
         if problem.observed is not None:
             known = problem.observed[validation]
             judged = np.flatnonzero(np.asarray(known[judged, labels[:, 0]]).ravel())
-        scores[name] = float(precision_at_k(problem.Y[validation][judged], labels[judged], 1))
+        first = labels[judged, 0]
+        scores[name] = float(np.mean(np.asarray(problem.Y[validation[judged], first]).ravel() * worth[first]))
     best = max(scores, key=scores.get)
     chosen = {"model": best, "parameters": settings["candidates"][best]}
     details = {"chosen": best, "by": settings["rule"], "validation_rows": len(validation), "scores": scores}
@@ -83,13 +92,13 @@ def choose(problem, settings, threads):
 
 
 def train(problem, settings, threads, scratch):
-    return _fitted(settings, threads, problem.X, problem.Y, problem.observed)
+    return _fitted(settings, threads, problem.X, problem.Y, problem.observed, problem.unlisted)
 
 
-def _fitted(settings, threads, X, Y, observed):
+def _fitted(settings, threads, X, Y, observed, unlisted="off"):
     from tagwise.models.choice import build_model
 
-    model = build_model(settings["model"], settings["parameters"], n_jobs=threads, random_state=0)
+    model = build_model(settings["model"], settings["parameters"], unlisted=unlisted, n_jobs=threads, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(X, Y, observed)

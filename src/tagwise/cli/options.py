@@ -164,8 +164,7 @@ model_option = click.option(
     "--model",
     default="auto",
     show_default=True,
-    help="auto picks by the size of the problem and by whether tags are unknown, and says why; or one of "
-    f"{', '.join(MODEL_NAMES)}.",
+    help=f"auto picks the model that ranks best as a rule, and says why; or one of {', '.join(MODEL_NAMES)}.",
 )
 jobs_option = click.option(
     "--jobs",

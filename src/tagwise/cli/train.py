@@ -21,6 +21,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.persistence import Checkpoint
 from tagwise.persistence.folder import MANIFEST_NAME, check_destination, folder_bytes, read_model
+from tagwise.problems.labels import UNLISTED
 from tagwise.progress import counted
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
@@ -36,6 +37,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
         "tagwise train articles.jsonl --text body --tags subjects --out tagger --validation 0.1",
         "tagwise train articles.csv --out tagger --validation 0.1 --test others.csv --report report.html",
         "tagwise train checked.csv --known looked_at --out tagger",
+        "tagwise train articles.csv --unlisted unknown --out tagger",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
         "tagwise train X.trn.npz --labels Y.trn.npz --out model --model leml --set rank=200",
@@ -46,6 +48,13 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
 @click.option("--overwrite", is_flag=True, help="Replace a model in that folder, once the new one is ready.")
 @options.model_option
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable.")
+@click.option(
+    "--unlisted",
+    type=click.Choice(UNLISTED),
+    default="off",
+    show_default=True,
+    help="What a tag that a row does not list is: off, or unknown, since nobody looked.",
+)
 @click.option(
     "--validation",
     type=options.FRACTION,
@@ -81,6 +90,7 @@ def command(
     overwrite: bool,
     model: str,
     settings: tuple[str, ...],
+    unlisted: str,
     validation: float | None,
     target: str,
     test: str | None,
@@ -125,14 +135,19 @@ def command(
                 sentence = "is for texts; measure a model of a matrix with tagwise evaluate."
                 raise click.BadParameter(sentence, param_hint=option)
         with _resumable(checkpoint):
-            fitted, figures = _fit_matrix(file, read_matrix(file, rows), model, parameters, shared, checkpoint)
+            fitted, figures = _fit_matrix(
+                file, read_matrix(file, rows), model, parameters, unlisted, shared, checkpoint
+            )
         fitted.save(out, overwrite=overwrite)
         with _saved(out, checkpoint):
             _show(out, figures, started, as_json)
     else:
         if report is not None:
             check_report(report, test or file, rows)
-        tagger = Tagger(build_model(model, parameters, **shared) if parameters else model, **features, **shared)
+        if rows.known is not None and unlisted == "unknown":
+            raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
+        given = build_model(model, parameters, unlisted=unlisted, **shared) if parameters else model
+        tagger = Tagger(given, unlisted=unlisted, **features, **shared)
         data = read_rows(file, rows, quiet=quiet)
         # Before the fit, which may take hours: a fault in this file must be known now.
         test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
@@ -258,15 +273,21 @@ def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
 
 
 def _fit_matrix(
-    file: str, data: Any, model: str, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
+    file: str,
+    data: Any,
+    model: str,
+    parameters: dict[str, Any],
+    unlisted: str,
+    shared: dict[str, Any],
+    checkpoint: Checkpoint | None,
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """Fit a plain model to a matrix; returns it and figures for people."""
     (n_rows, n_features), n_labels = data.X.shape, data.Y.shape[1]
     if model.lower() == "auto":
-        choice = choose_model(n_rows, n_features, n_labels, int(data.Y.nnz), masked=False)
+        choice = choose_model(n_rows, n_features, n_labels, int(data.Y.nnz), False, unlisted=unlisted)
     else:
         choice = ModelChoice(model.lower(), parameters, f"{model.lower()} was asked for.")
-    built = build_model(choice.name, choice.parameters, **shared)
+    built = build_model(choice.name, choice.parameters, unlisted=unlisted, **shared)
     # Before the fit, which may take hours: a fault in the file of names must be known now.
     names = data.label_names or read_names(file, "labels", n_labels)
     started = time.perf_counter()

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.validation import check_labels, check_real
+from tagwise.validation import check_flag, check_labels, check_real
 
 __all__ = ["PROPENSITY_CONSTANTS", "inverse_propensity", "inverse_propensity_of_counts", "propensity_constants"]
+
+# Steps after which an estimate of rows moves no more.
+_STEPS = 60
 
 PROPENSITY_CONSTANTS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "other": (0.55, 1.5)}
@@ -52,7 +55,7 @@ def propensity_constants(dataset: str) -> tuple[float, float]:
     return PROPENSITY_CONSTANTS["amazon" if is_amazon else "other"]
 
 
-def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, listed_only: bool = False) -> np.ndarray:
     r"""Inverse propensity of each label: how many true labels one observed label stands for.
 
     .. math:: q_l = 1 + C (N_l + B)^{-A}, \qquad C = (\ln N - 1)(B + 1)^A
@@ -63,6 +66,9 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
         The labels that the model was trained on (not those of the test rows); :math:`N_l` counts label l's rows.
     A, B : float
         Constants of the data set, A ≥ 0 and B > 0; see :func:`propensity_constants`.
+    listed_only : bool
+        False takes the rows that list a label for :math:`N_l`, as is usual for metrics. True takes an estimate of the
+        rows that have it, listed or not: the :math:`N_l` that equals the number listed times :math:`q_l`.
 
     Returns
     -------
@@ -77,7 +83,15 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     truth = check_labels(Y_train, name="Y_train")
     A = check_real(A, "A", minimum=0.0)
     B = check_real(B, "B", minimum=0.0, open_minimum=True)
-    return inverse_propensity_of_counts(np.bincount(truth.indices, minlength=truth.shape[1]), truth.shape[0], A, B)
+    n_rows, listed = truth.shape[0], np.bincount(truth.indices, minlength=truth.shape[1])
+    inverse = inverse_propensity_of_counts(listed, n_rows, A, B)
+    if check_flag(listed_only, "listed_only"):
+        # Halfway to the next estimate on the logarithmic scale: the error at least halves for every A up to 2.
+        rows = listed * inverse
+        for _ in range(_STEPS):
+            rows = np.sqrt(rows * listed * inverse)
+            inverse = inverse_propensity_of_counts(rows, n_rows, A, B)
+    return inverse
 
 
 def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:

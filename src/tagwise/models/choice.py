@@ -1,4 +1,4 @@
-"""Models by name, and which one suits a problem of a given size."""
+"""Models by name, and which one suits a problem."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.problems.labels import UNLISTED
 from tagwise.registry import MODEL_NAMES, MODELS, ModelInfo
-from tagwise.validation import check_flag, check_integer
+from tagwise.validation import check_choice, check_flag, check_integer
 
-__all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_info"]
-
-_FEW_LABELS = 50
-# One dense row of weights per label: at 50 labels 200 MB as float32.
-_MOST_FEATURES = 1_000_000
+__all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_info", "parameters_for_unlisted"]
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,17 @@ def model_class(name: str) -> type[MultiLabelModel]:
     return found
 
 
-def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared: Any) -> MultiLabelModel:
+def build_model(
+    name: str, parameters: Mapping[str, Any] | None = None, *, unlisted: str = "off", **shared: Any
+) -> MultiLabelModel:
     """An unfitted model by its name, with ``parameters`` and those of ``shared`` that its constructor has.
 
     A parameter that the model does not have is an error; ``n_jobs``, ``random_state`` and ``verbose`` can be shared.
+    ``unlisted="unknown"`` adds :func:`parameters_for_unlisted`, unless ``parameters`` has them.
     """
     chosen = model_class(name)
     accepted = set(inspect.signature(chosen.__init__).parameters) - {"self"}
-    given = dict(parameters or {})
+    given = {**parameters_for_unlisted(name, unlisted), **(parameters or {})}
     unknown = sorted(set(given) - accepted)
     if unknown:
         raise InvalidInputError(
@@ -60,28 +60,51 @@ def build_model(name: str, parameters: Mapping[str, Any] | None = None, **shared
     return chosen(**{**{key: value for key, value in shared.items() if key in accepted}, **given})
 
 
-def choose_model(n_rows: int, n_features: int, n_labels: int, nnz_labels: int, masked: bool) -> ModelChoice:
-    """Which model to use, by the size of the problem and by whether labels are unknown (``masked``).
+def parameters_for_unlisted(name: str, unlisted: str) -> dict[str, Any]:
+    """What tells a model that nobody looked at the labels that rows do not list (``unlisted="unknown"``).
 
-    Cascade ranks best, or within a few tenths of a point of the best, in nearly all cases, and takes any number of
-    labels. Where labels are few and all known, one ridge regression per label does as well and is simpler: what words
-    contribute adds up to the score itself. docs/tagger.md has the table, made by ``benchmarks/model_choice.py``.
+    Cascade has a parameter of its own for it; other linear models weigh positives by their inverse propensity. What
+    was compared is in docs/notes/cascade.md.
+    """
+    if check_choice(unlisted, "unlisted", UNLISTED) == "off":
+        return {}
+    chosen = model_class(name)
+    accepted = inspect.signature(chosen.__init__).parameters
+    for parameter, value in (("unlisted", "unknown"), ("positive_weight", "propensity")):
+        if parameter in accepted:
+            return {parameter: value}
+    raise InvalidInputError(
+        f"unlisted: {chosen.__name__} takes every label that is not listed as off; use auto, or one of "
+        "binary-relevance, cascade, leml and reml."
+    )
+
+
+def choose_model(
+    n_rows: int, n_features: int, n_labels: int, nnz_labels: int, masked: bool, *, unlisted: str = "off"
+) -> ModelChoice:
+    """Which model to use for a problem of this size, labels of which some are unknown (``masked``), or only listed.
+
+    Cascade, for any number of labels: with 6 labels as with 27,754, and all of them known or a fifth, it ranks best, or
+    within a point of the best. docs/tagger.md has the table, made by ``benchmarks/model_choice.py``.
     """
     sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels, "nnz_labels": nnz_labels}
     for name, size in sizes.items():
         check_integer(size, name, minimum=0 if name == "nnz_labels" else 1)
-    unknown = "some of them unknown" if check_flag(masked, "masked") else "all of them known"
-    problem = f"{n_rows:,} rows, {n_features:,} features and {n_labels:,} labels ({nnz_labels / n_rows:.2g} per row)"
-    if n_labels < _FEW_LABELS and not masked and n_features <= _MOST_FEATURES:
-        why = "with so few labels, one linear model for each ranks as well as anything"
-        return ModelChoice("binary-relevance", {}, f"binary-relevance: {problem}, {unknown}; {why}.")
+    parameters = parameters_for_unlisted("cascade", unlisted)
+    known = "some of them unknown" if check_flag(masked, "masked") else "all of them known"
+    why = "a low rank and a few weights per label propose labels, rankers of the hard cases and others judge them"
+    if masked:
+        why += ", all from known labels alone"
+    elif parameters:
+        known = "unlisted ones unknown"
+        why += ", and a listed label stands for those of its kind that are missing"
     # More than this rank has no meaning, and the model would say so.
     usual = inspect.signature(model_class("cascade")).parameters["rank"].default
     rank = min(usual, n_features, n_labels)
-    why = "a low rank and a few weights per label propose labels, and rankers of the hard cases decide"
-    if masked:
-        why += ", both from known labels alone"
-    return ModelChoice("cascade", {} if rank == usual else {"rank": rank}, f"cascade: {problem}, {unknown}; {why}.")
+    problem = f"{n_rows:,} rows, {n_features:,} features and {n_labels:,} labels ({nnz_labels / n_rows:.2g} per row)"
+    return ModelChoice(
+        "cascade", parameters if rank == usual else {"rank": rank, **parameters}, f"cascade: {problem}, {known}; {why}."
+    )
 
 
 def _plain(name: str) -> str:

@@ -97,6 +97,8 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         values=_renamed(record.values, names),
         tensors=_renamed(record.tensors, names),
     )
+    if record.class_name == "Tagger":
+        record = replace(record, parameters={"unlisted": "off"} | record.parameters)
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:
@@ -150,7 +152,8 @@ def _with_product(record: ModelRecord) -> ModelRecord:
         "fusion_own_": np.zeros(0),
         "fusion_context_": np.zeros(0),
     }
-    return replace(record, parameters=parameters | {"refit": True}, values=values, tensors=record.tensors | nothing)
+    parameters |= {"refit": True, "unlisted": "off"}
+    return replace(record, parameters=parameters, values=values, tensors=record.tensors | nothing)
 
 
 def _with_scorer(record: ModelRecord) -> ModelRecord:

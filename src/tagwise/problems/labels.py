@@ -13,7 +13,10 @@ from tagwise.kernels import CSRWithTranspose, FeatureMatrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, single_threaded_blas
 
-__all__ = ["LabelBatch", "LabelColumns", "TrainingLabels", "known_positives", "per_label", "spectral_start"]
+__all__ = ["UNLISTED", "LabelBatch", "LabelColumns", "TrainingLabels", "known_positives", "per_label", "spectral_start"]
+
+UNLISTED = ("off", "unknown")
+"""What it may mean that a row does not list a label: that it is off, or nothing, since nobody looked."""
 
 # Of the subspace iteration of the start: its rounds, and labels that the intercepts' row is added to at a time.
 _POWER_ROUNDS = 2

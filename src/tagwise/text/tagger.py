@@ -23,11 +23,18 @@ from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
 from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
-from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
+from tagwise.models.choice import (
+    ModelChoice,
+    build_model,
+    choose_model,
+    model_info,
+    parameters_for_unlisted,
+)
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
 from tagwise.persistence.tensors import Tensor
+from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
@@ -65,10 +72,14 @@ class Tagger(BaseEstimator):
     Parameters
     ----------
     model : str or unfitted model, default "auto"
-        ``"auto"`` picks by the size of the problem and by whether tags are unknown
-        (:func:`tagwise.models.choice.choose_model`); ``choice_`` says which and why. Or a name from
-        :data:`tagwise.registry.MODEL_NAMES`, such as ``"leml"``, for that model with its defaults. Or an estimator,
-        such as ``LEML(rank=200)``, of which a copy is fitted.
+        ``"auto"`` takes Cascade (:func:`tagwise.models.choice.choose_model`); ``choice_`` says so and why. Or a name
+        from :data:`tagwise.registry.MODEL_NAMES`, such as ``"leml"``, for that model with its defaults. Or an
+        estimator, such as ``LEML(rank=200)``, of which a copy is fitted.
+    unlisted : {"off", "unknown"}
+        What it means that a text does not list a tag. ``"unknown"``: nothing, since nobody looked; tags are right where
+        they are listed, and rare ones are missing most often. Cascade then estimates the probability that a tag is
+        right rather than listed; other linear models weigh positives by their inverse propensity, unless an estimator
+        with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
     min_df, max_features, characters
         As in :class:`tagwise.text.features.TextFeatures`.
     n_jobs : int or None
@@ -114,6 +125,7 @@ class Tagger(BaseEstimator):
         self,
         model: Any = "auto",
         *,
+        unlisted: str = "off",
         min_df: int = 2,
         max_features: int | None = None,
         characters: bool = False,
@@ -122,6 +134,7 @@ class Tagger(BaseEstimator):
         verbose: int = 0,
     ) -> None:
         self.model = model
+        self.unlisted = unlisted
         self.min_df = min_df
         self.max_features = max_features
         self.characters = characters
@@ -172,6 +185,10 @@ class Tagger(BaseEstimator):
         start = time.perf_counter()
         self._check_parameters()
         rows = TrainingRows.of(texts, tags, known)
+        if rows.observed is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
+            )
         features = TextFeatures(min_df=self.min_df, max_features=self.max_features, characters=self.characters)
         X = features.fit_transform(rows.texts)
         choice, model = self._choose(X, rows)
@@ -187,16 +204,22 @@ class Tagger(BaseEstimator):
     def _choose(self, X: sp.csr_matrix, rows: TrainingRows) -> tuple[ModelChoice, MultiLabelModel]:
         """Which model, why, and the unfitted model itself: given, named, or chosen by the size of the problem."""
         if not isinstance(self.model, str):
-            name = info_of(type(self.model)).name
-            return ModelChoice(name, {}, f"{name} was given as an estimator."), clone(self.model)
+            name, model = info_of(type(self.model)).name, clone(self.model)
+            usual = type(model)().get_params(deep=False)
+            for parameter, value in parameters_for_unlisted(name, self.unlisted).items():
+                if np.array_equal(getattr(model, parameter), usual[parameter]):
+                    model.set_params(**{parameter: value})
+            return ModelChoice(name, {}, f"{name} was given as an estimator."), model
         if self.model.lower() == "auto":
             masked = rows.observed is not None
-            choice = choose_model(X.shape[0], X.shape[1], len(rows.tags), int(rows.Y.nnz), masked)
+            choice = choose_model(
+                X.shape[0], X.shape[1], len(rows.tags), int(rows.Y.nnz), masked, unlisted=self.unlisted
+            )
         else:
             name = model_info(self.model).name
             choice = ModelChoice(name, {}, f"{name} was asked for.")
         shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-        return choice, build_model(choice.name, choice.parameters, **shared)
+        return choice, build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
 
     def _set_fitted(
         self,
@@ -223,6 +246,7 @@ class Tagger(BaseEstimator):
     def _check_parameters(self) -> None:
         thread_count(self.n_jobs)
         check_random_state(self.random_state)
+        check_choice(self.unlisted, "unlisted", UNLISTED)
         if isinstance(self.model, str):
             if self.model.lower() != "auto":
                 model_info(self.model)

@@ -281,3 +281,47 @@ def test_very_many_labels(data_folder):
     )
     floors = {"P@1": 0.426, "P@3": 0.338, "P@5": 0.279, "PSP@1": 0.271, "PSP@3": 0.270, "PSP@5": 0.266}
     assert {name: report[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
+
+
+def test_where_only_positives_are_known_a_listed_label_counts_as_those_that_are_missing(problem, monkeypatch):
+    X, Y = problem
+    lessons = []
+    learn = cascade_module.learn_fusion
+    monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
+    plain, model = small().fit(X, Y), small(unlisted="unknown").fit(X, Y)
+    worth = inverse_propensity(Y, listed_only=True)
+    for one, other in zip(lessons[:3], lessons[3:]):
+        np.testing.assert_array_equal(other.on, one.on * worth[one.opinions.labels])
+    assert (model.ranker_weights_ != plain.ranker_weights_).nnz == 0
+    assert model.predict_topk(X, 3)[1].mean() > plain.predict_topk(X, 3)[1].mean() + 0.05
+
+
+def test_probabilities_are_those_of_complete_labels_where_some_are_missing():
+    """28% of the labels that train are missing, rare ones most often; complete labels judge."""
+    data = load_dataset("debtags-sample")
+    complete = data.Y_train
+    weights = inverse_propensity(complete)
+    kept = np.random.default_rng(0).random(complete.nnz) < 1 / weights[complete.indices]
+    Y = sp.csr_matrix((kept.astype(np.float32), complete.indices, complete.indptr), shape=complete.shape)
+    Y.eliminate_zeros()
+    found = {}
+    for unlisted in ("off", "unknown"):
+        labels, scores = Cascade(unlisted=unlisted).fit(data.X_train, Y).predict_topk(data.X_test, 5)
+        on = np.take_along_axis(data.Y_test.toarray(), labels, axis=1)
+        found[unlisted] = {
+            "gap": abs(float(np.mean(scores + 0.5) - on.mean())),
+            **ranking_report(data.Y_test, labels, inverse_propensity=weights),
+        }
+    assert found["unknown"]["gap"] < 0.04 < 0.05 < found["off"]["gap"]
+    assert found["unknown"]["P@5"] > found["off"]["P@5"]
+    assert found["unknown"]["PSP@5"] > found["off"]["PSP@5"] + 0.01
+
+
+def test_what_unlisted_labels_are_is_said_once(problem):
+    X, Y = problem
+    with pytest.raises(InvalidInputError, match="unlisted must be one of 'off', 'unknown'; found 'on'"):
+        small(unlisted="on").fit(X, Y)
+    with pytest.raises(InvalidInputError, match="observed says which pairs are known, unlisted='unknown' that only"):
+        small(unlisted="unknown").fit(X, Y, Y)
+    with pytest.raises(InvalidInputError, match="unlisted='unknown' needs validation rows"):
+        small(unlisted="unknown", validation_fraction=0.0).fit(X, Y)

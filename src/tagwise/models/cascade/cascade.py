@@ -14,6 +14,7 @@ from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import shortlist_margins
+from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
     Fusion,
@@ -39,10 +40,10 @@ from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
-from tagwise.problems.labels import known_positives
+from tagwise.problems.labels import UNLISTED, known_positives
 from tagwise.progress import Callback, FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import Features, check_features, check_flag, check_integer, check_real, shape_text
+from tagwise.validation import Features, check_choice, check_features, check_flag, check_integer, check_real, shape_text
 
 __all__ = ["Cascade"]
 
@@ -110,6 +111,11 @@ class Cascade(MultiLabelModel):
         How much a ranker's mistake costs.
     prune : float
         Weights of rankers below this are dropped.
+    unlisted : {"off", "unknown"}
+        What it means that Y does not list a label for a row. "unknown": nothing, since nobody looked; only positives
+        are known, and rare labels are missing most often. When the fusion is learnt, a listed label then counts as
+        its inverse propensity (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete
+        labels would teach: p is the probability that a label is right, not that somebody would have listed it.
     validation_fraction : float
         Share of the rows, at most 10,000, that the fusion is learnt on: a cascade is fitted without them and asked
         about them. Where that is less than 1,000 rows, up to three such parts are set aside in turn. The fewer
@@ -219,6 +225,7 @@ class Cascade(MultiLabelModel):
         positive_weight: PositiveWeight = 1.0,
         C: float = 0.5,
         prune: float = 0.1,
+        unlisted: str = "off",
         validation_fraction: float = 0.1,
         refit: bool = True,
         reg_low_rank: float = 1.0,
@@ -238,6 +245,7 @@ class Cascade(MultiLabelModel):
         self.positive_weight = positive_weight
         self.C = C
         self.prune = prune
+        self.unlisted = unlisted
         self.validation_fraction = validation_fraction
         self.refit = refit
         self.reg_low_rank = reg_low_rank
@@ -258,6 +266,9 @@ class Cascade(MultiLabelModel):
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
         check_flag(self.refit, "refit")
+        check_choice(self.unlisted, "unlisted", UNLISTED)
+        if self.unlisted == "unknown" and self.validation_fraction == 0:
+            raise InvalidInputError("unlisted='unknown' needs validation rows; set validation_fraction above 0.")
 
     def _iterations(self) -> int:
         return self.max_iter + 1
@@ -296,6 +307,10 @@ class Cascade(MultiLabelModel):
         return {} if self._label_features is None else {"label_features": self._label_features}
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+        if observed is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
+            )
         features = sp.csr_matrix(X)
         expected = (self.n_labels_, self.n_features_in_)
         names = sp.csr_matrix(expected, dtype=X.dtype)
@@ -348,11 +363,13 @@ class Cascade(MultiLabelModel):
         fusion = progress.resume(Fusion, "fusion") if self.refit else None
         if fusion is not None or not folds:
             return fusion or Fusion.prior(names=self._label_features is not None), None
+        worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
         lessons = []
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
             train = np.setdiff1d(np.arange(X.shape[0]), validation)
-            model = Cascade(**self.get_params(deep=False) | {"validation_fraction": 0.0, "verbose": 0})
+            alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
+            model = Cascade(**self.get_params(deep=False) | alone)
             with warnings.catch_warnings():  # the fit with all rows says it
                 warnings.simplefilter("ignore", TagwiseWarning)
                 known = None if observed is None else observed[train]
@@ -364,7 +381,7 @@ class Cascade(MultiLabelModel):
             if observed is not None:
                 known &= contains_pairs(observed[validation], labels)
             on = contains_pairs(Y[validation], labels) & known
-            lessons.append(Lesson(opinions, model._facts, on, known))
+            lessons.append(Lesson(opinions, model._facts, on if worth is None else on * worth[labels], known))
         fusion = learn_fusion(lessons)
         if self.refit:
             progress.finish_stage("fusion", fusion)

@@ -248,7 +248,8 @@ class Lesson(NamedTuple):
     opinions: Opinions
     facts: LabelFacts
     on: np.ndarray
-    """bool (n, M): the label is a known positive of the row."""
+    """(n, M): 1 where the label is a known positive of the row, else 0. Where a listed label stands for others that
+    were not listed, their number: the loss is linear in it, so that its mean is that of complete labels."""
     known: np.ndarray
     """bool (n, M): the pair is known; others teach nothing."""
 
