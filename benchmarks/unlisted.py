@@ -96,7 +96,7 @@ def measure(name: str, seed: int, model: str, parameters: dict) -> dict:
 
 def table(results: list[dict]) -> str:
     names = list(dict.fromkeys(line["dataset"] for line in results))
-    lines = ["| set | model | P@1 / P@3 / P@5 | nDCG@5 | PSP@1 / PSP@5 |", "|---|---|---|---|---|"]
+    lines = ["| set | model | P@1 / P@3 / P@5 | nDCG@5 | PSP@1 / PSP@5 | splits |", "|---|---|---|---|---|---|"]
     for name in names:
         for model, parameters in CANDIDATES:
             key = (name, model, parameters)
@@ -108,7 +108,7 @@ def table(results: list[dict]) -> str:
                 )
                 settings = ", ".join(f"{name}={value}" for name, value in parameters.items())
                 missing = f"{name}, {100 * np.mean([line['missing'] for line in found]):.0f}% missing"
-                lines.append(f"| {missing} | {model}({settings}) | {' | '.join(cells)} |")
+                lines.append(f"| {missing} | {model}({settings}) | {' | '.join(cells)} | {len(found)} |")
     return "\n".join(lines)
 
 
