@@ -221,3 +221,16 @@ def test_threads_that_were_asked_for_are_waited_for_when_another_cannot_start(mo
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run_chunks(chunk, even_chunks(100, 1), 3)
     assert not running
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_threads_treat_overflow_as_the_caller_does():
+    """numpy keeps that per thread: warnings that a fit had switched off came from its threads (finding 18)."""
+    both = threading.Barrier(2)
+
+    def overflow(start, stop):
+        both.wait(timeout=60)  # on two threads
+        return np.float64(1e300) * np.float64(1e300)
+
+    with np.errstate(over="ignore"):
+        assert run_chunks(overflow, [(0, 1), (1, 2)], 2) == [np.inf, np.inf]

@@ -122,13 +122,14 @@ class _Job(Generic[Result]):
 
     def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
         self.function, self.chunks, self.call = function, chunks, current_call()
+        self.float_errors: Any = np.geterr()  # every thread has its own: what the caller ignores, all ignore
         self.waiting = deque(range(len(chunks)))
         self.results: dict[int, Result] = {}
         self.errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
         """Take chunks until none is left; an error leaves none."""
-        with on_this_thread(), working_for(self.call):
+        with on_this_thread(), working_for(self.call), np.errstate(**self.float_errors):
             while self.waiting:
                 try:
                     place = self.waiting.popleft()
