@@ -114,7 +114,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
 
     def _answers_without_blas(self, X: Features) -> bool:
-        """Whether :meth:`_top_k` answers these rows by compiled loops alone; holding BLAS to one thread takes time."""
+        """Whether :meth:`_top_k` answers these few rows by compiled loops alone, none of which returns arrays.
+
+        Such an answer takes microseconds, of which holding BLAS to one thread and interrupts back would be a good part.
+        """
         return False
 
     def _label_weights(self, labels: np.ndarray) -> Features:
@@ -264,7 +267,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ predict
 
-    @deferring_interrupts
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all labels, n×L and dense: meant for few labels; see :meth:`predict_topk` for many.
 
@@ -277,7 +279,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             ]
         return np.concatenate(parts)
 
-    @deferring_interrupts
     def predict_topk(self, X: Any, k: int = 5, *, exclude: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row.
 
@@ -309,7 +310,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         _require_all_found(labels, scores, hidden)
         return padded_answers(labels, scores, k)
 
-    @deferring_interrupts
     def predict(self, X: Any) -> Any:
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
@@ -517,8 +517,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """BLAS on one thread, and no warnings of overflow: what ends in infinity or NaN is looked for in the results."""
-    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    """BLAS on one thread, interrupts at safe points, and no warnings of overflow, which is looked for in the results."""
+    with deferred_interrupts(), single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield
 
 

@@ -86,7 +86,7 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     could deadlock. Of several errors, an interrupt or else the first chunk's is raised, after all threads have stopped.
     Interrupts are raised between chunks.
     """
-    if current_call() is None:
+    if current_call() is None and len(chunks) > 1:
         with deferred_interrupts():
             return _run_chunks(function, chunks, n_threads)
     return _run_chunks(function, chunks, n_threads)
