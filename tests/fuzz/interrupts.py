@@ -27,6 +27,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,10 @@ def makers() -> dict[str, Any]:
     """Name → maker of every model of the registry, in every variant of the contract tests."""
     from contract_models import MAKERS
 
-    return {make.name: make for make in MAKERS}
+    def with_memory(make: Any) -> Any:  # the limits there are for tiny data
+        return partial(make, memory_limit=2.0**31) if "memory_limit" in make.parameters else make
+
+    return {make.name: with_memory(make) for make in MAKERS}
 
 
 def digest(value: Any) -> str:
@@ -255,8 +259,13 @@ class Child:
 
 def interrupt_models(count: int, rng: random.Random, *, cold: bool, only: str, results: Results) -> None:
     """``count`` interrupts, dealt over all models and kinds of calls."""
-    plan = [(name, kind) for name in makers() for kind in KINDS if only in f"{name} {kind}"]
-    rng.shuffle(plan)
+    names, kinds = list(makers()), list(KINDS)
+    rng.shuffle(names)
+    # Every model once, each by another kind of call than its neighbours, before any model again.
+    plan = [
+        (name, kinds[(turn + place) % len(kinds)]) for turn in range(len(kinds)) for place, name in enumerate(names)
+    ]
+    plan = [(name, kind) for name, kind in plan if only in f"{name} {kind}"]
     while count > 0:
         for name, kind in plan:
             if count <= 0:
