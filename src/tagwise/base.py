@@ -517,7 +517,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """BLAS on one thread, interrupts at safe points, and no warnings of overflow, which is looked for in the results."""
+    """BLAS on one thread, interrupts at safe points, and no warnings of overflow: results are searched for it."""
     with deferred_interrupts(), single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield
 
