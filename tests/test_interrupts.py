@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +60,11 @@ def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_t
     """Finding 1: numba makes a SystemError of an interrupt that comes while it boxes a tuple of arrays."""
     open_flag = np.ones(1, dtype=np.int64)
     _wait_and_return_arrays(open_flag, open_flag.copy())  # compiled
-    flag = np.zeros(1, dtype=np.int64)
+    flag, turns = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
     def strike():
+        while turns[0] == 0:  # the kernel is running
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
         flag[0] = 1
 
@@ -71,7 +74,7 @@ def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_t
         called.append(start)
         if start == 0:
             threading.Thread(target=strike).start()
-        return _wait_and_return_arrays(flag, np.zeros(1, dtype=np.int64))
+        return _wait_and_return_arrays(flag, turns)
 
     with pytest.raises(KeyboardInterrupt):
         run_chunks(chunk, even_chunks(6, 1), n_threads)
