@@ -290,11 +290,9 @@ def interrupt_commands(count: int, rng: random.Random, results: Results) -> None
         table = Path(folder) / "rows.jsonl"
         _write_table(table)
         model = str(Path(folder) / "model")
-        lines = Path(folder) / "lines.txt"
-        lines.write_text("a library for reading images and sounds\n" * 3000)
         train = ["train", str(table), "--model", "cascade", "--quiet"]
         subprocess.run([sys.executable, "-m", "tagwise", *train, "--out", model], check=True, capture_output=True)
-        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, "--lines", str(lines)]}
+        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, str(table)]}
         lasting: dict[str, float] = {}
         number = 0
         while count > 0:
@@ -321,8 +319,19 @@ def _write_table(path: Path) -> None:
             file.write(json.dumps({"text": text, "tags": tags}) + "\n")
 
 
-# Standard error says when the command begins; before, the interpreter is starting, which no program has in its hands.
-_COMMAND = "import sys; from tagwise.cli import run; sys.stderr.write('started\\n'); sys.stderr.flush(); run()"
+# Standard error says when the command begins and when it has ended: before and after, the interpreter is starting or
+# stopping, which no program has in its hands.
+_COMMAND = """
+import sys
+from tagwise.cli import run
+sys.stderr.write("started\\n")
+sys.stderr.flush()
+try:
+    run()
+finally:
+    sys.stderr.write("ended\\n")
+    sys.stderr.flush()
+"""
 
 
 def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Path) -> tuple[float, dict[str, Any]]:
@@ -348,17 +357,21 @@ def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Pa
         process.kill()
         process.communicate()
         return 0.0, {"outcome": "hang", "faults": [], "waited": NO_ANSWER_SECONDS}
-    text, faults = said.decode(errors="replace"), []
+    text, faults = said.decode(errors="replace").rstrip(), []
+    ended = text.endswith("ended")
+    text = text.removesuffix("ended").rstrip()
     outcome = {0: "finished", 130: "KeyboardInterrupt"}.get(process.returncode, f"exit {process.returncode}")
+    if ended and "interrupted" not in text and process.returncode == -signal.SIGINT:
+        outcome = "finished"  # and all that was left to do was the interpreter's
     if outcome == "KeyboardInterrupt":
-        if not text.rstrip().endswith("interrupted"):
+        if not text.endswith("interrupted"):
             faults.append(f"does not say that it was interrupted: {text[-1000:]}")
         if checkpoint.exists() and "--resume" not in text:
             faults.append(f"does not say how to resume: {text[-1000:]}")
     elif outcome != "finished" or "Traceback" in text:
         faults.append(text[-1000:])
-    ended = time.perf_counter()
-    return ended - started, {"outcome": outcome, "faults": faults, "waited": ended - at}
+    now = time.perf_counter()
+    return now - started, {"outcome": outcome, "faults": faults, "waited": now - at}
 
 
 class Results:
