@@ -98,7 +98,7 @@ fuzz-folders: $(VENV)/.test
 # Kills at random moments, calls that fail, full disks and races of everything that writes.
 .PHONY: crash
 crash: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --out benchmarks/results/reliability/crash.json $(ARGS)
+	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --mount --out benchmarks/results/reliability/crash.json $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
