@@ -74,7 +74,17 @@ def _crashes(run: dict[str, Any]) -> str:
 
 
 def _outcomes(kinds: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count or kind == "finding") or "–"
+    shown = {"finding": 0} | kinds
+    return "; ".join(f"{count:,} {_SAID.get(kind, kind)}" for kind, count in sorted(shown.items(), key=_rank))
+
+
+def _rank(outcome: tuple[str, int]) -> tuple[bool, int]:
+    """Findings last, the others by how often they came."""
+    kind, count = outcome
+    return kind == "finding", -count
+
+
+_SAID = {"finding": "findings", "documented error": "documented errors", "parsed": "read"}
 
 
 def page(text: str, content: str) -> str:

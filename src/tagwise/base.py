@@ -238,7 +238,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
-        rank = 1 if getattr(self, "kernel", None) is not None else getattr(self, "rank", 1)
+        rank = None if getattr(self, "kernel", None) is not None else getattr(self, "rank", None)
         _check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
@@ -339,7 +339,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """
         self._require_fitted()
         with np.errstate(over="ignore", invalid="ignore"):
-            weights = self._label_weights(np.asarray(labels, dtype=np.int64))
+            weights = self._label_weights(self._checked_ids(labels))
         dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
         if not np.isfinite(dense).all():
             raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
@@ -349,7 +349,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def label_intercepts(self, labels: Any) -> np.ndarray:
         """Intercepts b_j (len(labels)) that belong to :meth:`label_weights`."""
         self._require_fitted()
-        return self._label_intercepts(np.asarray(labels, dtype=np.int64))
+        return self._label_intercepts(self._checked_ids(labels))
+
+    def _checked_ids(self, labels: Any) -> np.ndarray:
+        ids = np.asarray(labels, dtype=np.int64)
+        wrong = ids[(ids < 0) | (ids >= self.n_labels_)]
+        if len(wrong):
+            raise InvalidInputError(f"labels must be ids from 0 to {self.n_labels_ - 1:,}; found {wrong[0]:,}.")
+        return ids
 
     @deferring_interrupts
     def scored_rows(self, X: Any) -> Features:
@@ -606,15 +613,21 @@ def _listed(property_name: str) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _check_memory(n_features: int, n_labels: int, rank: int, itemsize: int) -> None:
-    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions."""
+def _check_memory(n_features: int, n_labels: int, rank: int | None, itemsize: int) -> None:
+    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions.
+
+    Without a rank a fit holds a number per column at least.
+    """
     memory = _physical_memory()
-    needed = _DENSE_ARRAYS * (n_features + n_labels) * max(1, min(rank, n_features, n_labels)) * itemsize
+    columns = n_features + n_labels
+    needed = columns * itemsize
+    if rank is not None:
+        needed *= _DENSE_ARRAYS * max(1, min(rank, n_features, n_labels))
     if memory is not None and needed > memory:
         raise InvalidInputError(
             f"X has {n_features:,} features and Y has {n_labels:,} labels; a fit would take at least "
             f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
-            "data, number features and labels without gaps, or lower the rank."
+            f"data, or number features and labels without gaps{'' if rank is None else '; or lower the rank'}."
         )
 
 

@@ -312,7 +312,7 @@ def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum:
     if minimum is not None and value < minimum:
         raise InvalidInputError(f"{name} must be at least {minimum}; found {integer_text(value)}.")
     if not -(2**63) <= int(value) <= maximum:
-        limit = f"at most {maximum:,}" if maximum < 2**63 - 1 else "a number of 64 bits"
+        limit = f"at most {maximum:,}" if maximum < 2**63 - 1 else "at most 2⁶³ − 1"
         raise InvalidInputError(f"{name} must be {limit}; found {integer_text(value)}.")
     return int(value)
 

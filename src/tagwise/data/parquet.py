@@ -196,7 +196,7 @@ class ParquetRecords(Records):
             # pyarrow reports damage by a dozen types of exceptions. Faults of the disk have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            what = " ".join(str(error).split()) or type(error).__name__
+            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
             raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None
 

@@ -141,7 +141,7 @@ class _FunctionCache(caching.NullCache):
         try:
             return self._opened.load_overload(signature, target_context)
         except Exception as error:  # a damaged file may cause any
-            _warn_once("be read", self.cache_path, f"{type(error).__name__}: {error}")
+            _warn_once("be read", self.cache_path, str(error) or type(error).__name__)
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
@@ -152,7 +152,7 @@ class _FunctionCache(caching.NullCache):
         try:
             self._opened.save_overload(signature, result)
         except Exception as error:
-            _warn_once("be kept", self.cache_path, f"{type(error).__name__}: {error}")
+            _warn_once("be kept", self.cache_path, str(error) or type(error).__name__)
 
 
 _warned: set[str] = set()
