@@ -344,5 +344,5 @@ def test_limits_are_those_of_the_documentation():
     from pathlib import Path
 
     page = (Path(__file__).parents[2] / "docs" / "data-formats.md").read_text(encoding="utf-8")
-    assert f"{LONGEST_LINE // 2**20} MB" in page
+    assert f"{LONGEST_LINE // 2**20} MiB" in page
     assert f"{LARGEST_EXPANSION} times" in page
