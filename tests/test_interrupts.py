@@ -1,4 +1,4 @@
-"""Ctrl-C: never inside compiled code, always soon, and the model stays as it was (finding 1 of the attack on 0.1.0)."""
+"""Ctrl-C: never inside compiled code, always soon, and the model stays as it was."""
 
 import contextlib
 import inspect
@@ -57,7 +57,7 @@ def _wait_and_return_arrays(flag, other):
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_threads):
-    """Finding 1: numba makes a SystemError of an interrupt that comes while it boxes a tuple of arrays."""
+    """numba makes a SystemError of an interrupt that comes while it boxes a tuple of arrays."""
     open_flag = np.ones(1, dtype=np.int64)
     _wait_and_return_arrays(open_flag, open_flag.copy())  # compiled
     flag, turns = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -336,7 +336,7 @@ else:
 
 @pytest.mark.parametrize("name", list(_FITS))
 def test_a_long_fit_ends_with_keyboard_interrupt(name):
-    """Finding 1, as it was found: FastXML of 200 trees (SystemError 6 of 6), Cascade (also hangs); and processes."""
+    """In 0.1.0 FastXML of 200 trees ended with SystemError (6 of 6), and Cascade also hung. REML has processes too."""
     code = _SCRIPT.format(make=_FITS[name], at_once=name.startswith("REML"))
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

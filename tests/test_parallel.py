@@ -163,7 +163,7 @@ def use_blas_and_threads():
 
 @needs_fork
 def test_a_child_that_is_forked_while_another_thread_holds_the_lock_of_blas_works():
-    """Finding 4: the lock was copied as it was, held by a thread that the child does not have."""
+    """In 0.1.0 the lock was copied as it was, held by a thread that the child does not have."""
     held = threading.Event()
 
     def hold():
@@ -226,7 +226,7 @@ def test_a_child_does_not_wait_for_other_threads_to_leave_blas():
 
 @needs_fork
 def test_children_that_are_forked_while_threads_predict_answer():
-    """Finding 4, as it was found: 5 of 441 children hung."""
+    """In 0.1.0, 5 of 441 children hung."""
     model = LEML(rank=2, max_iter=1, n_jobs=2).fit(np.eye(30), np.eye(30, 4))
     rows = np.eye(30)
     expected = model.decision_function(rows)
@@ -354,7 +354,7 @@ def test_threads_that_were_asked_for_are_waited_for_when_another_cannot_start(mo
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_threads_treat_overflow_as_the_caller_does():
-    """numpy keeps that per thread: warnings that a fit had switched off came from its threads (finding 18)."""
+    """numpy keeps that per thread: in 0.1.0, warnings that a fit had switched off came from its threads."""
     both = threading.Barrier(2)
 
     def overflow(start, stop):

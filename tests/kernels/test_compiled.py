@@ -1,4 +1,4 @@
-"""The cache of compiled code: damage, full disks and several writers cost time only (findings 5, 6 of the attack)."""
+"""The cache of compiled code: damage, full disks and several writers cost time only."""
 
 import importlib.util
 import os
@@ -61,7 +61,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_file_is_compiled_again_and_replaced(damage, double, tmp_path):
-    """Finding 5: a 0-byte file was EOFError on every later run, which the command took for an interrupt."""
+    """In 0.1.0 a 0-byte file was EOFError on every later run, which the command took for an interrupt."""
     compiled()(double)(2)
     compiled()(double)(2.0)
     for path in files(tmp_path):
@@ -139,7 +139,7 @@ def said(process):
 
 
 def test_a_full_disk_costs_time_only(tmp_path):
-    """Finding 6: "No space left on device" stopped the prediction."""
+    """In 0.1.0, "No space left on device" stopped the prediction."""
     first, warning = said(started(tmp_path, "1", "1.5", limit=100))
     assert first == "[2, 3.0] 1 0"
     assert warning.startswith("TagwiseWarning some compiled code in ")
@@ -187,7 +187,7 @@ for model in models:
 
 
 def test_models_answer_alike_without_compilation(tmp_path):
-    """Point 4 of issue 19: NUMBA_DISABLE_JIT=1, for a debugger or where LLVM cannot run, failed at the first model."""
+    """In 0.1.0 NUMBA_DISABLE_JIT=1, for a debugger or where LLVM cannot run, failed at the first model."""
     running = {}
     for choice in "01":
         (tmp_path / choice).mkdir()
@@ -207,7 +207,7 @@ def test_models_answer_alike_without_compilation(tmp_path):
 
 @pytest.mark.slow
 def test_kernels_stay_within_their_arrays(tmp_path):
-    """Point 12 of issue 19: the kernels' tests with numba's bounds checks, which raise IndexError."""
+    """The kernels' tests with numba's bounds checks, which raise IndexError."""
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/kernels"],
         cwd=REPOSITORY,
