@@ -249,7 +249,7 @@ MANY = 200_000
 CPU_SECONDS = 60
 
 DESCRIBE = f"""{READ}
-resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS + 5}))
 for name in sys.argv[1:]:
     try:
         got = read(Path(name))
