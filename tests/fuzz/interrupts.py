@@ -431,6 +431,8 @@ def main() -> int:
         name, kind, n_jobs, cold = options.child
         child(name, kind, int(n_jobs), bool(int(cold)))
         return 0
+    # A shell starts what runs in the background with interrupts ignored, and commands would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rng, results = random.Random(options.seed), Results()
     commands, cold = (0 if options.only else round(share * options.count) for share in (COMMANDS, COLD))
     interrupt_models(options.count - commands - cold, rng, cold=False, only=options.only, results=results)

@@ -28,6 +28,7 @@ def double(tmp_path, monkeypatch):
     path.write_text(SOURCE)
     spec = importlib.util.spec_from_file_location("doubling", path)
     loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "doubling", loaded)  # as an import does; numba looks it up there
     spec.loader.exec_module(loaded)
     return loaded.double
 
