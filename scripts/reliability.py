@@ -89,7 +89,7 @@ _SAID = {
     "finding": "findings",
     "documented error": "documented errors",
     "parsed": "read",
-    "finished": "after the end of the call",
+    "finished": "without effect, as a rule after the end of the call",
 }
 
 

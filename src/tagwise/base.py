@@ -6,7 +6,6 @@ A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._scor
 from __future__ import annotations
 
 import inspect
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -29,7 +28,16 @@ from tagwise.persistence.folder import ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
-from tagwise.validation import Features, all_finite, check_features, check_flag, check_k, check_labels, check_observed
+from tagwise.validation import (
+    Features,
+    all_finite,
+    check_features,
+    check_flag,
+    check_k,
+    check_labels,
+    check_memory,
+    check_observed,
+)
 
 __all__ = [
     "BLOCK_SCORES",
@@ -42,10 +50,6 @@ __all__ = [
 ]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
-
-# Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
-# and what the solver works on.
-_DENSE_ARRAYS = 4
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -239,7 +243,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
         rank = None if getattr(self, "kernel", None) is not None else getattr(self, "rank", None)
-        _check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
+        check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
             mask = None
@@ -611,29 +615,3 @@ def _listed(property_name: str) -> str:
     """The models that have a property, for an error message: "LEML, REML or MSE"."""
     names = [info.class_name for info in MODELS if getattr(info, property_name)]
     return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def _check_memory(n_features: int, n_labels: int, rank: int | None, itemsize: int) -> None:
-    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions.
-
-    Without a rank a fit holds a number per column at least.
-    """
-    memory = _physical_memory()
-    columns = n_features + n_labels
-    needed = columns * itemsize
-    if rank is not None:
-        needed *= _DENSE_ARRAYS * max(1, min(rank, n_features, n_labels))
-    if memory is not None and needed > memory:
-        raise InvalidInputError(
-            f"X has {n_features:,} features and Y has {n_labels:,} labels; a fit would take at least "
-            f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
-            f"data, or number features and labels without gaps{'' if rank is None else '; or lower the rank'}."
-        )
-
-
-def _physical_memory() -> int | None:
-    """Bytes of memory of this machine, where the system tells."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
