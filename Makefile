@@ -88,7 +88,7 @@ fuzz: $(VENV)/.fuzz
 # A million mutated data files through the readers, each of them watched.
 .PHONY: fuzz-inputs
 fuzz-inputs: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),1000000) --out benchmarks/results/reliability/readers.json $(ARGS)
+	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),1000200) --out benchmarks/results/reliability/readers.json $(ARGS)
 
 # Ctrl-C at 500 random moments of fits, predictions and commands.
 .PHONY: interrupt
@@ -98,12 +98,12 @@ interrupt: $(VENV)/.test
 # 100,000 forged model folders and checkpoints, each loaded and asked.
 .PHONY: fuzz-folders
 fuzz-folders: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz.run --module tests.fuzz.folders --inputs $(or $(INPUTS),100000) --out benchmarks/results/reliability/folders.json $(ARGS)
+	$(BIN)/python -m tests.fuzz.run --module tests.fuzz.folders --inputs $(or $(INPUTS),100200) --out benchmarks/results/reliability/folders.json $(ARGS)
 
 # Kills at random moments, calls that fail, full disks and races of everything that writes.
 .PHONY: crash
 crash: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --out benchmarks/results/reliability/crash.json $(ARGS)
+	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --mount --out benchmarks/results/reliability/crash.json $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

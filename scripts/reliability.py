@@ -35,22 +35,23 @@ def _summary(found: dict[str, Any]) -> str:
     for name, what in WATCHED.items():
         if name in found:
             run = found[name]
-            more = (
-                f"slowest {run['slowest_seconds']:.2f} s of CPU, peak {run['peak_mb']:.0f} MB above the process's own"
-            )
+            more = f"slowest {run['slowest_seconds']:.2f} s of CPU, peak {run['peak_mb']:.0f} MB beyond the start"
             rows.append((f"{run['runs']:,} {what}", _outcomes(run["outcomes"]), more, run))
     if "crash" in found:
         run = found["crash"]
-        kinds: dict[str, int] = {}
-        for case in run["cases"].values():
-            for kind, count in case["outcomes"].items():
-                kinds[kind] = kinds.get(kind, 0) + count
-        rows.append((f"{run['runs']:,} kills, failing calls, full disks and races", _outcomes(kinds), "", run))
+        rows.append(
+            (
+                f"{run['runs']:,} kills, failing calls, full disks and races",
+                f"{len(run['findings'])} findings",
+                "below, by kind",
+                run,
+            )
+        )
     if "interrupts" in found:
         run = found["interrupts"]
         waited = run["seconds_until_raised"]
         more = f"raised after {waited['median']:.2f} s (median), {waited['slowest']:.1f} s at most"
-        rows.append((f"{run['runs']:,} interrupts", _outcomes(run["outcomes"]), more, run))
+        rows.append((f"{run['runs']:,} interrupts sent", _outcomes(run["outcomes"]), more, run))
     lines = ["| run | outcomes | | version | seed |", "|---|---|---|---|---|"]
     lines += [f"| {what} | {kinds} | {more} | {run['version']} | {run['seed']} |" for what, kinds, more, run in rows]
     return "\n".join(lines)
@@ -74,7 +75,22 @@ def _crashes(run: dict[str, Any]) -> str:
 
 
 def _outcomes(kinds: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count or kind == "finding") or "–"
+    shown = {"finding": 0} | kinds
+    return "; ".join(f"{count:,} {_SAID.get(kind, kind)}" for kind, count in sorted(shown.items(), key=_rank))
+
+
+def _rank(outcome: tuple[str, int]) -> tuple[bool, int]:
+    """Findings last, the others by how often they came."""
+    kind, count = outcome
+    return kind == "finding", -count
+
+
+_SAID = {
+    "finding": "findings",
+    "documented error": "documented errors",
+    "parsed": "read",
+    "finished": "without effect, as a rule after the end of the call",
+}
 
 
 def page(text: str, content: str) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C: never inside compiled code, always soon, and the model stays as it was (finding 1 of the attack on 0.1.0)."""
+"""Ctrl-C: never inside compiled code, always soon, and the model stays as it was."""
 
 import contextlib
 import inspect
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -56,12 +57,14 @@ def _wait_and_return_arrays(flag, other):
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_threads):
-    """Finding 1: numba makes a SystemError of an interrupt that comes while it boxes a tuple of arrays."""
+    """numba makes a SystemError of an interrupt that comes while it boxes a tuple of arrays."""
     open_flag = np.ones(1, dtype=np.int64)
     _wait_and_return_arrays(open_flag, open_flag.copy())  # compiled
-    flag = np.zeros(1, dtype=np.int64)
+    flag, turns = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
     def strike():
+        while turns[0] == 0:  # the kernel is running
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
         flag[0] = 1
 
@@ -71,7 +74,7 @@ def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_t
         called.append(start)
         if start == 0:
             threading.Thread(target=strike).start()
-        return _wait_and_return_arrays(flag, np.zeros(1, dtype=np.int64))
+        return _wait_and_return_arrays(flag, turns)
 
     with pytest.raises(KeyboardInterrupt):
         run_chunks(chunk, even_chunks(6, 1), n_threads)
@@ -230,6 +233,22 @@ def interrupted_at(call, event):
     return seen
 
 
+def interrupt_on_threads(call, event, undo=lambda: None):
+    """Interrupt a call at an event that was counted in another run of it.
+
+    How much of the work falls to this thread differs from run to run. A call that ended before the event is undone, and
+    interrupted earlier.
+    """
+    while True:
+        try:
+            seen = interrupted_at(call, event)
+        except KeyboardInterrupt:
+            return
+        assert seen < event, "an interrupt was lost"
+        undo()
+        event = max(1, seen // 2)
+
+
 @pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
 def test_an_interrupted_fit_leaves_the_model_as_it_was_and_the_next_one_has_the_same_bits(make):
     expected = digest(make(n_jobs=2).fit(X, Y))
@@ -238,9 +257,8 @@ def test_an_interrupted_fit_leaves_the_model_as_it_was_and_the_next_one_has_the_
     state = digest(model)
     count = interrupted_at(lambda: make(n_jobs=2).fit(X, Y), event=-1)
     rng = random.Random(0)
-    for event in [1, 2, count // 2, *(rng.randint(1, count) for _ in range(3))]:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted_at(lambda: model.fit(X, Y), event)
+    for event in [1, 2, count // 2, *(rng.randint(1, count - 20) for _ in range(3))]:
+        interrupt_on_threads(lambda: model.fit(X, Y), event, undo=lambda: vars(model).update(before))
         assert digest(model) == state
         assert all(model.__dict__[name] is value for name, value in before.items())
         assert model.__dict__.keys() == before.keys()
@@ -257,8 +275,7 @@ def test_an_interrupted_prediction_is_repeated_with_the_same_bits(make):
     expected, state = digest(ask()), digest(model)
     count = interrupted_at(ask, event=-1)
     for event in (1, count // 3, 2 * count // 3):
-        with pytest.raises(KeyboardInterrupt):
-            interrupted_at(ask, event)
+        interrupt_on_threads(ask, event)
         assert digest(model) == state
     assert digest(ask()) == expected
 
@@ -333,7 +350,7 @@ else:
 
 @pytest.mark.parametrize("name", list(_FITS))
 def test_a_long_fit_ends_with_keyboard_interrupt(name):
-    """Finding 1, as it was found: FastXML of 200 trees (SystemError 6 of 6), Cascade (also hangs); and processes."""
+    """In 0.1.0 FastXML of 200 trees ended with SystemError (6 of 6), and Cascade also hung. REML has processes too."""
     code = _SCRIPT.format(make=_FITS[name], at_once=name.startswith("REML"))
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

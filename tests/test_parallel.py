@@ -1,4 +1,6 @@
 import multiprocessing
+import os
+import signal
 import threading
 import time
 import weakref
@@ -8,9 +10,11 @@ import pytest
 import threadpoolctl
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.compiler_lock import global_compiler_lock
 
-from tagwise import parallel
+from tagwise import LEML, parallel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.interrupts import deferred_interrupts
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, thread_count, work_chunks
 
 
@@ -119,6 +123,10 @@ def test_blas_is_limited_inside_and_free_again_after_overlapping_use():
     assert blas_threads() == before
 
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
 def in_child(queue):
     queue.put(run_chunks(lambda start, stop: stop - start, even_chunks(8, 2), 2))
 
@@ -133,6 +141,127 @@ def test_a_forked_child_gets_a_pool_of_its_own():
     child.start()
     assert queue.get(timeout=30) == [2] * 4
     child.join(10)
+
+
+def exit_code_of_child(work):
+    """Fork, do some work in the child, and return how that ended; a child that hangs is ended by a signal."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            os._exit(0 if work() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def use_blas_and_threads():
+    with single_threaded_blas():
+        return run_chunks(lambda start, stop: stop - start, even_chunks(8, 2), 2) == [2] * 4
+
+
+@needs_fork
+def test_a_child_that_is_forked_while_another_thread_holds_the_lock_of_blas_works():
+    """In 0.1.0 the lock was copied as it was, held by a thread that the child does not have."""
+    held = threading.Event()
+
+    def hold():
+        with parallel._blas_lock:
+            held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    assert exit_code_of_child(use_blas_and_threads) == 0
+    thread.join()
+
+
+@needs_fork
+def test_a_child_that_is_forked_while_another_thread_compiles_can_compile():
+    held = threading.Event()
+
+    def hold():
+        with global_compiler_lock:
+            held.set()
+            time.sleep(0.2)
+
+    def compile_in_child():
+        with global_compiler_lock:
+            return True
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    assert exit_code_of_child(compile_in_child) == 0
+    thread.join()
+
+
+@needs_fork
+def test_a_child_does_not_wait_for_other_threads_to_leave_blas():
+    """Of the users of single-threaded BLAS a child has those of the thread that forked, and frees BLAS after them."""
+    free = blas_threads()
+    inside, release = threading.Event(), threading.Event()
+
+    def other():
+        with single_threaded_blas():
+            inside.set()
+            release.wait(60)
+
+    def blas_is_free_again():
+        with single_threaded_blas():
+            limited = blas_threads() == {1}
+        return limited and blas_threads() == free
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(10)
+    assert exit_code_of_child(blas_is_free_again) == 0
+    with single_threaded_blas():
+        assert exit_code_of_child(lambda: parallel._blas_users == 1) == 0
+    release.set()
+    thread.join()
+
+
+@needs_fork
+def test_children_that_are_forked_while_threads_predict_answer():
+    """In 0.1.0, 5 of 441 children hung."""
+    model = LEML(rank=2, max_iter=1, n_jobs=2).fit(np.eye(30), np.eye(30, 4))
+    rows = np.eye(30)
+    expected = model.decision_function(rows)
+    done = threading.Event()
+
+    def predict():
+        while not done.is_set():
+            model.decision_function(rows)
+
+    threads = [threading.Thread(target=predict) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            assert exit_code_of_child(lambda: (model.decision_function(rows) == expected).all()) == 0
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+@needs_fork
+def test_a_child_that_another_thread_forks_during_a_call_can_be_interrupted():
+    """The handler that only takes note of an interrupt is not the child's."""
+    codes = []
+
+    def fork():
+        codes.append(exit_code_of_child(lambda: signal.getsignal(signal.SIGINT) is before))
+
+    before = signal.getsignal(signal.SIGINT)
+    with deferred_interrupts():
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    assert codes == [0]
 
 
 def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_raised():
@@ -221,3 +350,16 @@ def test_threads_that_were_asked_for_are_waited_for_when_another_cannot_start(mo
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run_chunks(chunk, even_chunks(100, 1), 3)
     assert not running
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_threads_treat_overflow_as_the_caller_does():
+    """numpy keeps that per thread: in 0.1.0, warnings that a fit had switched off came from its threads."""
+    both = threading.Barrier(2)
+
+    def overflow(start, stop):
+        both.wait(timeout=60)  # on two threads
+        return np.float64(1e300) * np.float64(1e300)
+
+    with np.errstate(over="ignore"):
+        assert run_chunks(overflow, [(0, 1), (1, 2)], 2) == [np.inf, np.inf]

@@ -41,7 +41,7 @@ def test_a_fit_that_was_cut_off_does_not_look_finished(monkeypatch):
 
 
 def test_what_a_terminal_heeds_is_escaped_and_all_else_stays():
-    """Findings 14 and 15: tags with ESC, NUL, line breaks and overrides of the direction of writing."""
+    """In 0.1.0 they reached the terminal: tags with ESC, NUL, line breaks and overrides of the direction of writing."""
     assert visible("a\x1b[2J\x00\x9b\x7fb") == r"a\u001b[2J\u0000\u009b\u007fb"
     assert visible("a\tb\r\nc\u2028") == r"a\tb\r\nc\u2028"
     assert visible("\u202eabc\u2066\ud800") == r"\u202eabc\u2066\ud800"
@@ -54,7 +54,7 @@ def test_what_a_terminal_heeds_is_escaped_and_all_else_stays():
 
 @pytest.mark.parametrize("stream", ["none", "closed", "full"])
 def test_a_fit_goes_on_when_nobody_can_be_told(monkeypatch, stream):
-    """Finding 12: standard error that is closed, or on a full disk."""
+    """Standard error that is closed, or on a full disk."""
     device = "/dev/full" if stream == "full" else os.devnull
     if not os.path.exists(device):
         pytest.skip(f"there is no {device}")

@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import reliability  # noqa: E402
 
+from tests.fuzz.crash import SCENARIOS  # noqa: E402
+
 LEAST_RUNS = {"readers": 1_000_000, "folders": 100_000, "crash": 200, "interrupts": 500}
 
 
@@ -27,3 +29,10 @@ def test_a_stored_run_is_long_and_found_nothing(name):
     assert run.get("slowest_seconds", 0) <= 5
     for case in run.get("cases", {}).values():
         assert not case["outcomes"].get("finding")
+
+
+def test_everything_that_writes_was_killed_often():
+    cases = json.loads((reliability.RESULTS / "crash.json").read_text())["cases"]
+    for scenario in SCENARIOS:
+        assert f"kill: {scenario.name}" in cases, "run make crash"
+        assert cases[f"kill: {scenario.name}"]["runs"] >= LEAST_RUNS["crash"]

@@ -6,7 +6,6 @@ A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._scor
 from __future__ import annotations
 
 import inspect
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -38,6 +37,7 @@ from tagwise.validation import (
     check_flag,
     check_k,
     check_labels,
+    check_memory,
     check_observed,
 )
 
@@ -52,10 +52,6 @@ __all__ = [
 ]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
-
-# Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
-# and what the solver works on.
-_DENSE_ARRAYS = 4
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -124,7 +120,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
 
     def _answers_without_blas(self, X: Features) -> bool:
-        """Whether :meth:`_top_k` answers these rows by compiled loops alone; holding BLAS to one thread takes time."""
+        """Whether :meth:`_top_k` answers these few rows by compiled loops alone, none of which returns arrays.
+
+        Such an answer takes microseconds, of which holding BLAS to one thread and interrupts back would be a good part.
+        """
         return False
 
     def _label_weights(self, labels: np.ndarray) -> Features:
@@ -255,8 +254,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
-        rank = 1 if getattr(self, "kernel", None) is not None else getattr(self, "rank", 1)
-        _check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
+        rank = None if getattr(self, "kernel", None) is not None else getattr(self, "rank", None)
+        check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
             mask = None
@@ -284,7 +283,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ predict
 
-    @deferring_interrupts
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all labels, n×L and dense: meant for few labels; see :meth:`predict_topk` for many.
 
@@ -297,7 +295,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             ]
         return np.concatenate(parts)
 
-    @deferring_interrupts
     def predict_topk(
         self, X: Any, k: int = 5, *, exclude: Any = None, optimise: str | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -349,7 +346,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         _require_all_found(labels, scores, exclude)
         return padded_answers(labels, scores, k)
 
-    @deferring_interrupts
     def predict(self, X: Any) -> Any:
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
@@ -379,7 +375,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """
         self._require_fitted()
         with np.errstate(over="ignore", invalid="ignore"):
-            weights = self._label_weights(np.asarray(labels, dtype=np.int64))
+            weights = self._label_weights(self._checked_ids(labels))
         dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
         if not np.isfinite(dense).all():
             raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
@@ -389,7 +385,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def label_intercepts(self, labels: Any) -> np.ndarray:
         """Intercepts b_j (len(labels)) that belong to :meth:`label_weights`."""
         self._require_fitted()
-        return self._label_intercepts(np.asarray(labels, dtype=np.int64))
+        return self._label_intercepts(self._checked_ids(labels))
+
+    def _checked_ids(self, labels: Any) -> np.ndarray:
+        ids = np.asarray(labels, dtype=np.int64)
+        wrong = ids[(ids < 0) | (ids >= self.n_labels_)]
+        if len(wrong):
+            raise InvalidInputError(f"labels must be ids from 0 to {self.n_labels_ - 1:,}; found {wrong[0]:,}.")
+        return ids
 
     @deferring_interrupts
     def scored_rows(self, X: Any) -> Features:
@@ -557,8 +560,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """BLAS on one thread, and no warnings of overflow: what ends in infinity or NaN is looked for in the results."""
-    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    """BLAS on one thread, interrupts at safe points, and no warnings of overflow: results are searched for it."""
+    with deferred_interrupts(), single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield
 
 
@@ -644,23 +647,3 @@ def _listed(property_name: str) -> str:
     """The models that have a property, for an error message: "LEML, REML or MSE"."""
     names = [info.class_name for info in MODELS if getattr(info, property_name)]
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _check_memory(n_features: int, n_labels: int, rank: int, itemsize: int) -> None:
-    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions."""
-    memory = _physical_memory()
-    needed = _DENSE_ARRAYS * (n_features + n_labels) * max(1, min(rank, n_features, n_labels)) * itemsize
-    if memory is not None and needed > memory:
-        raise InvalidInputError(
-            f"X has {n_features:,} features and Y has {n_labels:,} labels; a fit would take at least "
-            f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
-            "data, number features and labels without gaps, or lower the rank."
-        )
-
-
-def _physical_memory() -> int | None:
-    """Bytes of memory of this machine, where the system tells."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -93,9 +93,13 @@ class ConvergenceWarning(TagwiseWarning, sklearn.exceptions.ConvergenceWarning):
     """A fit stopped before its optimality measure fell below the tolerance."""
 
 
+# A kernel is called through numba.
+_INSIDE = ("tagwise", "numba")
+
+
 def warn(message: str, category: type[Warning] = TagwiseWarning) -> None:
     """Warn as coming from the line that called tagwise, however deep inside tagwise the reason was found."""
     depth, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tagwise":
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, depth = frame.f_back, depth + 1
     warnings.warn(message, category, stacklevel=depth)

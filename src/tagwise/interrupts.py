@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import os
 import threading
-from _signal import default_int_handler, getsignal, signal  # signal's own functions convert to enums, in 10 µs per call
+from _signal import SIGINT, default_int_handler, getsignal, signal  # plain numbers: signal's enums take 10 µs per call
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import currentframe
-from signal import SIGINT
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
@@ -49,7 +48,7 @@ class deferred_interrupts:
         self._previous: Callable[..., Any] | None = None
 
     def __enter__(self) -> None:
-        if _thread.call is None and threading.current_thread() is threading.main_thread():
+        if _thread.call is None:
             handler = getsignal(SIGINT)
             if callable(handler):
                 self._begin(handler)
@@ -67,7 +66,7 @@ class deferred_interrupts:
         self._previous = handler
         try:
             signal(SIGINT, self._note)
-        except ValueError:  # the main thread of an interpreter within another one has no signals
+        except ValueError:  # not the main thread, which alone handles signals
             self._previous = None
             return
         _thread.call = _holding = self
@@ -86,7 +85,7 @@ class deferred_interrupts:
             raise KeyboardInterrupt  # and stays pending: all threads of the call must end
         if threading.current_thread() is threading.main_thread() and self._previous is not None:
             self.pending = False
-            self._previous(int(SIGINT), currentframe())
+            self._previous(SIGINT, currentframe())
 
 
 class _Thread(threading.local):

@@ -86,7 +86,7 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     could deadlock. Of several errors, an interrupt or else the first chunk's is raised, after all threads have stopped.
     Interrupts are raised between chunks.
     """
-    if current_call() is None:
+    if current_call() is None and len(chunks) > 1:
         with deferred_interrupts():
             return _run_chunks(function, chunks, n_threads)
     return _run_chunks(function, chunks, n_threads)
@@ -122,13 +122,14 @@ class _Job(Generic[Result]):
 
     def __init__(self, function: Callable[[int, int], Result], chunks: Bounds) -> None:
         self.function, self.chunks, self.call = function, chunks, current_call()
+        self.float_errors: Any = np.geterr()  # every thread has its own: what the caller ignores, all ignore
         self.waiting = deque(range(len(chunks)))
         self.results: dict[int, Result] = {}
         self.errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
         """Take chunks until none is left; an error leaves none."""
-        with on_this_thread(), working_for(self.call):
+        with on_this_thread(), working_for(self.call), np.errstate(**self.float_errors):
             while self.waiting:
                 try:
                     place = self.waiting.popleft()

@@ -30,6 +30,8 @@ class Journal(Protocol):
 
     folder: Any
     history: list[dict[str, Any]]
+    excused: BaseException | None
+    """An error of the user's own callback, which says nothing about the state."""
 
     def save(self, state: Any, history: list[dict[str, Any]]) -> None:
         """Keep the state after an iteration."""
@@ -162,8 +164,13 @@ class FitProgress:
         if state is not None and self.journal is not None:
             self.journal.save(state, self.history)
         if self.callback is not None:
-            with interruptible():
-                self.stopped = bool(self.callback(iteration, dict(info))) or self.stopped
+            try:
+                with interruptible():
+                    self.stopped = bool(self.callback(iteration, dict(info))) or self.stopped
+            except Exception as error:
+                if self.journal is not None:
+                    self.journal.excused = error
+                raise
         raise_if_interrupted()
         return self.stopped
 

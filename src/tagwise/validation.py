@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "check_integer",
     "check_k",
     "check_labels",
+    "check_memory",
     "check_observed",
     "check_real",
     "checked_csr",
@@ -41,6 +43,10 @@ SPARE_COLUMNS = 1000
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
 """Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d."""
+
+# Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
+# and what the solver works on.
+_DENSE_ARRAYS = 4
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -312,7 +318,7 @@ def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum:
     if minimum is not None and value < minimum:
         raise InvalidInputError(f"{name} must be at least {minimum}; found {integer_text(value)}.")
     if not -(2**63) <= int(value) <= maximum:
-        limit = f"at most {maximum:,}" if maximum < 2**63 - 1 else "a number of 64 bits"
+        limit = f"at most {maximum:,}" if maximum < 2**63 - 1 else "at most 2⁶³ − 1"
         raise InvalidInputError(f"{name} must be {limit}; found {integer_text(value)}.")
     return int(value)
 
@@ -361,3 +367,29 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}; found {value!r}.")
     return value
+
+
+def check_memory(n_features: int, n_labels: int, rank: int | None, itemsize: int) -> None:
+    """Refuse numbers of columns that no fit on this machine could hold: one wrong id in a file can make billions.
+
+    Without a rank a fit holds a number per column at least.
+    """
+    memory = _physical_memory()
+    columns = n_features + n_labels
+    needed = columns * itemsize
+    if rank is not None:
+        needed *= _DENSE_ARRAYS * max(1, min(rank, n_features, n_labels))
+    if memory is not None and needed > memory:
+        raise InvalidInputError(
+            f"X has {n_features:,} features and Y has {n_labels:,} labels; a fit would take at least "
+            f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
+            f"data, or number features and labels without gaps{'' if rank is None else '; or lower the rank'}."
+        )
+
+
+def _physical_memory() -> int | None:
+    """Bytes of memory of this machine, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -84,7 +84,7 @@ def test_constant_labels_keep_their_constant_and_take_no_part():
         ({"n_nonzero": 0}, "n_nonzero must be at least 1"),
         ({"recovery": "lasso"}, "recovery must be one of 'omp', 'cosamp'"),
         ({"reg": 0}, "reg must be finite above 0"),
-        ({"random_state": -1}, "random_state must be at least 0"),
+        ({"random_state": -1}, "random_state must be from 0"),
     ],
 )
 def test_bad_parameters(parameters, words):

@@ -82,7 +82,7 @@ def test_parameters_shape_the_trees(topics):
         ("children_", lambda a: np.zeros_like(a), "its own ancestor"),
         ("children_", lambda a: np.full_like(a, -(10**6)), "outside the trees"),
         ("biases_", lambda a: np.full_like(a, np.nan), "NaN"),
-        ("biases_", lambda a: a.astype(np.float64), "one floating type"),
+        ("biases_", lambda a: a.astype(np.float64), "one type"),
         ("leaves_", lambda a: sp.csr_matrix(a[:, :-1]), "features and labels of the model"),
         ("separators_", lambda a: sp.csr_matrix(a[:, :-1]), "features and labels of the model"),
     ],

@@ -178,7 +178,7 @@ def test_the_result_for_programs(rows_file, tmp_path, capsys):
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), [1.5, float("nan")], {"deep": float("inf")}])
 def test_nan_and_infinity_become_null_and_that_is_said(convert, tmp_path, value):
-    """Finding 21: NaN was written into JSONL, which is no JSON."""
+    """In 0.1.0 NaN was written into JSONL, which is no JSON."""
     source = write_jsonl(tmp_path / "rows.jsonl", [{"text": "a", "tags": ["x"], "score": value}])
     said = convert(source, tmp_path / "there.jsonl")
     assert "neither NaN nor infinity: those of 'score' were written as null" in said
@@ -191,7 +191,7 @@ def test_nan_and_infinity_become_null_and_that_is_said(convert, tmp_path, value)
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_half_of_a_surrogate_pair_in_any_field(convert, tmp_path, ending):
-    """Finding 12: a UnicodeEncodeError."""
+    """In 0.1.0 it was a UnicodeEncodeError."""
     source, target = tmp_path / "rows.jsonl", tmp_path / f"there.{ending}"
     good = '{"text": "a", "tags": ["x"], "other": "b"}\n'
     source.write_text(good + '{"text": "a", "tags": ["x"], "other": "\\ud800"}\n' + good)
@@ -206,7 +206,7 @@ def test_half_of_a_surrogate_pair_in_any_field(convert, tmp_path, ending):
 
 
 def test_parquet_with_dates_decimals_and_bytes(convert, tmp_path):
-    """Finding 7: dates and decimals were a TypeError."""
+    """In 0.1.0 dates and decimals were a TypeError."""
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, which reads Parquet, is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which reads Parquet, is not installed")
     day, price = datetime.date(2020, 1, 2), decimal.Decimal("1.50")
@@ -239,7 +239,7 @@ def test_parquet_with_dates_decimals_and_bytes(convert, tmp_path):
 
 
 def test_a_parquet_column_that_occurs_twice_is_refused(convert, tmp_path):
-    """Finding 7: it was silently the last one."""
+    """In 0.1.0 it was silently the last one."""
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, which reads Parquet, is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which reads Parquet, is not installed")
     arrays = [pyarrow.array(["one"]), pyarrow.array([["a"]]), pyarrow.array([1]), pyarrow.array([2])]
@@ -249,7 +249,7 @@ def test_a_parquet_column_that_occurs_twice_is_refused(convert, tmp_path):
 
 
 def test_many_columns_of_which_one_occurs_twice(convert, tmp_path):
-    """Finding 8: finding it took time in proportion to the square of the number of columns."""
+    """In 0.1.0 finding it took time in proportion to the square of the number of columns."""
     names = ["text", "tags", *(f"c{number}" for number in range(100_000)), "c99999"]
     (tmp_path / "rows.csv").write_text(",".join(names) + "\n" + "one,a" + ",x" * 100_001 + "\n")
     with pytest.raises(InvalidInputError, match="the column 'c99999' occurs twice"):

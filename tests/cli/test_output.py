@@ -26,7 +26,7 @@ def odd(tmp_path_factory):
 
 
 def test_plain_answers_are_a_line_per_row_and_a_field_per_tag(odd):
-    """Findings 14 and 15."""
+    """In 0.1.0 a tag with a line break made lines of its own, and one with ESC reached the terminal."""
     tagger, rows = odd
     text = run("predict", tagger, "dog and wine")
     assert {line.rpartition(" ")[0] for line in text.stdout.splitlines()} == SHOWN
@@ -77,7 +77,7 @@ LATIN = os.fsdecode(b"caf\xe9")  # as a file name in another encoding reaches Py
 
 
 def test_names_and_arguments_that_are_no_utf_8(tmp_path, odd):
-    """Finding 12: lone surrogates in names of files, columns and texts, and in the title of a report."""
+    """Lone surrogates in names of files, columns and texts, and in the title of a report, were a traceback in 0.1.0."""
     tagger, rows = odd
     copy = tmp_path / f"{LATIN}.jsonl"
     copy.write_bytes(rows.read_bytes())
@@ -99,7 +99,7 @@ def test_names_and_arguments_that_are_no_utf_8(tmp_path, odd):
 
 
 def test_identifiers_with_half_a_character(tmp_path, odd):
-    """Finding 12; JSON may hold one as an escape."""
+    """JSON may hold one as an escape; in 0.1.0 it was a traceback."""
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "dog", "id": "a\\ud800"}\n')
     assert failed(run("predict", odd[0], path, "--id", "id"), 1, "line 1", "half of a surrogate pair")

@@ -34,7 +34,7 @@ def saved_but_killed(rows_file, monkeypatch):
 
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 def test_resuming_a_fit_that_was_saved_says_that_it_is_complete(saved_but_killed, overwrite):
-    """Finding 20."""
+    """In 0.1.0 it only said that there is a model already."""
     folder = saved_but_killed.parent
     before = (folder / "m" / "manifest.json").stat()
     again = train(saved_but_killed, "--resume", *overwrite)
@@ -66,7 +66,7 @@ def test_another_model_in_the_folder_is_not_taken_for_that_of_the_fit(saved_but_
 
 
 def test_numbers_that_a_folder_cannot_hold_are_refused_before_the_fit(rows_file):
-    """Finding 19: refused only when the fitted model was to be saved."""
+    """In 0.1.0 they were refused only when the fitted model was to be saved."""
     for option in (["--seed", str(2**64)], ["--set", f"rank={2**64}"]):
         result = train(rows_file, *option)
         assert failed(result, 2, "64 bits")
@@ -93,13 +93,13 @@ def test_tags_that_nobody_looked_at(rows_file, tmp_path):
 
 @pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 100_000])
 def test_settings_that_are_nested_deep(rows_file, value):
-    """Finding 12."""
+    """In 0.1.0 they were a traceback."""
     assert failed(train(rows_file, "--set", f"reg={value}"), 2, "Invalid value for --set: reg is nested too deep.")
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "rows.xmc.labels.txt"])
 def test_names_of_labels_that_are_no_utf_8_are_found_before_the_fit(tmp_path, name):
-    """Finding 12: the fit was over, and its model lost."""
+    """In 0.1.0 the fit was over, and its model lost."""
     X = sp.random(20, 5, density=0.5, format="csr", random_state=0, dtype=np.float32)
     Y = sp.csr_matrix(np.eye(2, dtype=np.float32)[np.arange(20) % 2])
     path = tmp_path / "rows.xmc"

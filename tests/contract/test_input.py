@@ -327,7 +327,7 @@ def test_flags_must_be_flags(make, problem):
 
 @pytest.mark.per_class
 def test_more_columns_than_the_memory_holds_are_refused(make, problem):
-    """Finding 9: a svmlight file of one row, `0 2147483646:1`, took 11.7 GB. Here no machine has enough."""
+    """In 0.1.0 a svmlight file of one row, `0 2147483646:1`, took 11.7 GB. Here no machine has enough."""
     X, Y = (sp.csr_matrix(matrix) for matrix in problem)
     widest = np.iinfo(np.int64).max // 64
     for wide_x, wide_y in ((widest, Y.shape[1]), (X.shape[1], widest)):

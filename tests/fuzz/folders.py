@@ -14,7 +14,9 @@ import struct
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import tagwise
-from tagwise.exceptions import TagwiseWarning
+from tagwise.exceptions import TagwiseError, TagwiseWarning
 from tagwise.persistence import Checkpoint
 from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import Target, join_files, split_files
@@ -310,6 +312,15 @@ def _rows() -> sp.csr_matrix:
     return sp.csr_matrix(sp.load_npz(GOLDEN / "X.npz"))[:3]
 
 
+def _ask(asked: Any, rows: sp.csr_matrix, n_labels: int) -> None:
+    k = min(3, n_labels)
+    for given in (rows, rows[:1]):
+        labels, scores = asked.predict_topk(given, k)
+        assert labels.shape == scores.shape == (given.shape[0], k)
+        assert ((labels >= 0) & (labels < n_labels)).all(), f"labels {labels}"
+        assert np.isfinite(scores).all(), f"scores {scores}"
+
+
 def use(model: Any) -> None:
     """What was loaded answers, with finite scores of labels that exist."""
     rows = _rows()
@@ -317,12 +328,7 @@ def use(model: Any) -> None:
         rows = sp.csr_matrix((3, model.n_features_in_), dtype=np.float32)
         rows[:, 0] = 1.0
     n_labels = model.n_labels_
-    k = min(3, n_labels)
-    for given in (rows, rows[:1]):
-        labels, scores = model.predict_topk(given, k)
-        assert labels.shape == scores.shape == (given.shape[0], k)
-        assert ((labels >= 0) & (labels < n_labels)).all(), f"labels {labels}"
-        assert np.isfinite(scores).all(), f"scores {scores}"
+    _ask(model, rows, n_labels)
     if n_labels <= 10_000:
         assert np.isfinite(model.decision_function(rows)).all()
         assert model.predict(rows).shape == (3, n_labels)
@@ -339,19 +345,36 @@ def _load(content: bytes, folder: Path) -> None:
     use(model)
 
 
+@cache
+def _indexed() -> Any:
+    return tagwise.load(GOLDEN / "ApproximateIndex-model")
+
+
+def _read_index(path: Path) -> tagwise.ApproximateIndex:
+    return tagwise.ApproximateIndex.load(path, _indexed())
+
+
+@_quietly
+def _load_index(content: bytes, folder: Path) -> None:
+    path = _written(content, folder)
+    with suppress(TagwiseError):  # an index is no model, and says so
+        tagwise.load(path)
+    _ask(_read_index(path), _rows(), _indexed().n_labels_)
+
+
 def _folder_bytes(path: Path) -> bytes:
     return join_files({file.name: file.read_bytes() for file in sorted(path.iterdir())})
 
 
-def _model_seeds(names: list[str]) -> Callable[[], list[bytes]]:
-    """Folders of version 0.1.0, and the same models saved by this one."""
+def _golden_seeds(names: list[str], load: Callable[[Path], Any] = tagwise.load) -> Callable[[], list[bytes]]:
+    """Folders of version 0.1.0, and the same ones saved by this version."""
 
     def seeds() -> list[bytes]:
         found = []
         with tempfile.TemporaryDirectory() as temporary:
             for name in names:
                 found.append(_folder_bytes(GOLDEN / name))
-                tagwise.load(GOLDEN / name).save(Path(temporary) / name)
+                load(GOLDEN / name).save(Path(temporary) / name)
                 found.append(_folder_bytes(Path(temporary) / name))
         return found
 
@@ -425,9 +448,12 @@ def _by_class() -> dict[str, list[str]]:
 
 # A folder takes fifty times as long as a line of text: in the runs of all targets they have fewer inputs.
 TARGETS = [
-    Target(f"folder-{name.lower()}", _model_seeds(names), _load, share=0.02, mutate=mutate_folder)
+    Target(f"folder-{name.lower()}", _golden_seeds(names), _load, share=0.02, mutate=mutate_folder)
     for name, names in _by_class().items()
 ]
+if find_spec("faiss") is not None:
+    index_seeds = _golden_seeds(["ApproximateIndex"], _read_index)
+    TARGETS.append(Target("folder-approximateindex", index_seeds, _load_index, share=0.02, mutate=mutate_folder))
 TARGETS += [
     Target(f"checkpoint-{name}", _checkpoint_seeds(name), _resume(name), share=0.005, mutate=mutate_folder)
     for name in FITS

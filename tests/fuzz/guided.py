@@ -12,9 +12,29 @@ import pkgutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
-from tests.fuzz.targets import all_targets
+from tests.fuzz.mutation import mutate
+from tests.fuzz.targets import Target, all_targets
+
+# Longer inputs than twice the largest seed cost time and show little more; but lines of text may grow up to this.
+LEAST_LENGTH = 8192
+
+
+def structural(target: Target, seeds: list[bytes]) -> Callable[[bytes, int, int], bytes]:
+    """A target's own mutation in the form that atheris asks for; what is damaged already is changed byte by byte."""
+
+    def mutated(content: bytes, most: int, seed: int) -> bytes:
+        random = Random(seed)
+        other = random.choice(seeds)
+        try:
+            return target.mutate(random, content, other)[:most]
+        except Exception:  # of any kind: there is no structure left to change
+            return mutate(random, content, other)[:most]
+
+    return mutated
 
 
 def fuzz(name: str, seconds: int, interesting: Path, findings: Path) -> None:
@@ -31,13 +51,14 @@ def fuzz(name: str, seconds: int, interesting: Path, findings: Path) -> None:
         target = all_targets()[name]
     from tests.fuzz.run import run_one
 
-    for number, seed in enumerate(target.seeds()):
+    seeds = target.seeds()
+    for number, seed in enumerate(seeds):
         (interesting / f"seed-{number}").write_bytes(seed)
     for old, content in target.corpus().items():
         (interesting / old).write_bytes(content)
     folder = Path(tempfile.mkdtemp(prefix="tagwise-fuzz-"))
 
-    for seed in target.seeds():  # loading what is compiled is not to count
+    for seed in seeds:  # loading what is compiled is not to count
         run_one(target, seed, folder)
 
     def once(content: bytes) -> None:
@@ -45,8 +66,12 @@ def fuzz(name: str, seconds: int, interesting: Path, findings: Path) -> None:
         if kind == "finding":
             raise AssertionError(what)
 
-    options = [f"-max_total_time={seconds}", "-timeout=30", "-rss_limit_mb=3000", "-max_len=8192", "-verbosity=1"]
-    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={findings}/", str(interesting)], once)
+    longest = max(LEAST_LENGTH, 2 * max(map(len, seeds)))
+    options = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=3000", f"-max_len={longest}", "-verbosity=1"]
+    # Digests of a folder fit what is in it only after mutations that know the format. Lines of text have no such
+    # structure: for them, those of libFuzzer are guided better, as they see what is compared with what.
+    own = {} if target.mutate is mutate else {"custom_mutator": structural(target, seeds)}
+    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={findings}/", str(interesting)], once, **own)
     atheris.Fuzz()
 
 

@@ -13,6 +13,7 @@ interrupts also hit the compiler.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ NO_ANSWER_SECONDS = 60.0
 # Interrupts that one child takes before the next one begins.
 PER_CHILD = 10
 # Of all interrupts, those that meet an empty cache of compiled code, and those of commands.
-COLD, COMMANDS = 0.04, 0.16
+COLD, COMMANDS = 0.02, 0.12
 
 
 # ---------------------------------------------------------------------- what is interrupted
@@ -57,7 +59,10 @@ def makers() -> dict[str, Any]:
     """Name → maker of every model of the registry, in every variant of the contract tests."""
     from contract_models import MAKERS
 
-    return {make.name: make for make in MAKERS}
+    def with_memory(make: Any) -> Any:  # the limits there are for tiny data
+        return partial(make, memory_limit=2.0**31) if "memory_limit" in make.parameters else make
+
+    return {make.name: with_memory(make) for make in MAKERS}
 
 
 def digest(value: Any) -> str:
@@ -134,6 +139,7 @@ def child(name: str, kind: str, n_jobs: int, first_counts: bool) -> None:
     With ``first_counts`` already the first run may be interrupted, as is wanted where the compiler is to be met.
     """
     warnings.simplefilter("ignore")
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     model, call = KINDS[kind](makers()[name], n_jobs)
     before = model.__dict__
     expected = None
@@ -203,6 +209,7 @@ class Child:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         self._process = subprocess.Popen(
             arguments,
+            bufsize=0,  # what has been read ahead, select would not see
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -218,6 +225,9 @@ class Child:
         line = self._process.stdout.readline() if ready else b""
         if not line:
             code = self._process.poll() if not ready else self._process.wait(NO_ANSWER_SECONDS)
+            if code is None:  # where is it?
+                self._process.send_signal(signal.SIGUSR1)
+                time.sleep(1.0)
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace")[-2000:]
             raise NoAnswerError("hang" if code is None else f"exit {code}", said)
@@ -236,7 +246,7 @@ class Child:
             self._process.send_signal(signal.SIGINT)
         assert self._line(NO_ANSWER_SECONDS) == b"ended\n"
         waited = time.perf_counter() - sent
-        return {**json.loads(self._line(600.0)), "sent": not ended, "waited": waited}
+        return {**json.loads(self._line(600.0)), "waited": waited}
 
     def close(self) -> None:
         """End the process."""
@@ -247,10 +257,15 @@ class Child:
             shutil.rmtree(self._cache, ignore_errors=True)
 
 
-def interrupt_models(count: int, rng: random.Random, *, cold: bool, results: Results) -> None:
+def interrupt_models(count: int, rng: random.Random, *, cold: bool, only: str, results: Results) -> None:
     """``count`` interrupts, dealt over all models and kinds of calls."""
-    plan = [(name, kind) for name in makers() for kind in KINDS]
-    rng.shuffle(plan)
+    names, kinds = list(makers()), list(KINDS)
+    rng.shuffle(names)
+    # Every model once, each by another kind of call than its neighbours, before any model again.
+    plan = [
+        (name, kinds[(turn + place) % len(kinds)]) for turn in range(len(kinds)) for place, name in enumerate(names)
+    ]
+    plan = [(name, kind) for name, kind in plan if only in f"{name} {kind}"]
     while count > 0:
         for name, kind in plan:
             if count <= 0:
@@ -260,11 +275,10 @@ def interrupt_models(count: int, rng: random.Random, *, cold: bool, results: Res
             try:
                 process = Child(name, kind, rng.choice((1, 2, 3)), cold)
                 for _ in range(1 if cold else min(PER_CHILD, count)):
-                    count -= 1
-                    after = rng.uniform(0.0, 15.0) if cold else rng.uniform(0.0, 1.05) * process.seconds
-                    results.add(what, process.interrupt(after))
+                    after = rng.uniform(0.0, 15.0) if cold else rng.uniform(0.0, 1.0) * process.seconds
+                    count -= results.add(what, process.interrupt(after))
             except NoAnswerError as error:
-                results.add(what, {"outcome": error.args[0], "faults": [error.args[1]], "sent": True, "waited": 0.0})
+                count -= results.add(what, {"outcome": error.args[0], "faults": [error.args[1]], "waited": 0.0})
             finally:
                 if process is not None:
                     process.close()
@@ -276,26 +290,22 @@ def interrupt_commands(count: int, rng: random.Random, results: Results) -> None
         table = Path(folder) / "rows.jsonl"
         _write_table(table)
         model = str(Path(folder) / "model")
-        lines = Path(folder) / "lines.txt"
-        lines.write_text("a library for reading images and sounds\n" * 3000)
         train = ["train", str(table), "--model", "cascade", "--quiet"]
         subprocess.run([sys.executable, "-m", "tagwise", *train, "--out", model], check=True, capture_output=True)
-        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, "--lines", str(lines)]}
-        lasting = {}
-        for number in range(count):
-            verb = rng.choice(sorted(verbs))
-            arguments = list(verbs[verb])
+        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, str(table)]}
+        lasting: dict[str, float] = {}
+        number = 0
+        while count > 0:
+            verb = sorted(verbs)[number % 2]
             out = Path(folder) / f"out-{number}"
-            if verb == "train":
-                arguments += ["--out", str(out), "--checkpoint-every", "1"]
-            after = None if verb not in lasting else rng.uniform(0.0, 1.05) * lasting[verb]
+            arguments = [*verbs[verb], *(["--out", str(out), "--checkpoint-every", "1"] if verb == "train" else [])]
+            after = rng.uniform(0.0, 1.0) * lasting[verb] if verb in lasting else None
             seconds, found = _interrupt_command(arguments, after, Path(f"{out}.checkpoint"))
             if after is None:
                 lasting[verb] = seconds
             else:
-                results.add(f"command {verb}", found)
-            shutil.rmtree(out, ignore_errors=True)
-            shutil.rmtree(f"{out}.checkpoint", ignore_errors=True)
+                count -= results.add(f"command {verb}", found)
+            number += 1
 
 
 def _write_table(path: Path) -> None:
@@ -309,8 +319,19 @@ def _write_table(path: Path) -> None:
             file.write(json.dumps({"text": text, "tags": tags}) + "\n")
 
 
-# Standard error says when the command begins; before, the interpreter is starting, which no program has in its hands.
-_COMMAND = "import sys; from tagwise.cli import run; sys.stderr.write('started\\n'); sys.stderr.flush(); run()"
+# Standard error says when the command begins and when it has ended: before and after, the interpreter is starting or
+# stopping, which no program has in its hands.
+_COMMAND = """
+import sys
+from tagwise.cli import run
+sys.stderr.write("started\\n")
+sys.stderr.flush()
+try:
+    run()
+finally:
+    sys.stderr.write("ended\\n")
+    sys.stderr.flush()
+"""
 
 
 def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Path) -> tuple[float, dict[str, Any]]:
@@ -327,9 +348,7 @@ def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Pa
     started = time.perf_counter()
     try:
         process.wait(after)
-        sent = False
     except subprocess.TimeoutExpired:
-        sent = True
         process.send_signal(signal.SIGINT)
     at = time.perf_counter()
     try:
@@ -337,18 +356,22 @@ def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Pa
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return 0.0, {"outcome": "hang", "faults": ["hang"], "sent": sent, "waited": NO_ANSWER_SECONDS}
-    text, faults = said.decode(errors="replace"), []
+        return 0.0, {"outcome": "hang", "faults": [], "waited": NO_ANSWER_SECONDS}
+    text, faults = said.decode(errors="replace").rstrip(), []
+    ended = text.endswith("ended")
+    text = text.removesuffix("ended").rstrip()
     outcome = {0: "finished", 130: "KeyboardInterrupt"}.get(process.returncode, f"exit {process.returncode}")
+    if ended and "interrupted" not in text and process.returncode == -signal.SIGINT:
+        outcome = "finished"  # and all that was left to do was the interpreter's
     if outcome == "KeyboardInterrupt":
-        if not text.rstrip().endswith("interrupted"):
+        if not text.endswith("interrupted"):
             faults.append(f"does not say that it was interrupted: {text[-1000:]}")
         if checkpoint.exists() and "--resume" not in text:
             faults.append(f"does not say how to resume: {text[-1000:]}")
     elif outcome != "finished" or "Traceback" in text:
         faults.append(text[-1000:])
-    ended = time.perf_counter()
-    return ended - started, {"outcome": outcome, "faults": faults, "sent": sent, "waited": ended - at}
+    now = time.perf_counter()
+    return now - started, {"outcome": outcome, "faults": faults, "waited": now - at}
 
 
 class Results:
@@ -360,8 +383,8 @@ class Results:
         self.waited: list[float] = []
         self.findings: list[str] = []
 
-    def add(self, what: str, found: dict[str, Any]) -> None:
-        """Count one interrupt."""
+    def add(self, what: str, found: dict[str, Any]) -> bool:
+        """Count one run; returns whether it was interrupted before it had ended."""
         outcome = found["outcome"]
         kind = outcome if outcome in ("KeyboardInterrupt", "finished") else "finding"
         faults = list(found["faults"]) + ([outcome] if kind == "finding" else [])
@@ -373,6 +396,7 @@ class Results:
         self.models.setdefault(what, Counter())[kind] += 1
         if kind == "KeyboardInterrupt":
             self.waited.append(found["waited"])
+        return kind != "finished"
 
     def report(self, seed: int) -> dict[str, Any]:
         """For the file of results."""
@@ -399,6 +423,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="names of models and calls must contain this, as 'REML predict'")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -406,10 +431,12 @@ def main() -> int:
         name, kind, n_jobs, cold = options.child
         child(name, kind, int(n_jobs), bool(int(cold)))
         return 0
+    # A shell starts what runs in the background with interrupts ignored, and commands would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rng, results = random.Random(options.seed), Results()
-    commands, cold = round(COMMANDS * options.count), round(COLD * options.count)
-    interrupt_models(options.count - commands - cold, rng, cold=False, results=results)
-    interrupt_models(cold, rng, cold=True, results=results)
+    commands, cold = (0 if options.only else round(share * options.count) for share in (COMMANDS, COLD))
+    interrupt_models(options.count - commands - cold, rng, cold=False, only=options.only, results=results)
+    interrupt_models(cold, rng, cold=True, only=options.only, results=results)
     interrupt_commands(commands, rng, results)
     report = results.report(options.seed)
     print(json.dumps({name: value for name, value in report.items() if name != "models"}, indent=1))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from random import Random
 
@@ -72,9 +73,9 @@ def all_targets() -> dict[str, Target]:
 
 
 def shares(targets: list[Target], total: int) -> dict[str, int]:
-    """How many of ``total`` inputs each target gets; at least one."""
+    """How many of ``total`` inputs each target gets, rounded up: never fewer than ``total`` in all."""
     whole = sum(target.share for target in targets)
-    return {target.name: max(1, round(total * target.share / whole)) for target in targets}
+    return {target.name: ceil(total * target.share / whole) for target in targets}
 
 
 def join_files(files: dict[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Sparse matrices that scipy builds without a look at their indices (findings 1 and 2 of the attack on 0.1.0).
+"""Sparse matrices that scipy builds without a look at their indices.
 
 On 0.1.0 most of these cases killed the process, wrote over other memory or were answered with arbitrary numbers.
 """

@@ -74,7 +74,7 @@ def test_every_verb_has_work_here():
 
 @pytest.mark.parametrize("verb", WORK)
 def test_closed_streams_are_no_error(verb, files, tmp_path, monkeypatch):
-    """Finding 12; Python has None in the place of a stream that was closed before it started."""
+    """In 0.1.0 they were a traceback: Python has None in the place of a stream that was closed before it started."""
     given = arguments(verb, files, tmp_path)
     assert run_with(monkeypatch, given, stdin=None, stdout=None, stderr=None)[0] == 0
     if verb == "train":
@@ -103,7 +103,7 @@ def test_a_full_disk_behind_standard_error_stops_nothing(files, tmp_path, monkey
     ("line", "code"), [("train {rows} --out {out} --quiet >&- 2>&- <&-", 0), ("predict {tagger} - <&-", 1)]
 )
 def test_streams_as_a_shell_closes_them(line, code, files, tmp_path):
-    """Finding 12, in processes of their own."""
+    """The same in processes of their own."""
     shell = f"{shlex.join(COMMAND)} {line.format(**files, out=tmp_path / 'out')}"
     result = subprocess.run(shell, shell=True, capture_output=True, encoding="utf-8", timeout=600)
     assert result.returncode == code, result.stderr
@@ -121,7 +121,7 @@ def test_standard_input_that_is_no_utf_8(files, monkeypatch):
 
 
 def test_an_end_of_input_inside_the_library_is_no_interrupt(files, monkeypatch):
-    """Finding 5: click takes every EOFError for Ctrl-C."""
+    """click takes every EOFError for Ctrl-C."""
 
     def ends_early(path):
         raise EOFError("Ran out of input")

@@ -233,3 +233,11 @@ def test_bad_calls(fitted):
         nearest_labels(model, 0, top=0)
     with pytest.raises(ExplanationError):
         nearest_labels(KNN().fit(*fitted), 0)
+
+
+@pytest.mark.parametrize("label", [-1, 7, 999])
+def test_labels_that_do_not_exist_have_no_weights(fitted, label):
+    model = BinaryRelevance().fit(*fitted)
+    for answer in (model.label_weights, model.label_intercepts):
+        with pytest.raises(InvalidInputError, match=rf"labels must be ids from 0 to 6; found {label}\."):
+            answer([0, label])

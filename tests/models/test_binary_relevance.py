@@ -318,7 +318,7 @@ def test_arrays_that_do_not_fit_together_are_not_saved(tmp_path):
     good = model.coef_
     for bad, words in (
         (good[:-1], "shapes"),
-        (good.astype(np.float32), "floating type"),
+        (good.astype(np.float32), "one type"),
         (np.where(good == good[0, 0], np.nan, good), "NaN"),
     ):
         model.coef_ = bad

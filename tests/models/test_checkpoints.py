@@ -109,6 +109,19 @@ def test_a_fit_that_a_callback_stopped_resumes_as_well(folder):
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
+def test_an_error_of_the_callback_is_not_blamed_on_the_checkpoint(folder):
+    """In a resumed fit, an error about the data would be; here hours of work would be thrown away for nothing."""
+    make, data = maker("LEML-squared")
+    interrupt_fit(make(), 2, data, Checkpoint(folder))
+
+    def fails(iteration, info):
+        raise InvalidInputError("of the callback's own.")
+
+    with pytest.raises(InvalidInputError, match=r"^of the callback's own\.$"):
+        make().fit(*data, checkpoint=Checkpoint(folder), callback=fails)
+    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
+
+
 def test_a_cascade_that_a_callback_stopped_resumes_as_well(folder):
     make, data = maker("Cascade")
     short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)

@@ -208,7 +208,7 @@ def test_a_comparison_comes_first(findings, tmp_path):
 
 
 def test_characters_that_are_not_seen_are_shown_as_escapes(tmp_path):
-    """Findings 12 and 14: overrides of the direction and lone surrogates in tags, texts and the title."""
+    """Overrides of the direction, which 0.1.0 let through, and lone surrogates, in tags, texts and the title."""
     names = ["a\u202eb", "c\x1b[2Jd", "e\nf"]
     texts = [f"word{place % 3} all\x00 texts\nof two lines" for place in range(30)]
     tags = [[names[place % 3]] for place in range(30)]

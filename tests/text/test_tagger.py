@@ -429,6 +429,20 @@ def test_two_rows_have_no_propensities():
 # --- bad input
 
 
+def test_tags_as_a_sparse_matrix_are_refused(rows, fitted):
+    texts, tags = rows
+    labels, _ = fitted.label_matrix(tags)
+    for matrix in (labels, labels.tocoo(), sp.csr_array(labels)):
+        for method in (Tagger(LINEAR).fit, fitted.evaluate):
+            with pytest.raises(InvalidTypeError, match="tags must be a list with one list of tag names per text"):
+                method(texts, matrix)
+
+
+def test_an_evaluation_needs_a_cut_off(rows, fitted):
+    with pytest.raises(InvalidInputError, match="ks is an empty sequence; name at least one k"):
+        fitted.evaluate(*rows, ks=())
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

@@ -335,7 +335,7 @@ class SLEEC(SparseScoreModel):
         of_features = slice(*self.feature_pointer_[cluster : cluster + 2])
         of_members = slice(*self.member_pointer_[cluster : cluster + 2])
         own = rows[:, self.features_[of_features]]
-        queries = finite_scores(_embedded(own, self.regressors_[of_features], n_threads=n_threads))
+        queries = _embedded(own, self.regressors_[of_features], n_threads=n_threads)
         embedding = self.embedding_[of_members]
         k = min(self.n_neighbors, len(embedding))
         ids, cosines = nearest_dense_rows(queries, embedding, k, n_threads=n_threads)
@@ -386,8 +386,8 @@ def _embedded(rows: Features, regressors: np.ndarray, *, n_threads: int = 1) -> 
 
     Computed in float64 in a fixed order, then rounded once: equal rows have one embedding, at fit and at prediction.
     """
-    embedded = unit_rows(matmul_in_order(rows, regressors, n_threads=n_threads), n_threads=n_threads)
-    return np.asarray(embedded, dtype=regressors.dtype)
+    products = finite_scores(matmul_in_order(rows, regressors, n_threads=n_threads))
+    return np.asarray(unit_rows(products, n_threads=n_threads), dtype=regressors.dtype)
 
 
 def _features_of(rows: Features) -> np.ndarray:

@@ -81,7 +81,7 @@ def _load(path: str | os.PathLike[str]) -> sp.csr_matrix:
         # from a damaged directory of the archive that points before the file's start.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        text = str(error) or type(error).__name__
+        text = str(error).rstrip(".") or type(error).__name__
         raise ParseError(path, 0, 0, f"not a readable scipy .npz file: {text}; write it again") from None
 
 

@@ -64,9 +64,11 @@ class ParquetRecords(Records):
             # Lists of texts are read as places in a dictionary. For single texts that would be slow where all differ.
             listed = [leaf.path for leaf in texts if leaf.max_repetition_level > 0]
             self._longest_fixed = max([leaf.length for leaf in leaves if "FIXED" in leaf.physical_type], default=0)
+            metadata = self._file.metadata
             self._file.close()
-            self._file = ParquetFile(self.path, read_dictionary=listed)
-            self._total = self._file.metadata.num_rows
+            self._file = ParquetFile(self.path, metadata=metadata, read_dictionary=listed)
+            self._dictionaries = ParquetFile(self.path, metadata=metadata, read_dictionary=self._single_texts)
+            self._total = metadata.num_rows
             self.columns: list[str] = list(self._file.schema_arrow.names)
         self._rows = self._all()
 
@@ -83,6 +85,7 @@ class ParquetRecords(Records):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        self._dictionaries.close()
 
     def _count_what_is_announced(self, leaves: list[Any]) -> None:
         """Refuse what would expand too much, by what the file says about itself."""
@@ -92,13 +95,13 @@ class ParquetRecords(Records):
             size = int.from_bytes(stream.read(4), "little")
             stream.seek(-8 - size, os.SEEK_END)
             footer = _thrift_struct(stream.read(size), 0)[0]
-        announced = LINE_BYTES * footer[_ROWS_IN_ALL]
+        self._expansion.count(LINE_BYTES * max(0, footer[_ROWS_IN_ALL]))
         for group in footer.get(_ROW_GROUPS, ()):
-            announced += max(0, group[_BYTES])
+            self._expansion.count(max(0, group[_BYTES]))
             for leaf, column in zip(leaves, group[_COLUMNS]):
-                width = max(NUMBER_BYTES, leaf.length or 0)
-                announced += width * column[_METADATA][_VALUES] if leaf.max_repetition_level else 0
-        self._expansion.count(announced)
+                if leaf.max_repetition_level:
+                    width = max(NUMBER_BYTES, leaf.length or 0)
+                    self._expansion.count(width * max(0, column[_METADATA][_VALUES]))
 
     def _all(self) -> Iterator[dict[str, Any]]:
         with self._damage_as_parse_error():
@@ -114,11 +117,9 @@ class ParquetRecords(Records):
         """So few rows that even the longest text of the dictionaries in all of them would be within the limit."""
         longest = self._longest_fixed
         if self._single_texts:
-            from pyarrow.parquet import ParquetFile
-
-            with ParquetFile(self.path, read_dictionary=self._single_texts) as file:
-                first = next(file.iter_batches(batch_size=1, row_groups=[group], columns=self._single_texts), None)
-                longest = max([longest, *map(self._longest_text, first.columns if first is not None else ())])
+            rows = self._dictionaries.iter_batches(batch_size=1, row_groups=[group], columns=self._single_texts)
+            first = next(rows, None)
+            longest = max([longest, *map(self._longest_text, first.columns if first is not None else ())])
         return max(1, min(_BATCH, self._longest // max(1, longest)))
 
     def _longest_text(self, array: Any) -> int:
@@ -195,7 +196,7 @@ class ParquetRecords(Records):
             # pyarrow reports damage by a dozen types of exceptions. Faults of the disk have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            what = " ".join(str(error).split()) or type(error).__name__
+            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
             raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None
 

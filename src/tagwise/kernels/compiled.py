@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from functools import cache, cached_property
 from hashlib import sha256
@@ -30,7 +31,7 @@ from numba.core.serialize import dumps, loads
 
 from tagwise._version import __version__
 from tagwise.exceptions import warn
-from tagwise.interrupts import raise_if_interrupted
+from tagwise.interrupts import deferred_interrupts, raise_if_interrupted
 
 __all__ = ["compiled"]
 
@@ -74,7 +75,27 @@ class _Compilation(event.Listener):
         """Nothing to say."""
 
 
+class _CompilerLock(event.Listener):
+    """Holds interrupts back from before numba takes the lock of its compiler until after it is released.
+
+    Compiled code is also loaded under this lock, and llvmlite takes its own within. Calls of models hold interrupts
+    back anyhow, except those that are answered in microseconds.
+    """
+
+    def __init__(self) -> None:
+        self._held = threading.local()
+
+    def on_start(self, event: Any) -> None:
+        held = deferred_interrupts()
+        held.__enter__()
+        self._held.__dict__.setdefault("stack", []).append(held)
+
+    def on_end(self, event: Any) -> None:
+        self._held.stack.pop().__exit__(None, None, None)
+
+
 _compilation = _Compilation()
+event.register("numba:compiler_lock", _CompilerLock())
 event.register("numba:compile", _compilation)
 event.register("numba:run_pass", _compilation)
 
@@ -120,7 +141,7 @@ class _FunctionCache(caching.NullCache):
         try:
             return self._opened.load_overload(signature, target_context)
         except Exception as error:  # a damaged file may cause any
-            _warn_once("be read", self.cache_path, f"{type(error).__name__}: {error}")
+            _warn_once("be read", self.cache_path, str(error) or type(error).__name__)
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
@@ -131,7 +152,7 @@ class _FunctionCache(caching.NullCache):
         try:
             self._opened.save_overload(signature, result)
         except Exception as error:
-            _warn_once("be kept", self.cache_path, f"{type(error).__name__}: {error}")
+            _warn_once("be kept", self.cache_path, str(error) or type(error).__name__)
 
 
 _warned: set[str] = set()

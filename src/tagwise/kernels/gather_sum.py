@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba.core import config
 
 from tagwise.kernels.compiled import compiled
 
@@ -38,7 +39,12 @@ def sum_rows_plain(indices, data, dense, entries, columns, add, target, shift):
 
 
 def choose(candidate: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What ``candidate()`` gives if it compiles and sums two rows of 0, …, 10 rightly, else :func:`sum_rows_plain`."""
+    """What ``candidate()`` gives if it compiles and sums two rows of 0, …, 10 rightly, else :func:`sum_rows_plain`.
+
+    Also the latter where numba is to check bounds, as it cannot for intrinsics.
+    """
+    if getattr(config, "BOUNDSCHECK", None):
+        return sum_rows_plain
     dense = np.arange(22, dtype=np.float32).reshape(2, 11)
     indices, values, sums = np.arange(2, dtype=np.int32), np.array([1, 2], dtype=np.float32), np.empty_like(dense[0])
     try:

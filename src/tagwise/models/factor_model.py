@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -11,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel, require_finite
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
-from tagwise.interrupts import deferring_interrupts
+from tagwise.interrupts import deferred_interrupts
 from tagwise.kernels import matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.metrics import inverse_propensity
@@ -128,11 +127,12 @@ class FactorModel(MultiLabelModel):
             )
         return self.label_factors_[labels] @ self.feature_factors_.T
 
-    @deferring_interrupts
     def embed(self, X: Any) -> np.ndarray:
         """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
         features = self._fitted_features(X)
-        with nullcontext() if self._answers_without_blas(features) else single_threaded_blas():
+        if self._answers_without_blas(features):
+            return self._embed(features)
+        with deferred_interrupts(), single_threaded_blas():
             return self._embed(features)
 
     def _embed(self, X: Features) -> np.ndarray:

@@ -192,6 +192,7 @@ class OpenCheckpoint:
         self.folder, self.history = checkpoint.folder, history
         self._holds_state, self._resumed = bool(states), False
         self._rounds_since, self._written_at = 0, time.monotonic()
+        self.excused: BaseException | None = None
 
     def __enter__(self) -> OpenCheckpoint:
         return self
@@ -200,7 +201,7 @@ class OpenCheckpoint:
         if error is not None and not self._holds_state:
             with suppress(OSError, InvalidInputError, ModelFormatError):
                 self._checkpoint.discard()
-        if self._resumed and isinstance(error, InvalidInputError):
+        if self._resumed and isinstance(error, InvalidInputError) and error is not self.excused:
             # The same data and parameters have led to this state before: it is the state that cannot be right.
             raise ModelFormatError(self._misfit(error)) from None
 

@@ -64,10 +64,12 @@ def load(path: str | PathLike[str]) -> Any:
     """
     record = read_model(path)
     try:
-        if record.class_name in SAVED_CLASSES:
-            module = import_module(SAVED_CLASSES[record.class_name])
-            return getattr(module, record.class_name).from_parts(_upgraded(record))
-        return model_from_parts(record)
+        # Checks of numbers may overflow: the result says what is wrong with them, and no warning need to.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if record.class_name in SAVED_CLASSES:
+                module = import_module(SAVED_CLASSES[record.class_name])
+                return getattr(module, record.class_name).from_parts(_upgraded(record))
+            return model_from_parts(record)
     except ModelFormatError as error:
         raise ModelFormatError(f"{path}: {error}") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:

@@ -212,9 +212,13 @@ def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp
     return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_columns))
 
 
+def _described(value: Any) -> str:
+    return f"a {type(value).__name__}" if sp.issparse(value) else f"{value!r:.60}"
+
+
 def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or sp.issparse(value):
-        raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {value!r:.60}.")
+        raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {_described(value)}.")
     rows = list(value)
     if n_rows is not None and len(rows) != n_rows:
         raise InvalidInputError(

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
@@ -142,6 +141,9 @@ class KernelMap:
 
     def _values(self, rows: Features, landmarks: Features) -> np.ndarray:
         """K(rows, landmarks), checked; ``rows`` are brought into the format and type of ``landmarks`` first."""
+        # Not above: it takes a while to import, and few models have a kernel.
+        from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
+
         if sp.issparse(landmarks):
             rows = sp.csr_matrix(rows)
         elif not isinstance(rows, np.ndarray):
