@@ -98,3 +98,24 @@ def test_no_module_imports_itself_through_others():
         for name in without:
             del imported[name]
     assert not imported, "these import one another, or are imported by such"
+
+
+def test_compiled_functions_that_other_files_import_are_kernels():
+    """Cached machine code is of its own file and the kernels: a change of any other file would go unnoticed."""
+    trees = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py") if path.parent.name != "kernels"}
+    made = {
+        (".".join(("tagwise", *path.relative_to(SOURCE).with_suffix("").parts)), node.name)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(d).startswith("compiled(") for d in node.decorator_list)
+    }
+    imported = {
+        (node.module, alias.name)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert made
+    assert not made & imported

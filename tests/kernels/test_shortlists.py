@@ -1,4 +1,4 @@
-"""Shortlists against the whole product: exact scores of candidates, and scores listed for few labels."""
+"""Shortlists against the whole product: exact scores of candidates, scores listed for few labels, and of the others."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import shortlists
-from tagwise.kernels.shortlists import scores_of_listed, top_k_of_candidates, top_k_of_listed
+from tagwise.kernels.shortlists import behind_shortlist, scores_of_listed, top_k_of_candidates, top_k_of_listed
 
 
 @st.composite
@@ -117,3 +117,13 @@ def test_shapes_that_do_not_fit():
         top_k_of_listed(listed, np.zeros(3), 1, exclude=sp.csr_matrix((3, 3)))
     with pytest.raises(InvalidInputError, match="k must be at least 1"):
         top_k_of_listed(listed, np.zeros(3), 0)
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9), st.sampled_from([np.float32, np.float64]))
+def test_scores_behind_a_shortlist_keep_their_order_below_it(scores, dtype):
+    proposed = np.sort(np.array([scores], dtype=dtype))
+    found = behind_shortlist(proposed)
+    assert found.dtype == dtype
+    assert (found <= -0.5).all()
+    assert (np.diff(found) >= 0).all()
+    np.testing.assert_allclose(behind_shortlist(np.array([[-2.0, -0.5, 0.0, 1.0]])), [[-3.0, -1.5, -1.0, -0.75]])

@@ -20,6 +20,8 @@ from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
 
 __all__ = [
+    "behind",
+    "behind_shortlist",
     "scores_of_listed",
     "shortlist_margins",
     "top_k_of_candidates",
@@ -103,6 +105,16 @@ def shortlist_margins(
     return out
 
 
+def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
+    """Scores of labels outside a shortlist, in the order they were proposed in: below −½, under all shortlisted ones.
+
+    s − 1 for a proposed score s < 0, and −½ − ½/(1 + s) from there on. ``proposed`` is (n, m), and so is the result.
+    """
+    out = np.empty(proposed.shape, dtype=proposed.dtype)
+    _scores_behind(proposed, out)
+    return out
+
+
 def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:
     """The scores as a dense array (n, L) in the type of ``base``; memory is the result."""
     _check_base(listed, base)
@@ -149,6 +161,21 @@ def _check_base(listed: sp.csr_matrix, base: np.ndarray) -> None:
         raise InvalidInputError(
             f"base has shape {base.shape} where {shape_text(listed.shape)} listed scores need ({listed.shape[1]},)."
         )
+
+
+@compiled()
+def behind(score: float) -> float:
+    """:func:`behind_shortlist` of one number, in compiled code."""
+    if score < 0:
+        return np.float64(score) - 1
+    return -0.5 - 0.5 / (1 + np.float64(score))
+
+
+@compiled()
+def _scores_behind(proposed, out):
+    for row in range(out.shape[0]):
+        for place in range(out.shape[1]):
+            out[row, place] = behind(proposed[row, place])
 
 
 # Without "reassoc", so that a score has the bits of a row's score in norm_pruned_topk.

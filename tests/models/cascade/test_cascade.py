@@ -9,9 +9,10 @@ from tagwise import REML, Cascade
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.explanations import explain_labels
+from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
-from tagwise.models.cascade.fusion import Fusion, Opinions, behind_shortlist
+from tagwise.models.cascade.fusion import Fusion, Opinions
 from tagwise.models.cascade.rankers import wrong_proposals
 from tagwise.problems.labels import known_positives
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
+from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.models.cascade import fusion as fusion_module
 from tagwise.models.cascade.fusion import (
     Fusion,
     LabelFacts,
     Lesson,
     Opinions,
-    behind_shortlist,
     cooccurrence_counts,
     learn_fusion,
     n_terms,

@@ -13,7 +13,7 @@ from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import shortlist_margins
+from tagwise.kernels.shortlists import behind_shortlist, shortlist_margins
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
@@ -21,7 +21,6 @@ from tagwise.models.cascade.fusion import (
     LabelFacts,
     Lesson,
     Opinions,
-    behind_shortlist,
     cooccurrence_counts,
     learn_fusion,
     n_terms,

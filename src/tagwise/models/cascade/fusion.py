@@ -33,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
 from tagwise.losses import sigmoid as array_sigmoid
@@ -44,8 +45,6 @@ __all__ = [
     "LabelFacts",
     "Lesson",
     "Opinions",
-    "behind",
-    "behind_shortlist",
     "cooccurrence_counts",
     "learn_fusion",
     "n_terms",
@@ -216,7 +215,8 @@ class Fusion(State):
             Best first, equal scores in the order of their ids; then the labels behind the shortlist in the proposer's
             order; −1 where there are no more.
         scores : array (n, k) in the type of ``opinions.proposed``
-            p − ½; behind the shortlist those of :func:`behind_shortlist`; −inf where the label is −1.
+            p − ½; behind the shortlist those of :func:`~tagwise.kernels.shortlists.behind_shortlist`; −inf where the
+            label is −1.
         """
         n_rows, width = opinions.labels.shape
         best_labels, best_scores = nothing_found(n_rows, k, opinions.proposed.dtype)
@@ -227,16 +227,6 @@ class Fusion(State):
 
         run_chunks(rows, work_chunks(np.arange(n_rows + 1) * width * _SOURCES), n_threads)
         return best_labels, best_scores
-
-
-def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
-    """Scores of labels that no ranker has seen, from the proposer's: in its order, and below −½, all shortlisted ones.
-
-    s − 1 for s < 0, and −½ − ½/(1 + s) from there on.
-    """
-    out = np.empty(proposed.shape, dtype=proposed.dtype)
-    _scores_behind(proposed, out)
-    return out
 
 
 # ---------------------------------------------------------------------- learn
@@ -458,21 +448,6 @@ def _fuse(
             _context_terms(odds[place], place == sources[0], _log_frequency(facts, label), lift, terms)
             fused[place] = _dot(terms, context)
     odds[:] = fused
-
-
-@compiled()
-def behind(score: float) -> float:
-    """:func:`behind_shortlist` of one number, in compiled code."""
-    if score < 0:
-        return np.float64(score) - 1
-    return -0.5 - 0.5 / (1 + np.float64(score))
-
-
-@compiled()
-def _scores_behind(proposed: np.ndarray, out: np.ndarray) -> None:
-    for row in range(out.shape[0]):
-        for place in range(out.shape[1]):
-            out[row, place] = behind(proposed[row, place])
 
 
 @compiled()

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
-from tagwise.models.cascade.fusion import LabelFacts, Opinions, behind
+from tagwise.models.cascade.fusion import LabelFacts, Opinions
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.validation import check_real
 
