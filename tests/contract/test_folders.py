@@ -123,8 +123,9 @@ def stand_ins(tensor):
     elif dense.dtype.kind == "b":
         others["numbers"] = dense.astype(np.float64)
     elif sp.issparse(tensor):
-        others["not a number"] = tensor.copy()
-        others["not a number"].data[:1] = np.nan
+        if tensor.nnz:
+            others["not a number"] = tensor.copy()
+            others["not a number"].data[:1] = np.nan
     else:
         others |= {"not a number": np.full_like(dense, np.nan), "whole numbers": np.ones(dense.shape, np.int64)}
     return others

@@ -1,19 +1,22 @@
 """Cascade: the formula of its scores, what counts as a hard negative, what validation rows teach, and real figures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import reference_fusion as reference
 import scipy.sparse as sp
 
-from tagwise import REML, Cascade
+from tagwise import REML, Cascade, load
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import InvalidInputError, ModelFormatError
 from tagwise.inspection.explanations import explain_labels
 from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
 from tagwise.models.cascade.fusion import Fusion, Opinions
 from tagwise.models.cascade.rankers import wrong_proposals
+from tagwise.persistence.folder import read_model, write_model
 from tagwise.problems.labels import known_positives
 
 
@@ -230,6 +233,89 @@ def test_without_scaled_rows_cosines_are_cosines_all_the_same(problem):
     for scaled in (rows, 2 * rows):
         cosines = model._opinions(scaled, labels, np.zeros((20, 30))).cosines
         np.testing.assert_allclose(cosines, expected[:, : model.shortlist], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def saved(problem, tmp_path_factory):
+    """A cascade that knows names, as its folder says."""
+    names = sp.csr_matrix(np.random.default_rng(0).random((30, 60)) < 0.1, dtype=np.float64)
+    folder = tmp_path_factory.mktemp("cascade") / "model"
+    small().fit(*problem, label_features=names).save(folder)
+    return read_model(folder)
+
+
+def changed(matrix, **parts):
+    other = matrix.copy()
+    for name, values in parts.items():
+        setattr(other, name, values)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions and 11 of .* found \(15,\)"),
+        (lambda t: {"name_weights_": sp.csr_matrix((30, 60), dtype=t["prototypes_"].dtype)}, "15 coefficients of"),
+        (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\) and \(10,\)"),
+        (lambda t: {"fusion_own_": t["fusion_own_"] * 1e9}, "at most 1e\\+06 in size"),
+        (lambda t: {"fusion_own_": t["fusion_own_"].astype(np.float32)}, "must share one type"),
+        (lambda t: {"label_frequency_": t["label_frequency_"] + 400}, "must occur in 0 to 400 rows"),
+        (lambda t: {"label_frequency_": t["label_frequency_"] - 400}, "must occur in 0 to 400 rows"),
+        (lambda t: {"label_frequency_": t["label_frequency_"].astype(float)}, "must be whole numbers"),
+        (lambda t: {"label_frequency_": t["label_frequency_"][1:]}, r"label_frequency_ of shape \(29,\)"),
+        (lambda t: {"cooccurrence_": -t["cooccurrence_"]}, "must occur in 0 to 400 rows"),
+        (lambda t: {"cooccurrence_": t["cooccurrence_"][:-1]}, r"cooccurrence_ of shape \(29, 30\)"),
+        (lambda t: {"cooccurrence_": t["cooccurrence_"].astype(float)}, "must be whole numbers"),
+        (
+            lambda t: {"cooccurrence_": changed(t["cooccurrence_"], indices=t["cooccurrence_"].indices[::-1].copy())},
+            "each pair of labels once",
+        ),
+        (
+            lambda t: {
+                "cooccurrence_": changed(t["cooccurrence_"], indices=np.full_like(t["cooccurrence_"].indices, 3))
+            },
+            "each pair of labels once",
+        ),
+        (lambda t: {"name_weights_": t["name_weights_"][:, 1:]}, r"name_weights_ of shape \(30, 59\)"),
+        (lambda t: {"name_weights_": t["name_weights_"] * np.inf}, "name_weights_ holds NaN or infinity"),
+    ],
+)
+def test_a_folder_whose_fusion_cannot_be_is_refused(saved, tmp_path, forge, message):
+    write_model(tmp_path / "forged", replace(saved, tensors=saved.tensors | forge(saved.tensors)))
+    with pytest.raises(ModelFormatError, match=message):
+        load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize("n_rows", [0, -1, 1.5, "400", None, True])
+def test_a_folder_with_an_impossible_number_of_rows_is_refused(saved, tmp_path, n_rows):
+    write_model(tmp_path / "forged", replace(saved, values=saved.values | {"n_rows_": n_rows}))
+    with pytest.raises(ModelFormatError, match="n_rows_"):
+        load(tmp_path / "forged")
+
+
+def test_the_largest_numbers_that_a_folder_may_hold_are_answered(saved, problem, tmp_path):
+    """Large coefficients and counts make poor probabilities, but probabilities."""
+    rng = np.random.default_rng(0)
+    large = {
+        name: rng.choice([-1e6, 1e6], size=saved.tensors[name].shape) for name in ("fusion_own_", "fusion_context_")
+    }
+    large["label_frequency_"] = np.full(30, 2**62)
+    values = saved.values | {"n_rows_": 2**62}
+    write_model(tmp_path / "forged", replace(saved, tensors=saved.tensors | large, values=values))
+    labels, scores = load(tmp_path / "forged").predict_topk(problem[0], 30)
+    np.testing.assert_array_equal(np.sort(labels, axis=1), np.tile(np.arange(30), (400, 1)))
+    assert np.isfinite(scores).all()
+    assert (scores <= 0.5).all()
+
+
+def test_names_without_a_feature_are_no_names(problem):
+    """With few rows the prior is taken; it must be the one without names."""
+    X, Y = problem
+    nothing = sp.csr_matrix((30, 60))
+    for rows in (15, 400):
+        plain, named = small().fit(X[:rows], Y[:rows]), small().fit(X[:rows], Y[:rows], label_features=nothing)
+        np.testing.assert_array_equal(named.fusion_own_, plain.fusion_own_)
+        np.testing.assert_array_equal(named.decision_function(X), plain.decision_function(X))
 
 
 @pytest.mark.parametrize(

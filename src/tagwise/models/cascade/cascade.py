@@ -23,7 +23,6 @@ from tagwise.models.cascade.fusion import (
     Opinions,
     cooccurrence_counts,
     learn_fusion,
-    n_terms,
 )
 from tagwise.models.cascade.product import Product
 from tagwise.models.cascade.rankers import (
@@ -320,8 +319,9 @@ class Cascade(MultiLabelModel):
                     f"{shape_text(self._label_features.shape)}."
                 )
             names = name_weights(sp.csr_matrix(self._label_features), features)
+        self.name_weights_ = names
         fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
-        self.name_weights_, self.fusion_own_, self.fusion_context_ = names, fusion.own, fusion.context
+        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
         if without_validation_rows is None or self.refit:
             self._fit_opinions(features, Y, observed, progress)
         else:
@@ -361,7 +361,7 @@ class Cascade(MultiLabelModel):
         folds = self._validation_folds(X.shape[0])
         fusion = progress.resume(Fusion, "fusion") if self.refit else None
         if fusion is not None or not folds:
-            return fusion or Fusion.prior(names=self._label_features is not None), None
+            return fusion or Fusion.prior(names=self.name_weights_.nnz > 0), None
         worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
         lessons = []
         for number, validation in enumerate(folds, start=1):
@@ -532,35 +532,43 @@ class Cascade(MultiLabelModel):
 
     def _check_restored(self) -> None:
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
-        require_sparse(ranker_weights_=W, prototypes_=C)
-        require_dense(1, ranker_intercept_=b, has_ranker_=has)
-        expected = (self.n_features_in_, self.n_labels_)
-        proposer = self.proposer_
-        if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (*expected, self.normalize):
+        names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
+        own, context = self.fusion_own_, self.fusion_context_
+        require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
+        require_dense(
+            1,
+            ranker_intercept_=b,
+            has_ranker_=has,
+            label_frequency_=frequency,
+            fusion_own_=own,
+            fusion_context_=context,
+        )
+        proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
+        if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (n_features, n_labels, self.normalize):
             raise ValueError(f"a proposer of {proposer.n_features_in_} features and {proposer.n_labels_} labels")
-        if W.shape != expected or (len(b), len(has)) != (self.n_labels_, self.n_labels_):
-            raise ValueError(f"rankers of shapes {W.shape}, {b.shape}, {has.shape} where {expected} is expected")
-        if C.shape != expected[::-1]:
-            raise ValueError(f"prototypes_ of shape {C.shape} where {expected[::-1]} is expected")
-        floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C}
+        shapes = {
+            "ranker_weights_": (n_features, n_labels),
+            "ranker_intercept_": (n_labels,),
+            "has_ranker_": (n_labels,),
+            "prototypes_": (n_labels, n_features),
+            "name_weights_": (n_labels, n_features),
+            "label_frequency_": (n_labels,),
+            "cooccurrence_": (n_labels, n_labels),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
+        floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
         require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
+        require_finite_floats(fusion_own_=own, fusion_context_=context)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        require_sparse(cooccurrence_=self.cooccurrence_, name_weights_=self.name_weights_)
-        if self.name_weights_.shape != expected[::-1]:
-            raise ValueError(f"name_weights_ of shape {self.name_weights_.shape} where {expected[::-1]} is expected")
-        require_finite_floats(ranker_intercept_=b, name_weights_=self.name_weights_)
-        require_dense(1, label_frequency_=self.label_frequency_)
-        if self.cooccurrence_.shape != (self.n_labels_,) * 2 or len(self.label_frequency_) != self.n_labels_:
-            raise ValueError(f"label_frequency_ and cooccurrence_ must be of {self.n_labels_} labels")
-        if not self.cooccurrence_.has_sorted_indices:
-            raise ValueError("cooccurrence_ must have sorted indices")
+        if not (frequency.dtype.kind == pairs.dtype.kind == "i" and pairs.has_canonical_format):
+            raise ValueError("label_frequency_ and cooccurrence_ must be whole numbers, each pair of labels once")
         check_integer(self.n_rows_, "n_rows_", minimum=1)
-        if self.product_ is not None:
+        LabelFacts.of(has, frequency, self.n_rows_, pairs).check()
+        if self.product_ is None:
+            Fusion(own, context).check(names=names.nnz > 0)
+        else:
             Product.from_values(self.product_)
-            return
-        Fusion(self.fusion_own_, self.fusion_context_).check()
-        if len(self.fusion_own_) != n_terms(5 if self.name_weights_.nnz else 4):
-            raise ValueError("the coefficients of the fusion must include names where labels have them")
-        LabelFacts.of(has, self.label_frequency_, self.n_rows_, self.cooccurrence_).check()

@@ -66,6 +66,8 @@ _LEAST_SOURCES = 0.3
 _CONTEXT_TERMS = 11
 # Rows with more labels than this say little about which labels belong together, and have many pairs.
 _MOST_LABELS_OF_A_ROW = 300
+# No fit comes near; sums of terms with such coefficients cannot overflow.
+_MOST_COEFFICIENT = 1e6
 # Newton's steps of a regression, and the relative fall that is not worth another.
 _MOST_STEPS, _TOL = 50, 1e-9
 
@@ -153,10 +155,10 @@ class LabelFacts(NamedTuple):
         return cls(has_ranker, numbers, float(n_rows), pairs.indptr, pairs.indices, pairs.data)
 
     def check(self) -> None:
-        """Raise ValueError unless all are what a fit can count, over the same labels."""
-        counts = np.concatenate([self.frequency, self.pair_counts])
-        if not ((counts >= 0) & (counts <= self.n_rows)).all():
-            raise ValueError(f"labels and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
+        """Raise ValueError unless all are what a fit can count."""
+        for counts in (self.frequency, self.pair_counts):
+            if not ((counts >= 0) & (counts <= self.n_rows)).all():
+                raise ValueError(f"labels and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
 
 
 def cooccurrence_counts(positives: sp.csr_matrix) -> sp.csr_matrix:
@@ -188,12 +190,16 @@ class Fusion(State):
         """What is taken where nothing is learnt: the means of the prior."""
         return cls(_own_prior(names)[0].copy(), _CONTEXT_PRIOR[0].copy())
 
-    def check(self) -> None:
-        """Raise ValueError unless these are finite coefficients, as many as there are terms."""
-        if self.own.shape not in ((n_terms(4),), (n_terms(5),)) or self.context.shape != (_CONTEXT_TERMS,):
-            raise ValueError(f"a fusion has {n_terms(4)} or {n_terms(5)}, and {_CONTEXT_TERMS} coefficients")
-        if not (np.isfinite(self.own).all() and np.isfinite(self.context).all()):
-            raise ValueError("coefficients of the fusion must be finite")
+    def check(self, *, names: bool | None = None) -> None:
+        """Raise ValueError unless these are coefficients of all terms, with ``names`` or without, if that is known."""
+        fitting = [n_terms(many) for many in (4, 5) if names is None or names == (many == 5)]
+        if self.own.shape not in [(size,) for size in fitting] or self.context.shape != (_CONTEXT_TERMS,):
+            raise ValueError(
+                f"the fusion needs {' or '.join(map(str, fitting))} coefficients of opinions and {_CONTEXT_TERMS} of "
+                f"co-occurrence; found {self.own.shape} and {self.context.shape}"
+            )
+        if not (np.abs(np.concatenate([self.own, self.context])) <= _MOST_COEFFICIENT).all():
+            raise ValueError(f"coefficients of the fusion must be at most {_MOST_COEFFICIENT:g} in size")
 
     def scores(self, opinions: Opinions, facts: LabelFacts) -> np.ndarray:
         """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
