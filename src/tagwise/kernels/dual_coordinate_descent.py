@@ -97,8 +97,8 @@ def train_sparse_svms(
 
     Notes
     -----
-    Time O(passes × stored entries of the label's rows) per label; memory O(n + d) per thread and the result. A label
-    without positives or without negatives has no weights and the intercept 0.
+    Time O(passes × stored entries of the label's rows) per label; memory, per thread, O(n + d) and a copy of the rows
+    of one label, and the result. A label without positives or without negatives has no weights and the intercept 0.
     """
     n_labels, n_features = positives.shape[0], X.shape[1]
     if positives.shape != (n_labels, X.shape[0]) or negatives.shape != positives.shape:
@@ -251,22 +251,28 @@ def _descend(rows, descent, own, count, stream, w):
 @compiled()
 def _train_sparse(rows, n_features, descent, labels, costs, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
-    indptr, indices, data, _ = rows
     positives, negatives, entries = labels
     cost, prune = costs
     counts, intercepts, objectives = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
         capacity += min(entries[label], n_features)
-        largest = max(largest, min(entries[label], n_features))
+        largest = max(largest, entries[label])
         in_label = positives[0][label + 1] - positives[0][label] + negatives[0][label + 1] - negatives[0][label]
         most = max(most, in_label)
     features = np.empty(capacity, dtype=np.int32)
-    values = np.empty(capacity, dtype=data.dtype)
-    w = np.zeros(n_features, dtype=np.float64)
-    seen = np.zeros(n_features, dtype=np.bool_)
-    touched = np.empty(largest, dtype=np.int32)
+    values = np.empty(capacity, dtype=rows.data.dtype)
+    # A label's rows are read several times: side by side, with their features numbered anew, they stay in the cache.
     own = _LabelRows(np.empty(most, dtype=np.int64), np.empty(most), np.empty(most), np.empty(most))
+    near = FeatureRows(
+        np.empty(most + 1, dtype=np.int64),
+        np.empty(largest, dtype=np.int32),
+        np.empty(largest, dtype=rows.data.dtype),
+        np.empty(most),
+    )
+    number = np.full(n_features, -1, dtype=np.int32)
+    touched = np.empty(min(largest, n_features), dtype=np.int32)
+    w = np.empty(len(touched), dtype=np.float64)
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
@@ -279,32 +285,48 @@ def _train_sparse(rows, n_features, descent, labels, costs, results, start, stop
         count = n_on + n_off
         own.sign[:n_on], own.sign[n_on:count] = 1.0, -1.0
         own.cost[:count], own.dual[:count] = cost, 0.0
+        n_touched = _copy_rows(rows, own, count, near, number, touched)
+        w[:n_touched] = 0
         stream = random_stream(descent.seed, label)
-        b, _, _ = _descend(rows, descent, own, count, stream, w)
+        b, _, _ = _descend(near, descent, own, count, stream, w)
         intercepts[label] = b
-        # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C; the squares of w are taken off below.
+        # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C
         value = -0.5 * (b / descent.constant) ** 2 if descent.constant > 0 else 0.0
         for place in range(count):
             value += own.dual[place] - own.dual[place] ** 2 / (4 * cost)
-        n_touched = 0
-        for place in range(count):
-            row = own.rows[place]
-            for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
-                feature = np.uintp(indices[position])
-                if not seen[feature]:
-                    seen[feature] = True
-                    touched[n_touched] = feature
-                    n_touched += 1
-        ordered = touched[:n_touched]
-        ordered.sort()
-        for feature in ordered:
-            value -= 0.5 * w[feature] ** 2
-            if w[feature] != 0 and abs(w[feature]) >= prune:
-                features[filled] = feature
-                values[filled] = w[feature]
-                filled += 1
-                counts[label] += 1
-            w[feature] = 0
-            seen[feature] = False
+        kept = filled
+        for i in range(n_touched):
+            value -= 0.5 * w[i] ** 2
+            if w[i] != 0 and abs(w[i]) >= prune:
+                features[kept] = touched[i]
+                kept += 1
+        features[filled:kept].sort()
+        for at in range(filled, kept):
+            values[at] = w[number[features[at]]]
+        for i in range(n_touched):
+            number[touched[i]] = -1
         objectives[label] = value
+        counts[label], filled = kept - filled, kept
     return features[:filled].copy(), values[:filled].copy()
+
+
+@compiled()
+def _copy_rows(rows, own, count, near, number, touched):
+    """The label's rows into ``near``, in their order there; ``number`` and ``touched`` map features there and back."""
+    n_touched, filled = 0, 0
+    near.indptr[0] = 0
+    for place in range(count):
+        row = own.rows[place]
+        own.rows[place] = place
+        near.norms[place] = rows.norms[row]
+        for position in range(np.uintp(rows.indptr[row]), np.uintp(rows.indptr[row + 1])):
+            feature = np.uintp(rows.indices[position])
+            if number[feature] < 0:
+                number[feature] = n_touched
+                touched[n_touched] = feature
+                n_touched += 1
+            near.indices[filled] = number[feature]
+            near.data[filled] = rows.data[position]
+            filled += 1
+        near.indptr[place + 1] = filled
+    return n_touched
