@@ -590,4 +590,7 @@ def test_debtags_calibrated_on_one_half_holds_on_the_other(debtags):
         fitted.calibrate(texts[::2], tags[::2])
     assert fitted.reliability(texts[1::2], tags[1::2]).error < 0.01
     assert fitted.calibration_.reliability.error < 0.01
-    assert fitted.evaluate(texts[1::2], tags[1::2]).metrics["micro-F1"] > zero["micro-F1"] + 0.015
+    # Cascade's probabilities are calibrated as they are; thresholds of tags still raise F1, that of rare tags most.
+    after = fitted.evaluate(texts[1::2], tags[1::2]).metrics
+    assert after["micro-F1"] > zero["micro-F1"] + 0.005
+    assert after["macro-F1"] > zero["macro-F1"] + 0.04
