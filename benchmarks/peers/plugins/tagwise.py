@@ -25,7 +25,6 @@ MODELS = {
 BEST = "tagwise, best by validation"
 SYSTEMS = {
     **{f"tagwise-{name}": {"model": name, "parameters": parameters} for name, parameters in MODELS.items()},
-    "tagwise-Cascade-tuned": {"model": "Cascade", "parameters": {"validation_fraction": 0.2}},
     BEST: {"candidates": MODELS, "validation_fraction": 0.2, "rule": "P@1"},
 }
 MOST_WEIGHTS = 100_000_000
