@@ -147,6 +147,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             f"{_listed('probabilistic')}, or a Tagger after calibrate with validation rows."
         )
 
+    @property
+    def probabilistic(self) -> bool:
+        """Whether a score is a calibrated probability minus ½."""
+        return info_of(type(self)).probabilistic
+
     def _prepared(self, X: Features) -> Features:
         """Rows as the model reads them: scaled to unit length where ``normalize`` says so."""
         return unit_rows(X, n_threads=self._threads_for(X)) if self.normalize else X

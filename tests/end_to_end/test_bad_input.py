@@ -145,7 +145,7 @@ def test_validation_rows_that_teach_nothing_do_not_lose_the_tagger(tmp_path):
     rows += [{"text": f"the rest {place}", "tags": []} for place in range(8)]
     result = train(write_jsonl(tmp_path / "rows.jsonl", rows), tmp_path / "m", "--validation", "0.3")
     assert result.returncode == 0, result.stderr
-    assert "warning: the tagger has no probabilities and thresholds: " in result.stderr
+    assert "warning: the tagger is not calibrated: " in result.stderr
     assert "On 3 validation rows: P@1 0.0%" in result.stdout
     assert run("predict", tmp_path / "m", "the dog").returncode == 0
 

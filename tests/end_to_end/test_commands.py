@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from commands import COMMAND, WORDS, failed, lines_of, on_terminal, run, some_rows, write_jsonl
 
 from tagwise import load
@@ -123,6 +125,29 @@ def test_predict_for_a_purpose(tagger, rows_file, tmp_path):
         f"--optimise needs probabilities, of a Cascade or of a tagger that was trained with --validation; {tmp_path}"
     )
     assert failed(run("predict", tmp_path / "m", "the dog", "--optimise", "psp"), 1, message)
+
+
+def test_a_cascade_predicts_probabilities_without_validation_rows(rows_file, tmp_path):
+    assert run("train", rows_file, "--out", tmp_path / "m").returncode == 0
+    found = run("predict", tmp_path / "m", "the dog and the cat", "--json", "--min-probability", "0.5")
+    assert [suggestion["tag"] for suggestion in json.loads(found.stdout)["suggestions"]] == ["pets"]
+    probability = json.loads(found.stdout)["suggestions"][0]["probability"]
+    assert f"pets {100 * probability:.0f}%" in run("predict", tmp_path / "m", "the dog and the cat").stdout
+    assert f"probability {100 * probability:.0f}%" in run("explain", tmp_path / "m", "the dog and the cat").stdout
+    assert "Not calibrated: probabilities of its own, no thresholds" in run("inspect", tmp_path / "m").stdout
+    refused = run("predict", tmp_path / "m", "the dog", "--threshold", "calibrated")
+    assert failed(refused, 1, "needs a tagger that was trained with --validation")
+
+
+def test_a_cascade_of_a_matrix_predicts_probabilities(tmp_path):
+    Y = np.eye(3)[np.arange(60) % 3]
+    sp.save_npz(tmp_path / "X.npz", sp.csr_matrix(Y + 0.1))
+    sp.save_npz(tmp_path / "Y.npz", sp.csr_matrix(Y))
+    assert run("train", tmp_path / "X.npz", "--out", tmp_path / "m").returncode == 0
+    found = run("predict", tmp_path / "m", tmp_path / "X.npz", "--json", "--min-probability", "0.6")
+    answers = [json.loads(line)["suggestions"] for line in found.stdout.splitlines()]
+    assert [[suggestion["tag"] for suggestion in row] for row in answers] == [[str(row % 3)] for row in range(60)]
+    assert answers[0][0]["probability"] == pytest.approx(answers[0][0]["score"] + 0.5)
 
 
 def test_an_empty_text_gets_no_tags(tagger):

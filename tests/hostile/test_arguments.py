@@ -62,7 +62,7 @@ def test_every_verb_is_tried():
         ("predict {tagger} - --format parquet", 1, "--format parquet cannot be read from standard input"),
         ("predict {tagger} - --format npz", 1, "--format npz cannot be read from standard input"),
         ("predict {plain} dog --threshold calibrated", 1, "needs a tagger that was trained with --validation"),
-        ("predict {plain} dog --min-probability 0.5", 1, "needs a tagger that was trained with --validation"),
+        ("predict {plain} dog --min-probability 0.5", 1, "needs probabilities, of a Cascade or of a tagger that"),
         ("predict {tagger} dog --min-probability nan", 2, "'nan' is not a number"),
         ("predict {tagger} dog --threshold nan", 1, "threshold must be finite; found nan."),
         ("evaluate {tagger} nothing", 1, "nothing: No such file or directory."),

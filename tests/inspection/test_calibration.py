@@ -132,6 +132,83 @@ def test_a_single_row_has_no_other_half():
     Calibration.from_parts(*found.to_parts(), 2)
 
 
+# --- scores that are probabilities minus ½
+
+
+def stated_probabilities(n_rows, bias=0.0, seed=0):
+    """Five labels per row, and what a model says about them: their probabilities minus ½, with biased log odds."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(-1, 2, (n_rows, 5))
+    Y = sp.csr_matrix((rng.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(float))
+    said = 1 / (1 + np.exp(-(odds + bias))) - 0.5
+    labels = np.argsort(-said, axis=1, kind="stable")
+    return labels, np.take_along_axis(said, labels, axis=1), Y
+
+
+def mean_error(found, bias=0.0):
+    """Of probabilities on 20,000 other rows, against the truth."""
+    labels, scores, _ = stated_probabilities(20_000, bias, seed=99)
+    true = 1 / (1 + np.exp(bias - np.log((0.5 + scores) / (0.5 - scores))))
+    return np.abs(found.probabilities(labels, scores) - true).mean()
+
+
+def test_right_probabilities_stay_with_few_and_with_many_rows(monkeypatch):
+    monkeypatch.setattr(calibration, "_OWN_MAP_POSITIVES", 10**9)
+    for n_rows in (50, 2000):
+        errors, isotonic = [], []
+        for seed in range(5):
+            rows = stated_probabilities(n_rows, seed=seed)
+            errors.append(mean_error(fit_calibration(*rows, probabilistic=True)))
+            isotonic.append(mean_error(fit_calibration(*rows)))
+        assert np.mean(errors) < min(0.01, np.mean(isotonic) / 2)
+
+
+def test_wrong_probabilities_follow_the_rows():
+    _, scores, _ = stated_probabilities(20_000, 1.5, seed=99)
+    wrong = np.abs(scores + 0.5 - 1 / (1 + np.exp(1.5 - np.log((0.5 + scores) / (0.5 - scores))))).mean()
+    few, many = (
+        np.mean(
+            [
+                mean_error(fit_calibration(*stated_probabilities(n_rows, 1.5, seed), probabilistic=True), 1.5)
+                for seed in range(3)
+            ]
+        )
+        for n_rows in (50, 4000)
+    )
+    assert wrong > 0.12
+    assert few < 0.8 * wrong
+    assert many < 0.02
+
+
+def test_the_correction_is_the_part_that_holds_on_other_rows():
+    labels, scores, Y = stated_probabilities(300, 0.5)
+    pairs = ValidationPairs.of(labels, scores, Y)
+    gain = size = 0.0
+    for this in (pairs.rows % 2 == 1, pairs.rows % 2 == 0):
+        other = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(pairs.scores[~this], pairs.on[~this])
+        stated = pairs.scores[this] + 0.5
+        correction = other.predict(pairs.scores[this]) - stated
+        gain, size = gain + correction @ (pairs.on[this] - stated), size + correction @ correction
+    weight = 300 / 400 * gain / size
+    assert 0.3 < weight < 0.7
+    whole = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(pairs.scores, pairs.on)
+    maps = fit_calibration(labels, scores, Y, probabilistic=True).maps
+    grid = np.linspace(-0.5, 0.5, 77)
+    np.testing.assert_allclose(
+        np.interp(grid, maps.pooled_scores, maps.pooled_probabilities),
+        weight * whole.predict(grid) + (1 - weight) * (grid + 0.5),
+        atol=1e-12,
+    )
+    again = Calibration.from_parts(*fit_calibration(labels, scores, Y, probabilistic=True).to_parts(), 5)
+    np.testing.assert_array_equal(again.maps.pooled_probabilities, maps.pooled_probabilities)
+
+
+def test_probabilities_without_rows_are_the_models():
+    maps = calibration.ProbabilityMaps.of_probabilities()
+    scores = np.array([[0.5, 0.25, -0.5, -0.75, -np.inf]])
+    np.testing.assert_array_equal(maps(np.array([[0, 1, 2, 3, -1]]), scores), [[1, 0.75, 0, 0, 0]])
+
+
 @pytest.mark.parametrize(
     ("values", "arrays", "words"),
     [

@@ -149,7 +149,10 @@ def test_the_table_adds_up_to_the_decisions(rows, findings):
     assert np.mean(f1) == pytest.approx(found.evaluation.metrics["macro-F1"])
     assert [tag.training_rows for tag in found.tags] == sorted((tag.training_rows for tag in found.tags), reverse=True)
     assert found.reliability is None
-    assert "not calibrated" in report_html(found)
+    assert "The tagger has no probabilities" in report_html(found)
+    probable = gather_findings(Tagger().fit(texts[:80], tags[:80]), texts[110:-1], tags[110:-1])
+    assert probable.reliability is not None
+    assert "they are off by" in report_html(probable)
     truth, _ = tagger.label_matrix(tags[110:-1])
     decided, _ = tagger.label_matrix(tagger.predict_tags(texts[110:-1]))
     metrics = found.evaluation.metrics

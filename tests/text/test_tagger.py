@@ -21,6 +21,7 @@ from tagwise.exceptions import (
     TagwiseError,
     TagwiseWarning,
 )
+from tagwise.inspection.calibration import fit_calibration
 from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.choice import choose_model
@@ -382,6 +383,26 @@ def test_tags_are_chosen_for_a_purpose_by_the_models_own_probabilities(rows):
             assert [suggestion.score for suggestion in answer] == scores[row].tolist()
 
 
+def test_a_model_with_probabilities_needs_no_calibration(rows):
+    texts, tags = rows
+    fitted = Tagger(Cascade(rank=3)).fit(texts[:90], tags[:90])
+    found = fitted.suggest(texts[90:], top=4)
+    for suggestion in (suggestion for row in found for suggestion in row):
+        assert suggestion.probability == pytest.approx(min(1.0, max(0.0, suggestion.score + 0.5)))
+    sure = fitted.suggest(texts[90:], top=4, min_probability=0.7)
+    assert sure == [[suggestion for suggestion in row if suggestion.probability >= 0.7] for row in found]
+    assert 0 < sum(map(len, sure)) < sum(map(len, found))
+    bins = fitted.reliability(texts[90:], tags[90:])
+    assert bins.count.sum() == 30 * 4
+    assert fitted.calibration_ is None
+    with pytest.raises(InvalidInputError, match='threshold="calibrated" needs a calibrated tagger'):
+        fitted.suggest(texts, threshold="calibrated")
+    fitted.calibrate(texts[90:], tags[90:])
+    labels, scores = fitted.model_.predict_topk(fitted.features(texts[90:]), 4)
+    expected = fit_calibration(labels, scores, fitted.label_matrix(tags[90:])[0], probabilistic=True)
+    np.testing.assert_array_equal(fitted.calibration_.maps.pooled_probabilities, expected.maps.pooled_probabilities)
+
+
 def test_calibration_reports_unseen_tags(rows, fitted):
     texts, tags = rows
     with pytest.warns(TagwiseWarning, match="ignores 1 tag of the validation rows .* such as 'cars'"):
@@ -513,7 +534,9 @@ def test_bad_validation_rows(rows, fitted):
         fitted.calibrate(texts, tags, target="f1")
     with pytest.raises(InvalidInputError, match="nothing to calibrate by"), pytest.warns(TagwiseWarning):
         fitted.calibrate(["dog"], [["cars"]])
-    with pytest.raises(InvalidInputError, match="reliability needs a calibrated tagger"):
+    with pytest.raises(
+        InvalidInputError, match="reliability needs probabilities, but the scores of BinaryRelevance are none"
+    ):
         fitted.reliability(texts, tags)
     fitted.calibrate(texts, tags)
     with pytest.raises(InvalidInputError, match="min_probability"):

@@ -13,6 +13,7 @@ from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.rows import load_model
 from tagwise.exceptions import InvalidInputError
+from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.explanations import explain_labels
 from tagwise.progress import counted
 
@@ -78,7 +79,8 @@ def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int)
         scores = tagger.model_.decision_function(X)[:, labels[0]]
     else:
         labels, scores = tagger.model_.predict_topk(X, min(top, len(tagger.tags_)))
-    probabilities = None if tagger.calibration_ is None else tagger.calibration_.probabilities(labels, scores)
+    maps = probability_maps(tagger.model_, tagger.calibration_)
+    probabilities = None if maps is None else maps(labels, scores)
     reasons = explain_labels(tagger.model_, X, labels)
     names = tagger.features_.feature_names
     result = []

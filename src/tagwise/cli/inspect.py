@@ -11,6 +11,7 @@ from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, size_text
 from tagwise.exceptions import ExplanationError, InvalidInputError
 from tagwise.inspection import heaviest_features, nearest_labels
+from tagwise.inspection.calibration import probability_maps
 from tagwise.persistence.folder import folder_bytes
 from tagwise.persistence.loading import storable_parameters
 from tagwise.progress import counted
@@ -72,6 +73,7 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
         ],
         "most_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[:top]],
         "least_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[::-1][:top]],
+        "probabilities": probability_maps(inner, fitted.calibration_) is not None,
         "calibration": None,
     }
     if (calibration := fitted.calibration_) is not None:
@@ -103,7 +105,8 @@ def _show_overview(found: dict[str, Any]) -> None:
         show()
         calibration = found["calibration"]
         if calibration is None:
-            show("Not calibrated: scores but no probabilities (train --validation).")
+            probabilities = "probabilities of its own" if found["probabilities"] else "scores but no probabilities"
+            show(f"Not calibrated: {probabilities}, no thresholds (train --validation).")
         else:
             show(
                 f"Calibrated on {counted(calibration['rows'], 'validation row')} for {calibration['target']} F1; "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
@@ -18,9 +19,9 @@ from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
 from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
+from tagwise.inspection.calibration import probability_maps
 from tagwise.metrics.purposes import PURPOSES, needs_all_rows
 from tagwise.progress import ProgressBar, counted
-from tagwise.registry import info_of
 from tagwise.text.suggestion import Suggestion
 
 __all__ = ["command"]
@@ -56,7 +57,7 @@ _BLOCK_ROWS = 512
     "--min-probability",
     type=RealRange(0, 1),
     metavar="P",
-    help="Only tags of at least this probability (train --validation).",
+    help="Only tags of at least this probability (a Cascade, or train --validation).",
 )
 @click.option(
     "--explain",
@@ -100,19 +101,17 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
             f"{source!r:.60} is not a file, so it is taken for a text, and options on how to read a file have no "
             "meaning. Check the name of the file, or leave them out."
         )
-    calibrated = isinstance(fitted, Tagger) and fitted.calibration_ is not None
-    for option, wants in (
-        ("--threshold calibrated", isinstance(wanted["threshold"], str)),
-        ("--min-probability", wanted["min_probability"] is not None),
-    ):
-        if wants and not calibrated:
-            raise InvalidInputError(f"{option} needs a tagger that was trained with --validation; {model} was not.")
-    inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
-    if wanted["optimise"] is not None and not (calibrated or info_of(type(inner)).probabilistic):
+    inner, calibration = (fitted.model_, fitted.calibration_) if isinstance(fitted, Tagger) else (fitted, None)
+    if isinstance(wanted["threshold"], str) and calibration is None:
         raise InvalidInputError(
-            f"--optimise needs probabilities, of a Cascade or of a tagger that was trained with --validation; {model} "
-            "has none."
+            f"--threshold calibrated needs a tagger that was trained with --validation; {model} was not."
         )
+    for option in ("min_probability", "optimise"):
+        if wanted[option] is not None and probability_maps(inner, calibration) is None:
+            raise InvalidInputError(
+                f"--{option.replace('_', '-')} needs probabilities, of a Cascade or of a tagger that was trained with "
+                f"--validation; {model} has none."
+            )
     together = needs_all_rows(wanted["optimise"])
     if together and line_by_line:
         raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --line-by-line out.")
@@ -222,13 +221,23 @@ def _predict_matrix(
     names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
     assert data.X is not None
     top = min(wanted["top"], model.n_labels_)
+    maps = probability_maps(model, None)
     size = max(1, data.X.shape[0]) if needs_all_rows(wanted["optimise"]) else _BLOCK_ROWS
     for start in range(0, data.X.shape[0], size):
         labels, scores = model.predict_topk(data.X[start : start + size], top, optimise=wanted["optimise"])
+        probabilities = np.ones(scores.shape) if maps is None else maps(labels, scores)
+        passes = labels >= 0
+        if wanted["threshold"] is not None:
+            passes &= scores >= wanted["threshold"]
+        if wanted["min_probability"] is not None:
+            passes &= probabilities >= wanted["min_probability"]
         for row in range(len(labels)):
             best = [
-                Suggestion(names[label], score)
-                for label, score in zip(labels[row].tolist(), scores[row].tolist())
-                if label >= 0 and (wanted["threshold"] is None or score >= wanted["threshold"])
+                Suggestion(
+                    names[labels[row, rank]],
+                    float(scores[row, rank]),
+                    None if maps is None else float(probabilities[row, rank]),
+                )
+                for rank in np.flatnonzero(passes[row])
             ]
             _show_row({"row": start + row + 1}, best, as_json)

@@ -267,8 +267,8 @@ def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
     try:
         tagger.calibrate(rows.texts, rows.tags, rows.known, target=target)
     except InvalidInputError as error:
-        # The fit may have taken hours, and the tagger is good without probabilities.
-        warn(f"the tagger has no probabilities and thresholds: {error}")
+        # The fit may have taken hours, and the tagger is good without thresholds.
+        warn(f"the tagger is not calibrated: {error}")
     return tagger.evaluate(rows.texts, rows.tags, rows.known)
 
 

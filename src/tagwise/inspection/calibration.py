@@ -9,33 +9,54 @@ positives also has a map of its own, and its probability is
 with m_j its validation positives: frequent labels follow their own rows, rare ones the pooled map. Both maps are
 non-decreasing, so p_j is too.
 
+Some models give probabilities by themselves: their score is a probability minus ½. These need no validation rows;
+where there are some, they correct what the model says. The pooled map is then
+
+.. math:: p^{\text{pooled}}(s) = w\, p^{\text{isotonic}}(s) + (1 - w)(s + \tfrac12), \qquad w = \frac{n}{n + 100}\, v,
+
+where n is the number of validation rows and v in [0, 1] is the part of the correction that holds on rows it was not
+learnt from: each half of the rows is predicted by the isotonic map of the other half, and v makes the squared error
+least. A model whose probabilities are right keeps them, whatever noise the rows have; one whose probabilities are off
+follows the rows.
+
 Only the k best labels of each row take part, never all n×L: a probability is that of a label to be right, given its
 score and that it is among the k best of its row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
 from tagwise.inspection.validation_pairs import ValidationPairs
 from tagwise.validation import check_choice, check_integer, check_k, check_real
 
-__all__ = ["DEFAULT_K", "Calibration", "fit_calibration"]
+__all__ = [
+    "DEFAULT_K",
+    "Calibration",
+    "ProbabilityMaps",
+    "fit_calibration",
+    "probability_maps",
+    "require_probabilities",
+]
 
 DEFAULT_K = 50
 """The usual k, if there are as many labels."""
 
-# See the notes of fit_calibration: κ of the maps, the fewest positives of an own map, and κ of the thresholds. In
-# macro-F1 every label counts the same, so rare ones must not be shrunk too far.
-_SHRINKAGE = 100.0
+# See the notes of fit_calibration: κ of the maps of scores, and of probabilities, which know their label already; the
+# fewest positives of an own map, the rows in n / (n + 100), and κ of the thresholds. In macro-F1 every label counts the
+# same, so rare ones must not be shrunk too far.
+_SHRINKAGE, _PROBABILITY_SHRINKAGE = 100.0, 300.0
 _OWN_MAP_POSITIVES = 10
+_CORRECTION_ROWS = 100
 _THRESHOLD_SHRINKAGE = {"micro": 100.0, "macro": 2.0, "example": 30.0}
 _BINS = 10
 
@@ -53,10 +74,19 @@ class ProbabilityMaps:
     own_probabilities: np.ndarray
 
     @classmethod
-    def fit(cls, labels: np.ndarray, scores: np.ndarray, on: np.ndarray, n_labels: int) -> ProbabilityMaps:
-        """From pairs: label, score, and whether it is on (P each)."""
-        pooled = _isotonic(scores, on)
-        positives = np.bincount(labels, weights=on, minlength=n_labels)
+    def of_probabilities(cls) -> ProbabilityMaps:
+        """For scores that are probabilities minus ½: s + ½, from 0 to 1."""
+        none, no_knots = np.empty(0, dtype=np.int64), np.empty(0)
+        return cls(
+            np.array([-0.5, 0.5]), np.array([0.0, 1.0]), none, no_knots, np.zeros(1, dtype=np.int64), no_knots, no_knots
+        )
+
+    @classmethod
+    def fit(cls, pairs: ValidationPairs, *, probabilistic: bool) -> ProbabilityMaps:
+        """From validation pairs of scores, or of probabilities minus ½."""
+        labels, scores, on = pairs.labels, pairs.scores, pairs.on
+        pooled = _corrected(pairs) if probabilistic else _isotonic(scores, on)
+        positives = np.bincount(labels, weights=on, minlength=pairs.n_labels)
         own_labels = np.flatnonzero(positives >= _OWN_MAP_POSITIVES)
         order = np.argsort(labels, kind="stable")
         bounds = np.searchsorted(labels[order], own_labels), np.searchsorted(labels[order], own_labels, side="right")
@@ -65,7 +95,7 @@ class ProbabilityMaps:
         return cls(
             *pooled,
             own_labels=own_labels.astype(np.int64),
-            own_weights=own / (own + _SHRINKAGE),
+            own_weights=own / (own + (_PROBABILITY_SHRINKAGE if probabilistic else _SHRINKAGE)),
             own_starts=np.cumsum([0, *(len(knots) for knots, _ in maps)]).astype(np.int64),
             own_scores=np.concatenate([np.empty(0), *(knots for knots, _ in maps)]),
             own_probabilities=np.concatenate([np.empty(0), *(values for _, values in maps)]),
@@ -163,8 +193,36 @@ _BIN_ARRAYS = tuple(field.name for field in fields(ReliabilityBins))
 _WHOLE = {"own_labels", "own_starts", "reliability_count"}
 
 
+def probability_maps(model: MultiLabelModel, calibration: Calibration | None) -> ProbabilityMaps | None:
+    """What makes probabilities of a model's scores: its calibration, or else the scores themselves if they are some.
+
+    None for a model whose scores are no probabilities, before it is calibrated.
+    """
+    if calibration is not None:
+        return calibration.maps
+    return ProbabilityMaps.of_probabilities() if model.probabilistic else None
+
+
+def require_probabilities(model: MultiLabelModel, calibration: Calibration | None, wanted: str) -> ProbabilityMaps:
+    """As :func:`probability_maps`; InvalidInputError, which says what is ``wanted``, where there are none."""
+    maps = probability_maps(model, calibration)
+    if maps is None:
+        raise InvalidInputError(
+            f"{wanted} needs probabilities, but the scores of {type(model).__name__} are none; call calibrate with "
+            "validation rows first."
+        )
+    return maps
+
+
 def fit_calibration(
-    labels: Any, scores: Any, Y: Any, *, observed: Any = None, target: str = "micro", shrinkage: float | None = None
+    labels: Any,
+    scores: Any,
+    Y: Any,
+    *,
+    observed: Any = None,
+    target: str = "micro",
+    shrinkage: float | None = None,
+    probabilistic: bool = False,
 ) -> Calibration:
     """Learn thresholds and probabilities from the best labels of validation rows.
 
@@ -182,6 +240,8 @@ def fit_calibration(
     shrinkage : float, optional
         κ ≥ 0 of the thresholds: the shared threshold counts as much as κ positives. By default 100 for micro-F1, 2 for
         macro-F1, in which every label counts the same, and 30 for example-based F1.
+    probabilistic : bool
+        Whether a score is a probability minus ½ already (``model.probabilistic``), which the rows then correct.
 
     Returns
     -------
@@ -190,7 +250,8 @@ def fit_calibration(
     Notes
     -----
     Time O(n·k log(n·k)); memory O(n·k). The constants were chosen on training rows of debtags, cooking-stackexchange
-    and bibtex; with κ = 0 labels do worse there than with shared thresholds and maps alone.
+    and bibtex; with κ = 0 labels do worse there than with shared thresholds and maps alone. docs/notes/cascade.md has
+    what was compared for probabilities.
     """
     check_choice(target, "target", TARGETS)
     drawn = _THRESHOLD_SHRINKAGE[target] if shrinkage is None else check_real(shrinkage, "shrinkage", minimum=0)
@@ -207,21 +268,49 @@ def fit_calibration(
         pairs.k,
         len(pairs.true_sizes),
         best_thresholds(pairs, target, drawn),
-        ProbabilityMaps.fit(pairs.labels, pairs.scores, pairs.on, pairs.n_labels),
-        _cross_fitted_reliability(pairs),
+        ProbabilityMaps.fit(pairs, probabilistic=probabilistic),
+        _cross_fitted_reliability(pairs, probabilistic),
     )
 
 
-def _cross_fitted_reliability(pairs: ValidationPairs) -> ReliabilityBins:
-    """Even rows are scored by the maps of odd rows, and odd rows by those of even rows."""
-    second = pairs.rows % 2 == 1
-    stated, happened = [], []
-    for side in (second, ~second):
-        if side.any() and (~side).any():
-            maps = ProbabilityMaps.fit(pairs.labels[~side], pairs.scores[~side], pairs.on[~side], pairs.n_labels)
-            stated.append(maps(pairs.labels[side], pairs.scores[side]))
-            happened.append(pairs.on[side])
-    return reliability_bins(np.concatenate([np.empty(0), *stated]), np.concatenate([np.empty(0), *happened]), _BINS)
+def _halves(pairs: ValidationPairs) -> Iterator[tuple[ValidationPairs, ValidationPairs]]:
+    """Every other row, and the rows between them; then the other way round. Nothing for a single row."""
+    second = np.unique(pairs.rows, return_inverse=True)[1] % 2 == 1
+    if second.any():
+        for side in (second, ~second):
+            this, other = (
+                replace(pairs, **{name: getattr(pairs, name)[part] for name in ("rows", "labels", "scores", "on")})
+                for part in (side, ~side)
+            )
+            yield this, other
+
+
+def _cross_fitted_reliability(pairs: ValidationPairs, probabilistic: bool) -> ReliabilityBins:
+    """Each half of the rows is scored by the maps of the other half."""
+    stated, happened = [np.empty(0)], [np.empty(0)]
+    for this, other in _halves(pairs):
+        stated.append(ProbabilityMaps.fit(other, probabilistic=probabilistic)(this.labels, this.scores))
+        happened.append(this.on)
+    return reliability_bins(np.concatenate(stated), np.concatenate(happened), _BINS)
+
+
+def _corrected(pairs: ValidationPairs) -> tuple[np.ndarray, np.ndarray]:
+    """The knots of the pooled map of probabilities minus ½: between the probabilities and the isotonic map."""
+    gain = size = 0.0
+    for this, other in _halves(pairs):
+        stated = _as_probabilities(this.scores)
+        correction = np.interp(this.scores, *_isotonic(other.scores, other.on)) - stated
+        gain += float(correction @ (this.on - stated))
+        size += float(correction @ correction)
+    n_rows = len(np.unique(pairs.rows))
+    weight = n_rows / (n_rows + _CORRECTION_ROWS) * (min(1.0, max(0.0, gain / size)) if size else 0.0)
+    scores, probabilities = _isotonic(pairs.scores, pairs.on)
+    knots = np.union1d(scores, [-0.5, 0.5])
+    return knots, weight * np.interp(knots, scores, probabilities) + (1 - weight) * _as_probabilities(knots)
+
+
+def _as_probabilities(scores: np.ndarray) -> np.ndarray:
+    return np.clip(scores + 0.5, 0.0, 1.0)
 
 
 def _isotonic(scores: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import ExplanationError
+from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.inspection.validation_pairs import known_ranking
@@ -86,7 +87,7 @@ class Findings:
     tag_group: np.ndarray  # int (L,), from frequency_groups
     group_recall: np.ndarray  # (3, K): recall of head, middle and tail tags among the first 1, …, K suggestions
     bins: FrequencyBins  # of decisions, by training frequency
-    reliability: ReliabilityBins | None  # on these rows; None if the tagger is not calibrated
+    reliability: ReliabilityBins | None  # on these rows; None if the tagger has no probabilities
     tags: list[TagFigures]  # the most frequent tags in training, at most 3,000
     n_tags: int  # all tags
     examples: list[Example]
@@ -146,9 +147,10 @@ def gather_findings(
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
     words, unexplained = _top_words(tagger, order)
     reliability = None
-    if tagger.calibration_ is not None:
-        same = calibrated_on_them
-        reliability = tagger.calibration_.reliability if same else tagger.reliability(rows, lists, known)
+    if tagger.calibration_ is not None and calibrated_on_them:
+        reliability = tagger.calibration_.reliability
+    elif probability_maps(model, tagger.calibration_) is not None:
+        reliability = tagger.reliability(rows, lists, known)
     usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
     precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)

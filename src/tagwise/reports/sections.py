@@ -45,9 +45,7 @@ _F1 = {
     "macro-F1": "averaged over tags, rare and frequent ones alike",
     "example-F1": "averaged over rows",
 }
-_NOT_CALIBRATED = (
-    "The tagger is not calibrated, so it predicts no probabilities: train with --validation, or call Tagger.calibrate."
-)
+_NOT_CALIBRATED = "The tagger has no probabilities: train with --validation, or call Tagger.calibrate."
 _COLUMNS = {
     "tag": "text",
     **dict.fromkeys(("group", "training rows", "rows here", "precision", "recall", "F1"), "number"),

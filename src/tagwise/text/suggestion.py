@@ -11,11 +11,10 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.inspection.calibration import Calibration
+from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
 from tagwise.inspection.explanations import Explanations, explain_labels
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.registry import info_of
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["Request", "Suggestion", "WordShare"]
@@ -51,7 +50,7 @@ class Suggestion:
     score : float
         The model's score; its own border between off and on is 0.
     probability : float or None
-        That the tag is right; None without ``calibrate``.
+        That the tag is right; None for a model whose scores are no probabilities, without ``calibrate``.
     why : tuple of WordShare or None
         The words with the largest absolute contributions, largest first; None unless asked for.
     intercept : float or None
@@ -68,7 +67,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Request:
-    """The checked arguments of ``Tagger.suggest``, and the tagger's calibration."""
+    """The checked arguments of ``Tagger.suggest``, and the tagger's model and calibration."""
 
     top: int
     threshold: float | None
@@ -76,6 +75,7 @@ class Request:
     min_probability: float | None
     explain: int
     optimise: str | None
+    model: MultiLabelModel
     calibration: Calibration | None
 
     @classmethod
@@ -86,6 +86,7 @@ class Request:
         min_probability: Any,
         explain: Any,
         optimise: Any,
+        model: MultiLabelModel,
         calibration: Calibration | None,
     ) -> Request:
         """Check the arguments; what only ``calibrate`` provides is refused without it."""
@@ -94,28 +95,30 @@ class Request:
         calibrated = isinstance(threshold, str) and threshold == "calibrated"
         if isinstance(threshold, str) and not calibrated:
             raise InvalidTypeError(f'threshold must be a number, "calibrated" or None; found {threshold!r}.')
-        if calibration is None and (calibrated or min_probability is not None):
-            wanted = 'threshold="calibrated"' if calibrated else "min_probability"
-            raise InvalidInputError(f"{wanted} needs a calibrated tagger; call calibrate with validation rows first.")
+        if calibration is None and calibrated:
+            raise InvalidInputError(
+                'threshold="calibrated" needs a calibrated tagger; call calibrate with validation rows first.'
+            )
         if min_probability is not None:
+            require_probabilities(model, calibration, "min_probability")
             min_probability = check_real(min_probability, "min_probability", minimum=0.0, maximum=1.0)
         if optimise is not None:
             check_choice(optimise, "optimise", PURPOSES)
         cut = None if threshold is None or calibrated else check_real(threshold, "threshold")
-        return cls(top, cut, calibrated, min_probability, explain, optimise, calibration)
+        return cls(top, cut, calibrated, min_probability, explain, optimise, model, calibration)
 
     def answer(
         self,
-        model: MultiLabelModel,
         X: sp.csr_matrix,
         tags: Sequence[str],
         feature_names: Sequence[str],
         counts: LabelCounts,
     ) -> list[list[Suggestion]]:
         """Suggestions for each row of X, best first."""
-        calibration = self.calibration
-        labels, scores = self._ranking(model, X, counts)
-        probabilities = None if calibration is None else calibration.probabilities(labels, scores)
+        model, calibration = self.model, self.calibration
+        labels, scores = self._ranking(X, counts)
+        maps = probability_maps(model, calibration)
+        probabilities = None if maps is None else maps(labels, scores)
         # A label of which nothing is known has the lowest possible score in every row.
         wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
         if self.threshold is not None:
@@ -139,10 +142,11 @@ class Request:
             for row in range(X.shape[0])
         ]
 
-    def _ranking(self, model: MultiLabelModel, X: sp.csr_matrix, counts: LabelCounts) -> tuple[np.ndarray, np.ndarray]:
+    def _ranking(self, X: sp.csr_matrix, counts: LabelCounts) -> tuple[np.ndarray, np.ndarray]:
         """The labels that are asked for, by the model's own probabilities or else by those of the calibration."""
-        top, calibration = min(self.top, model.n_labels_), self.calibration
-        if self.optimise is None or calibration is None or info_of(type(model)).probabilistic:
+        model, calibration = self.model, self.calibration
+        top = min(self.top, model.n_labels_)
+        if self.optimise is None or calibration is None or model.probabilistic:
             return model.predict_topk(X, top, optimise=self.optimise)
         labels, scores = model.predict_topk(X, max(top, calibration.k))
         chosen = choose_labels(labels, calibration.probabilities(labels, scores), top, self.optimise, counts)

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, clone
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
-from tagwise.inspection.calibration import DEFAULT_K, Calibration, fit_calibration
+from tagwise.inspection.calibration import DEFAULT_K, Calibration, fit_calibration, require_probabilities
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
@@ -292,7 +292,7 @@ class Tagger(BaseEstimator):
         explain : int
             How many words to give per suggestion; 0 for none. Exact, for models with linear scores.
         min_probability : float, optional
-            Only tags of at least this probability; needs :meth:`calibrate`.
+            Only tags of at least this probability. A model whose scores are not probabilities needs :meth:`calibrate`.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
             Choose the ``top`` tags that maximise the expectation of this metric, as
             :meth:`~tagwise.base.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
@@ -327,7 +327,7 @@ class Tagger(BaseEstimator):
         ``optimise="macro_f1"`` reads all of them before it answers the first.
         """
         self._require_fitted()
-        request = Request.of(top, threshold, min_probability, explain, optimise, self.calibration_)
+        request = Request.of(top, threshold, min_probability, explain, optimise, self.model_, self.calibration_)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
         return self._answers(iter(texts), request)
@@ -350,11 +350,13 @@ class Tagger(BaseEstimator):
     ) -> list[list[Suggestion]]:
         """As :meth:`suggest`, for texts that :meth:`features` has made into features already."""
         self._require_fitted()
-        return self._answer(X, Request.of(top, threshold, min_probability, explain, optimise, self.calibration_))
+        return self._answer(
+            X, Request.of(top, threshold, min_probability, explain, optimise, self.model_, self.calibration_)
+        )
 
     def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
         counts = LabelCounts(self.training_["tag_rows"], self.training_["rows"])
-        return request.answer(self.model_, X, self.tags_, self.features_.feature_names, counts)
+        return request.answer(X, self.tags_, self.features_.feature_names, counts)
 
     def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
         """The tags that the tagger decides for, best first: as many as it finds right, maybe none.
@@ -385,6 +387,8 @@ class Tagger(BaseEstimator):
     def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
         """Learn thresholds and probabilities from rows that the tagger was not fitted on.
 
+        Where the scores of the model are probabilities already (Cascade), the rows correct them as far as they are off.
+
         Parameters
         ----------
         texts, tags, known
@@ -414,7 +418,9 @@ class Tagger(BaseEstimator):
             )
         k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
         labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        self.calibration_ = fit_calibration(labels, scores, rows.Y, observed=rows.observed, target=target)
+        self.calibration_ = fit_calibration(
+            labels, scores, rows.Y, observed=rows.observed, target=target, probabilistic=self.model_.probabilistic
+        )
         return self
 
     def evaluate(
@@ -433,14 +439,14 @@ class Tagger(BaseEstimator):
         return evaluate(self.model_, self.calibration_, rows, ks, self.training_["tag_rows"], self.training_["rows"])
 
     def reliability(self, texts: Iterable[str], tags: Any, known: Any = None, *, n_bins: int = 10) -> ReliabilityBins:
-        """How far the probabilities of a calibrated tagger hold on other rows, for a diagram."""
+        """How far probabilities hold on rows that the tagger was neither fitted nor calibrated on, for a diagram."""
         self._require_fitted()
-        if self.calibration_ is None:
-            raise InvalidInputError("reliability needs a calibrated tagger; call calibrate with validation rows first.")
+        maps = require_probabilities(self.model_, self.calibration_, "reliability")
         rows = self._validation_rows(texts, tags, known)
-        labels, scores = known_ranking(self.model_, rows.X, self.calibration_.k, rows.observed)
+        k = min(DEFAULT_K, self.model_.n_labels_) if self.calibration_ is None else self.calibration_.k
+        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
         pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
-        return reliability_bins(self.calibration_.probabilities(pairs.labels, pairs.scores), pairs.on, n_bins)
+        return reliability_bins(maps(pairs.labels, pairs.scores), pairs.on, n_bins)
 
     def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
         self._require_fitted()

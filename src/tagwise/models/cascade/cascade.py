@@ -510,6 +510,11 @@ class Cascade(MultiLabelModel):
         hidden = None if exclude is None else contains_pairs(exclude, opinions.labels, n_threads=threads)
         return self._fusion.best(opinions, self._facts, k, hidden, n_threads=threads)
 
+    @property
+    def probabilistic(self) -> bool:
+        """Whether a score is a calibrated probability minus ½: not in folders of version 0.1.0."""
+        return getattr(self, "product_", None) is None
+
     def _purpose_facts(self) -> tuple[int, LabelCounts]:
         if self.product_ is not None:
             raise InvalidInputError(
