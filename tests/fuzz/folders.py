@@ -381,6 +381,22 @@ def _golden_seeds(names: list[str], load: Callable[[Path], Any] = tagwise.load) 
     return seeds
 
 
+def _fused_seeds() -> list[bytes]:
+    """Cascades with a learnt fusion, of labels without names and with: folders of version 0.1.0 have none."""
+    X = sp.csr_matrix(sp.load_npz(GOLDEN / "X.npz"))
+    rng = np.random.default_rng(0)
+    Y = sp.csr_matrix((X @ rng.standard_normal((X.shape[1], 7)) > 0.3).astype(np.float32))
+    names = sp.csr_matrix(rng.random((7, X.shape[1])) < 0.2, dtype=np.float32)
+    found = []
+    with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, label_features in enumerate((None, names)):
+            model = tagwise.Cascade(rank=2, support=4, shortlist=4, max_iter=2)
+            model.fit(X, Y, label_features=label_features).save(Path(temporary) / str(number))
+            found.append(_folder_bytes(Path(temporary) / str(number)))
+    return found
+
+
 # ---------------------------------------------------------------------- checkpoints
 
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -451,6 +467,7 @@ TARGETS = [
     Target(f"folder-{name.lower()}", _golden_seeds(names), _load, share=0.02, mutate=mutate_folder)
     for name, names in _by_class().items()
 ]
+TARGETS.append(Target("folder-fusion", _fused_seeds, _load, share=0.02, mutate=mutate_folder))
 if find_spec("faiss") is not None:
     index_seeds = _golden_seeds(["ApproximateIndex"], _read_index)
     TARGETS.append(Target("folder-approximateindex", index_seeds, _load_index, share=0.02, mutate=mutate_folder))
