@@ -49,6 +49,8 @@ class ModelInfo:
         Whether ``tagwise.baselines`` offers a model of ``tagwise.models`` too.
     probabilistic : bool
         Whether a score is a calibrated probability minus ½.
+    learns_from_names : bool
+        Whether ``fit`` takes ``label_features``, the features of what labels are called.
     """
 
     class_name: str
@@ -58,6 +60,7 @@ class ModelInfo:
     search_space: Mapping[str, Choice | LogRange] = field(default_factory=dict)
     also_baseline: bool = False
     probabilistic: bool = False
+    learns_from_names: bool = False
 
     @property
     def name(self) -> str:
@@ -97,6 +100,7 @@ MODELS: tuple[ModelInfo, ...] = (
             "hard_negatives": Choice((20, 100, 200)),
         },
         probabilistic=True,
+        learns_from_names=True,
     ),
     ModelInfo(
         "BinaryRelevance",

@@ -150,6 +150,39 @@ def test_a_cascade_of_a_matrix_predicts_probabilities(tmp_path):
     assert answers[0][0]["probability"] == pytest.approx(answers[0][0]["score"] + 0.5)
 
 
+def test_a_vocabulary_names_tags_and_adds_new_ones(rows_file, tmp_path):
+    vocabulary = tmp_path / "tags.tsv"
+    vocabulary.write_text("pets\tdog\ncheeses\tcheese\ndrinks\n")
+    trained = run("train", rows_file, "--vocabulary", vocabulary, "--out", tmp_path / "m")
+    assert trained.returncode == 0, trained.stderr
+    assert "Learnt from the names of 2 tags.\n1 tag of the vocabulary that no row has.\n" in trained.stdout
+    assert load(tmp_path / "m").vocabulary == {"pets": "dog", "cheeses": "cheese", "drinks": "drinks"}
+    assert json.loads(run("inspect", tmp_path / "m", "--json").stdout)["frequencies"][0] == {"rows": "0", "tags": 1}
+
+    rows = [{**row, "labels": [*row["labels"], "cheeses", "other"]} for row in some_rows() if "cheese" in row["text"]]
+    test = write_jsonl(tmp_path / "test.jsonl", rows)
+    shown = run("evaluate", tmp_path / "m", test)
+    assert f"New, of the vocabulary but of no training row: 1 tag of {len(rows)} rows, new-R@1 " in shown.stdout
+    found = json.loads(run("evaluate", tmp_path / "m", test, "--json", "--k", "5").stdout)
+    assert found["new_tags"] == {"cheeses": len(rows)}
+    assert found["rows_with_new_tags"] == len(rows)
+    assert found["unseen_tags"] == {"other": len(rows)}
+    assert 0 <= found["metrics"]["new-R@5"] <= 1
+    models = ("--model", "binary-relevance", "--model", "cascade")
+    compared = run("compare", rows_file, "--test", test, "--vocabulary", vocabulary, *models)
+    assert compared.returncode == 0, compared.stderr
+    assert "new-R@5" in compared.stdout
+
+    matrix = tmp_path / "X.npz"
+    sp.save_npz(matrix, sp.eye(4, format="csr"))
+    sp.save_npz(tmp_path / "Y.npz", sp.eye(4, format="csr"))
+    refused = run("train", matrix, "--vocabulary", vocabulary, "--out", tmp_path / "n")
+    assert failed(refused, 2, "Invalid value for --vocabulary: is for texts; a matrix has its labels.")
+    vocabulary.write_text("a\na\n")
+    refused = run("train", rows_file, "--vocabulary", vocabulary, "--out", tmp_path / "n")
+    assert failed(refused, 1, "tags.tsv, line 2: the tag 'a' was there before")
+
+
 def test_an_empty_text_gets_no_tags(tagger):
     for text in ("", "  "):
         result = run("predict", tagger, text, "--json")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from safetensors.numpy import load_file
 
 from tagwise import LEML, REML, BinaryRelevance, Tagger, load
 from tagwise.baselines import KNN
-from tagwise.exceptions import InvalidInputError, ModelFormatError
-from tagwise.persistence import folder
+from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning
+from tagwise.persistence import folder, write_model
 
 TEXTS = ["the dog and the cat", "a dog on a leash", "wine in a bottle", "grape and wine", "löwe 数据", "the löwe"] * 6
 TAGS = [["pets"], ["pets"], ["drinks"], ["drinks", "food"], ["wild animals"], ["wild animals", "naïve"]] * 6
@@ -66,6 +67,38 @@ def test_parameters_come_back(tmp_path):
     again = load(tmp_path / "m")
     assert again.model.get_params() == LEML(rank=2, tol=1.0).get_params()
     assert not hasattr(again.model, "n_iter_")
+
+
+@pytest.mark.parametrize("vocabulary", [["$100", "red", "apple"], {"$100": "apple pie", "red": "red"}, []])
+def test_a_vocabulary_comes_back(vocabulary, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TagwiseWarning)
+        tagger = Tagger("binary-relevance", vocabulary=vocabulary, min_df=1).fit(TEXTS, TAGS)
+    tagger.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.vocabulary == vocabulary
+    assert again.tags_ == tagger.tags_
+    assert again.suggest(TEXTS, top=9) == tagger.suggest(TEXTS, top=9)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"tags": ["a"]},
+        {"tags": "ab", "names": None},
+        {"tags": ["a", "a"], "names": None},
+        {"tags": ["a", 5], "names": None},
+        {"tags": ["a"], "names": ["A", "B"]},
+        {"tags": ["a"], "names": [""]},
+        ["a"],
+    ],
+)
+def test_forged_vocabularies_are_refused(forged, saved, tmp_path):
+    record = saved.to_parts()
+    record.parameters["vocabulary"] = forged
+    write_model(tmp_path / "m", record)
+    with pytest.raises(ModelFormatError):
+        load(tmp_path / "m")
 
 
 def test_a_loaded_tagger_learns_and_saves_again(saved, tmp_path):

@@ -25,6 +25,7 @@ from tagwise.inspection.calibration import fit_calibration
 from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.choice import choose_model
+from tagwise.registry import MODELS
 from tagwise.text import tagger
 from tagwise.text.features import TextFeatures
 
@@ -445,6 +446,101 @@ def test_two_rows_have_no_propensities():
     metrics = fitted.evaluate(["dog"], [["pets"]], ks=[1]).metrics
     assert metrics["P@1"] == 1
     assert not any(name.startswith("PSP") for name in metrics)
+
+
+# --- names and vocabularies
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """What the last fit of a cascade was given as names, with its labels and mask."""
+    seen = {}
+
+    def fit(self, X, Y, observed=None, *, label_features=None, **more):
+        seen.update(names=label_features, Y=Y, observed=observed)
+        return whole_fit(self, X, Y, observed, label_features=label_features, **more)
+
+    whole_fit = Cascade.fit
+    monkeypatch.setattr(Cascade, "fit", fit)
+    return seen
+
+
+@pytest.mark.parametrize("tags_are_words", [True, False])
+def test_names_are_used_when_they_are_words(rows, given, tags_are_words):
+    texts, tags = rows
+    ids = {"pets": "p1", "wine": "p2", "ships": "p3", "mixed": "p4"}
+    texts = [f"{text} {' '.join(row)}" for text, row in zip(texts, tags)]
+    shown = tags if tags_are_words else [[ids[tag] for tag in row] for row in tags]
+    fitted = Tagger(Cascade(rank=3, validation_fraction=0)).fit(texts, shown)
+    if not tags_are_words:
+        assert given["names"] is None
+        assert fitted.training_["named_tags"] == 0
+        names = {tag: name for name, tag in ids.items()}
+        fitted.set_params(vocabulary=names).fit(texts, shown)
+    else:
+        names = {tag: tag for tag in ids}
+    assert fitted.training_["named_tags"] == 4
+    for tag, row in zip(fitted.tags_, given["names"]):
+        assert [fitted.features_.feature_names[column] for column in row.indices] == [names[tag]]
+
+
+def test_a_vocabulary_adds_tags_that_no_text_has(rows, given):
+    texts, tags = rows
+    vocabulary = {"anchors": "an anchor", "pets": "pets", "grape": "a grape"}
+    fitted = Tagger(Cascade(rank=3, validation_fraction=0), vocabulary=vocabulary).fit(texts, tags)
+    assert fitted.tags_ == ["anchors", "grape", "mixed", "pets", "ships", "wine"]
+    assert given["observed"] is None
+    np.testing.assert_array_equal(np.diff(given["Y"].tocsc().indptr)[:2], 0)
+    np.testing.assert_array_equal(fitted.training_["tag_rows"][:2], 0)
+    # With known tags, those of the vocabulary that nobody looked at are unknown.
+    known = [[*row, "anchors"] if number % 2 else row for number, row in enumerate(tags)]
+    fitted.fit(texts, tags, known)
+    mask = given["observed"].toarray()
+    np.testing.assert_array_equal(mask[:, 0] > 0, np.arange(120) % 2 == 1)
+    assert not mask[:, 1].any()
+    assert fitted.fit(texts, tags, [None] * 120).tags_[0] == "anchors"
+    assert given["observed"] is None
+
+
+def test_tags_that_can_never_be_suggested_are_named(rows):
+    texts, tags = rows
+    with pytest.warns(TagwiseWarning, match=r"has 1 tag that no text has, such as 'anchor'.*does not learn from names"):
+        fitted = Tagger(LINEAR, vocabulary=["anchor"]).fit(texts, tags)
+    assert "anchor" in fitted.tags_
+    vocabulary = {"p1": "anchor", "p2": "zebra"}
+    with pytest.warns(TagwiseWarning, match=r"has 1 tag .*'p2'.*: their names have no word of the training texts"):
+        Tagger(Cascade(rank=3, validation_fraction=0), vocabulary=vocabulary).fit(texts, tags)
+
+
+def test_every_model_takes_a_vocabulary(rows):
+    for info in MODELS:
+        rank = {"rank": 3} if "rank" in info.load_class()().get_params() else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TagwiseWarning)
+            fitted = Tagger(info.load_class()(**rank), vocabulary=["anchor"]).fit(*rows)
+        assert fitted.tags_[0] == "anchor"
+        assert fitted.suggest(["dog and cat"], top=1)[0][0].tag != "anchor", info.name
+
+
+def test_new_tags_are_measured_apart(rows):
+    texts, tags = rows
+    with pytest.warns(TagwiseWarning, match="hardly be suggested"):
+        fitted = Tagger(LINEAR, vocabulary=["anchor", "sail"]).fit(texts, tags)
+    plain = fitted.evaluate(texts, tags)
+    assert (plain.new, plain.rows_with_new) == (Counter(), 0)
+    assert not any(name.startswith("new-") for name in plain.metrics)
+    shown = [[*row, "anchor"] if number < 30 else row for number, row in enumerate(tags)]
+    shown[0] = ["sail", "car", *shown[0]]
+    found = fitted.evaluate(texts, shown, ks=[1, 6])
+    assert found.unseen == Counter(car=1)
+    assert found.new == Counter(anchor=30, sail=1)
+    assert found.rows_with_new == 30
+    assert (found.metrics["new-R@1"], found.metrics["new-R@6"]) == (0, 1)
+    labels, _ = fitted.model_.predict_topk(fitted.features(texts), 5)
+    anchor, sail = fitted.tags_.index("anchor"), fitted.tags_.index("sail")
+    hits = (labels[:30] == anchor).any(axis=1).astype(float)
+    hits[0] = (hits[0] + (labels[0] == sail).any()) / 2
+    assert fitted.evaluate(texts, shown).metrics["new-R@5"] == pytest.approx(hits.mean())
 
 
 # --- bad input

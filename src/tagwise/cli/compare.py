@@ -13,6 +13,7 @@ from tagwise.cli.evaluate import check_report, warn_about, warn_if_same
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, read_rows
 from tagwise.data.tables import Table
+from tagwise.data.vocabularies import read_vocabulary
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import build_model, model_info
 from tagwise.progress import counted
@@ -49,6 +50,7 @@ __all__ = ["command"]
     metavar="FRACTION",
     help="Without --test: the fraction of the rows to measure on and not to train on [default: 0.2].",
 )
+@options.vocabulary_option
 @options.cutoffs_option
 @options.feature_options
 @options.jobs_option
@@ -62,6 +64,7 @@ def command(
     models: tuple[str, ...],
     test: str | None,
     validation: float | None,
+    vocabulary: str | None,
     ks: tuple[int, ...],
     features: dict[str, Any],
     jobs: int,
@@ -97,7 +100,10 @@ def command(
     else:
         train, left = split_texts(training.texts, training.tags, 0.2 if validation is None else validation, seed)
         training, held = training.part(train), training.part(left)
-    taggers = {name: Tagger(estimator, **features, **shared) for name, estimator in zip(models, estimators)}
+    names = None if vocabulary is None else read_vocabulary(vocabulary)
+    taggers = {
+        name: Tagger(estimator, vocabulary=names, **features, **shared) for name, estimator in zip(models, estimators)
+    }
     comparison, best, failed = _compare(taggers, training, held, ks, quiet)
     if report is not None:
         findings = gather_findings(best, held.texts, held.tags, held.known, ks=ks)
@@ -196,6 +202,8 @@ def _show(comparison: Comparison, failed: dict[str, str]) -> None:
     # Terminals are narrow; the report and --json have all metrics.
     last = f"@{max(comparison.ks)}"
     columns = [name for name in comparison.columns() if name.startswith("P@") or name.endswith(last)]
+    if f"new-R{last}" in comparison.models[0].metrics:
+        columns.append(f"new-R{last}")
     rows = [
         [
             model.name,

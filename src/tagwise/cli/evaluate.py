@@ -25,7 +25,7 @@ from tagwise.reports.html import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
 
-__all__ = ["MEANINGS", "check_report", "command", "warn_about", "warn_if_same", "write_findings"]
+__all__ = ["MEANINGS", "check_report", "command", "new_tags_text", "warn_about", "warn_if_same", "write_findings"]
 
 MEANINGS = {
     "P": "P: precision of the first k tags",
@@ -55,7 +55,8 @@ _DECISIONS = ("micro-F1", "macro-F1", "example-F1")
 def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_json: bool, rows: RowOptions) -> None:
     """Measure MODEL on FILE, which is read as by train and must not be what it was trained on.
 
-    Tags of FILE that training never saw count as missed, and are listed.
+    Tags of FILE that neither training rows nor the vocabulary have count as missed, and are listed. Tags of the
+    vocabulary that no training row has are also measured by themselves.
     """
     if report is not None:
         check_report(report, file, rows)
@@ -75,6 +76,8 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
                 "metrics": found.metrics,
                 "decided_by": "calibrated thresholds" if calibrated else "score of at least 0",
                 "unseen_tags": dict(found.unseen.most_common()),
+                "new_tags": dict(found.new.most_common()),
+                "rows_with_new_tags": found.rows_with_new,
                 "rows_without_words": found.rows_without_words,
                 "rows_without_tags": found.rows_without_tags,
             }
@@ -129,6 +132,17 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
     decided = "their own thresholds" if calibrated else "a score of 0"
     figures = ", ".join(f"{name} {100 * found.metrics[name]:.1f}%" for name in _DECISIONS)
     show(f"Tags that reach {decided}: {figures}.")
+    if found.new:
+        show(new_tags_text(found))
+
+
+def new_tags_text(found: Evaluation) -> str:
+    """How well tags of the vocabulary do that no training row has."""
+    recalls = ", ".join(
+        f"{name} {100 * value:.1f}%" for name, value in found.metrics.items() if name.startswith("new-")
+    )
+    new, rows = counted(len(found.new), "tag"), counted(found.rows_with_new, "row")
+    return f"New, of the vocabulary but of no training row: {new} of {rows}, {recalls}."
 
 
 def check_report(report: str, file: str, rows: RowOptions) -> None:

@@ -18,7 +18,7 @@ from tagwise.progress import counted
 
 __all__ = ["command"]
 
-_FREQUENCIES = ((1, 1), (2, 4), (5, 9), (10, 99), (100, 999), (1000, None))
+_FREQUENCIES = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, 999), (1000, None))
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -67,9 +67,10 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
         "frequencies": [
             {
                 "rows": f"{low}" if high == low else f"{low}+" if high is None else f"{low}-{high}",
-                "tags": int(((counts >= low) & (counts <= (high or counts.max()))).sum()),
+                "tags": int(((counts >= low) & (counts <= (counts.max() if high is None else high))).sum()),
             }
             for low, high in _FREQUENCIES
+            if high != 0 or (counts == 0).any()
         ],
         "most_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[:top]],
         "least_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[::-1][:top]],

@@ -29,6 +29,7 @@ __all__ = [
     "report_option",
     "row_options",
     "seed_option",
+    "vocabulary_option",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -187,6 +188,12 @@ report_option = click.option(
     metavar="FILE.html",
     help="Also write a report: one HTML file with curves, a table of all tags, and examples with the words that "
     "speak for each tag. Needs the extra plots.",
+)
+vocabulary_option = click.option(
+    "--vocabulary",
+    metavar="FILE",
+    help="File of tags, one per line, or each with a tab and its name: tags that can be suggested although no row has "
+    "them, and what ids are called.",
 )
 cutoffs_option = click.option(
     "--k",

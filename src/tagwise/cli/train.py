@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+import numpy as np
 
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
@@ -17,6 +18,7 @@ from tagwise.cli.evaluate import check_report, warn_about, warn_if_same, write_f
 from tagwise.cli.output import echo_err, show, show_json, size_text, warn
 from tagwise.cli.rows import holds_matrix, read_matrix, read_names, read_rows
 from tagwise.data.tables import Table
+from tagwise.data.vocabularies import read_vocabulary
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.persistence import Checkpoint
@@ -28,7 +30,7 @@ from tagwise.text.tags import split_texts
 
 __all__ = ["command"]
 
-_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
+_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 
 
 @click.command(
@@ -38,6 +40,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
         "tagwise train articles.csv --out tagger --validation 0.1 --test others.csv --report report.html",
         "tagwise train checked.csv --known looked_at --out tagger",
         "tagwise train articles.csv --unlisted unknown --out tagger",
+        "tagwise train articles.csv --vocabulary subjects.tsv --out tagger",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
         "tagwise train X.trn.npz --labels Y.trn.npz --out model --model leml --set rank=200",
@@ -55,6 +58,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5")
     show_default=True,
     help="What a tag that a row does not list is: off, or unknown, since nobody looked.",
 )
+@options.vocabulary_option
 @click.option(
     "--validation",
     type=options.FRACTION,
@@ -91,6 +95,7 @@ def command(
     model: str,
     settings: tuple[str, ...],
     unlisted: str,
+    vocabulary: str | None,
     validation: float | None,
     target: str,
     test: str | None,
@@ -134,6 +139,8 @@ def command(
             if value is not None:
                 sentence = "is for texts; measure a model of a matrix with tagwise evaluate."
                 raise click.BadParameter(sentence, param_hint=option)
+        if vocabulary is not None:
+            raise click.BadParameter("is for texts; a matrix has its labels.", param_hint="--vocabulary")
         with _resumable(checkpoint):
             fitted, figures = _fit_matrix(
                 file, read_matrix(file, rows), model, parameters, unlisted, shared, checkpoint
@@ -147,7 +154,8 @@ def command(
         if rows.known is not None and unlisted == "unknown":
             raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
         given = build_model(model, parameters, unlisted=unlisted, **shared) if parameters else model
-        tagger = Tagger(given, unlisted=unlisted, **features, **shared)
+        names = None if vocabulary is None else read_vocabulary(vocabulary)
+        tagger = Tagger(given, unlisted=unlisted, vocabulary=names, **features, **shared)
         data = read_rows(file, rows, quiet=quiet)
         # Before the fit, which may take hours: a fault in this file must be known now.
         test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
@@ -165,6 +173,7 @@ def command(
                 "model": tagger.choice_.name,
                 "reason": tagger.choice_.reason,
                 **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
+                "tags_without_rows": int(np.count_nonzero(tagger.training_["tag_rows"] == 0)),
                 "fit_seconds": tagger.training_["seconds"],
                 "calibrated": tagger.calibration_ is not None,
             }
@@ -321,6 +330,10 @@ def _show(out: str, figures: dict[str, Any], started: float, as_json: bool) -> N
     if figures.get("known_pairs") is not None:
         share = figures["known_pairs"] / (figures["rows"] * figures["tags"])
         show(f"{figures['known_pairs']:,} pairs of row and tag are known, {share:.1%} of all.")
+    if figures.get("named_tags"):
+        show(f"Learnt from the names of {counted(figures['named_tags'], 'tag')}.")
+    if figures.get("tags_without_rows"):
+        show(f"{counted(figures['tags_without_rows'], 'tag')} of the vocabulary that no row has.")
     for name, what in (("rows_without_words", "without a known word"), ("rows_without_tags", "without tags")):
         if figures.get(name):
             show(f"{counted(figures[name], 'row')} {what}.")

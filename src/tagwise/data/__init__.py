@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tagwise.data.splits import TrainTestSplit, split_rows, split_train_test
     from tagwise.data.synthetic import SyntheticProblem, make_low_rank_plus_sparse, make_power_law
     from tagwise.data.tables import read_csv, read_jsonl, write_csv, write_jsonl
+    from tagwise.data.vocabularies import read_vocabulary
 
 __all__ = [
     "Dataset",
@@ -37,6 +38,7 @@ __all__ = [
     "read_jsonl",
     "read_npz",
     "read_svmlight",
+    "read_vocabulary",
     "read_xmc",
     "split_rows",
     "split_train_test",
@@ -58,6 +60,7 @@ _NAMES_IN = {
     "tagwise.data.splits": ("TrainTestSplit", "split_rows", "split_train_test"),
     "tagwise.data.synthetic": ("SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"),
     "tagwise.data.tables": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),
+    "tagwise.data.vocabularies": ("read_vocabulary",),
 }
 _HOME_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 

@@ -100,7 +100,11 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         tensors=_renamed(record.tensors, names),
     )
     if record.class_name == "Tagger":
-        record = replace(record, parameters={"unlisted": "off"} | record.parameters)
+        values = dict(record.values)
+        if isinstance(values.get("training"), dict):
+            values["training"] = {"named_tags": 0} | values["training"]
+        later = {"unlisted": "off", "vocabulary": None}
+        record = replace(record, parameters=later | record.parameters, values=values)
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:

@@ -133,6 +133,14 @@ def notes_section(found: Findings) -> str:
             f"Never seen in training: {counted(len(evaluation.unseen), 'tag')} of these rows, {names}{more}. No model "
             "can suggest them, so they count as missed."
         )
+    if evaluation.new:
+        recalls = ", ".join(
+            f"{name} {percent(value)}" for name, value in evaluation.metrics.items() if name.startswith("new-")
+        )
+        notes.append(
+            f"Of the vocabulary, but of no training row: {counted(len(evaluation.new), 'tag')} of "
+            f"{counted(evaluation.rows_with_new, 'row')}. By themselves: {recalls}."
+        )
     if evaluation.rows_without_words:
         rows = counted(evaluation.rows_without_words, "row")
         notes.append(f"{rows} without any word known from training. All such rows get the same suggestions.")

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel
 from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report
+from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report, recall_at_k
 from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.metrics.ranking import check_ks
 from tagwise.parallel import even_chunks
@@ -32,10 +32,17 @@ class Evaluation:
     metrics : dict of str to float
         ``"P@1"``, …, ``"nDCG@…"``, ``"PSP@…"``, ``"PSnDCG@…"``, ``"R@…"``, ``"coverage@…"``; and, of the decided tags,
         ``"micro-F1"``, ``"macro-F1"``, ``"example-F1"``. All in [0, 1]. Propensities are those of the training rows,
-        of which there must be at least 3; PSP and PSnDCG are left out otherwise.
+        of which there must be at least 3; PSP and PSnDCG are left out otherwise. Where rows have tags of the vocabulary
+        that no training row has, ``"new-R@1"``, …: the share of a row's new tags among its first k, averaged over the
+        rows that have some.
     rows : int
     unseen : Counter of str
-        Tags that training never saw, and in how many rows each is. No model can suggest them; they count as missed.
+        Tags that neither training rows nor the vocabulary have, and in how many rows each is. No model can suggest
+        them; they count as missed.
+    new : Counter of str
+        Tags of the vocabulary that no training row has, and in how many rows each is.
+    rows_with_new : int
+        Rows with such a tag.
     rows_without_words : int
         Texts without a word that training saw; all of them get the same suggestions.
     rows_without_tags : int
@@ -45,6 +52,8 @@ class Evaluation:
     metrics: dict[str, float]
     rows: int
     unseen: Counter[str]
+    new: Counter[str]
+    rows_with_new: int
     rows_without_words: int
     rows_without_tags: int
 
@@ -75,7 +84,30 @@ def evaluate(
         "macro-F1": float(macro_f1(rows.truth, decided)),
         "example-F1": float(example_f1(rows.truth, decided)),
     }
-    return Evaluation(metrics, rows.X.shape[0], rows.unseen, rows.without_words, rows.without_tags)
+    new = _pairs_of(np.flatnonzero(tag_rows == 0) if n_training_rows else np.empty(0, dtype=np.int64), rows.truth)
+    having = np.diff(new.indptr) > 0
+    if having.any():
+        recalls = recall_at_k(new[having], labels[having], wanted)
+        metrics |= {f"new-R@{k}": float(recall) for k, recall in zip(wanted.tolist(), recalls)}
+    names = model.label_names_ or []
+    return Evaluation(
+        metrics,
+        rows.X.shape[0],
+        rows.unseen,
+        Counter(names[label] for label in new.indices.tolist()),
+        int(having.sum()),
+        rows.without_words,
+        rows.without_tags,
+    )
+
+
+def _pairs_of(labels: np.ndarray, truth: sp.csr_matrix) -> sp.csr_matrix:
+    """The truth (n, L) of some labels, without all others."""
+    chosen = np.zeros(truth.shape[1], dtype=truth.dtype)
+    chosen[labels] = 1
+    pairs = sp.csr_matrix((chosen[truth.indices], truth.indices, truth.indptr), shape=truth.shape, copy=True)
+    pairs.eliminate_zeros()
+    return pairs
 
 
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice, pairwise
 from os import PathLike
@@ -40,6 +40,7 @@ from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
+from tagwise.text.names import check_vocabulary, name_features
 from tagwise.text.suggestion import Request, Suggestion
 from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
 from tagwise.validation import check_choice
@@ -60,6 +61,7 @@ _COUNTS = (
     "known_without_rows",
     "rows_without_words",
     "rows_without_tags",
+    "named_tags",
 )
 
 
@@ -80,6 +82,12 @@ class Tagger(BaseEstimator):
         they are listed, and rare ones are missing most often. Cascade then estimates the probability that a tag is
         right rather than listed; other linear models weigh positives by their inverse propensity, unless an estimator
         with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
+    vocabulary : list of tags, or dict from tags to names, optional
+        Tags that can be suggested although no text has them, and what tags are called where they are ids. Cascade
+        learns from names: those of the dictionary, and the other tags themselves when these are words, that is when at
+        least half of them have a word of the training texts (:mod:`tagwise.text.names`). Tags that texts have and the
+        vocabulary lacks are learnt too. Other models do not learn from names, and hardly suggest tags that no text
+        has.
     min_df, max_features, characters
         As in :class:`tagwise.text.features.TextFeatures`.
     n_jobs : int or None
@@ -93,7 +101,7 @@ class Tagger(BaseEstimator):
     Attributes
     ----------
     tags_ : list of str
-        The tags that can be suggested, sorted: all that occur in training.
+        The tags that can be suggested, sorted: all that occur in training or in the vocabulary.
     features_ : TextFeatures
     model_ : fitted model
         Its labels are the tags in the order of ``tags_``.
@@ -104,7 +112,8 @@ class Tagger(BaseEstimator):
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
-        ``tag_rows`` (array: how many rows have each tag) and ``seconds``.
+        ``named_tags`` (how many tags have names that were learnt from), ``tag_rows`` (array: how many rows have each
+        tag) and ``seconds``.
 
     Notes
     -----
@@ -126,6 +135,7 @@ class Tagger(BaseEstimator):
         model: Any = "auto",
         *,
         unlisted: str = "off",
+        vocabulary: Any = None,
         min_df: int = 2,
         max_features: int | None = None,
         characters: bool = False,
@@ -135,6 +145,7 @@ class Tagger(BaseEstimator):
     ) -> None:
         self.model = model
         self.unlisted = unlisted
+        self.vocabulary = vocabulary
         self.min_df = min_df
         self.max_features = max_features
         self.characters = characters
@@ -162,8 +173,8 @@ class Tagger(BaseEstimator):
             The tags of each text; an empty list where it has none. A tag that is listed twice counts once.
         known : list of lists of str (or None), optional
             For each text, the tags that were checked: whether it has any other tag is unknown and never influences the
-            fit. The tags that a text has are always known. None in place of a list means that all tags are known for
-            that text; ``known=None``, that they are for all texts.
+            fit. The tags that a text has are always known. None in place of a list means that all tags, those of the
+            vocabulary included, are known for that text; ``known=None``, that they are for all texts.
         callback : callable(iteration, info), optional
             Called after every iteration of the model's fit; returning True stops it.
         checkpoint : Checkpoint, optional
@@ -176,15 +187,16 @@ class Tagger(BaseEstimator):
         Warns
         -----
         TagwiseWarning
-            ``known`` names tags that no text has: they cannot be learnt.
+            ``known`` names tags that neither texts nor the vocabulary have: they cannot be learnt. Or the vocabulary
+            has tags that no text has, and the model can know nothing of them.
 
         Notes
         -----
         Memory is that of the texts, their features and the model. A fit that fails leaves the tagger as it was.
         """
         start = time.perf_counter()
-        self._check_parameters()
-        rows = TrainingRows.of(texts, tags, known)
+        vocabulary = self._check_parameters()
+        rows = TrainingRows.of(texts, tags, known, vocabulary)
         if rows.observed is not None and self.unlisted == "unknown":
             raise InvalidInputError(
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
@@ -197,9 +209,39 @@ class Tagger(BaseEstimator):
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
                 'text does not list counts as wrong for it; or use model="auto".'
             )
-        model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint)
-        figures = {**rows.figures(X, features.n_words_), "seconds": time.perf_counter() - start}
+        names = self._names(model, rows, vocabulary, features)
+        more: dict[str, Any] = {} if names is None else {"label_features": names}
+        model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
+        figures = {
+            **rows.figures(X, features.n_words_),
+            "named_tags": 0 if names is None else int(np.count_nonzero(np.diff(names.indptr))),
+            "seconds": time.perf_counter() - start,
+        }
         return self._set_fitted(rows.tags, features, model, choice, figures, None)
+
+    def _names(
+        self, model: MultiLabelModel, rows: TrainingRows, vocabulary: dict[str, str], features: TextFeatures
+    ) -> sp.csr_matrix | None:
+        """The features of the tags' names, where the model learns from names and they are words.
+
+        Warns about tags of the vocabulary of which the model can know nothing.
+        """
+        names = None
+        reason = f"{type(model).__name__} does not learn from names; the default model does"
+        if info_of(type(model)).learns_from_names:
+            names = name_features(rows.tags, vocabulary, features)
+            reason = "their names have no word of the training texts"
+        unheard = np.bincount(rows.Y.indices, minlength=len(rows.tags)) == 0
+        if names is not None:
+            unheard &= np.diff(names.indptr) == 0
+        if unheard.any():
+            example = rows.tags[int(np.argmax(unheard))]
+            warn(
+                f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as {example!r:.60}, and "
+                f"that will hardly be suggested: {reason}.",
+                TagwiseWarning,
+            )
+        return names
 
     def _choose(self, X: sp.csr_matrix, rows: TrainingRows) -> tuple[ModelChoice, MultiLabelModel]:
         """Which model, why, and the unfitted model itself: given, named, or chosen by the size of the problem."""
@@ -243,7 +285,8 @@ class Tagger(BaseEstimator):
         )
         return self
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self) -> dict[str, str]:
+        """Returns the vocabulary: tag → name."""
         thread_count(self.n_jobs)
         check_random_state(self.random_state)
         check_choice(self.unlisted, "unlisted", UNLISTED)
@@ -254,6 +297,7 @@ class Tagger(BaseEstimator):
             raise InvalidTypeError(
                 f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
             )
+        return check_vocabulary(self.vocabulary)
 
     # ------------------------------------------------------------------ texts and tags as matrices
 
@@ -472,11 +516,14 @@ class Tagger(BaseEstimator):
     def to_parts(self) -> ModelRecord:
         """What the folder of this tagger holds; ``docs/model-format.md`` describes it."""
         self._require_fitted()
-        self._check_parameters()
+        vocabulary = self._check_parameters()
         given = self.get_params(deep=False)
         # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
-        name = given.pop("model")
+        name, own = given.pop("model"), given.pop("vocabulary")
         parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
+        # Two lists: the keys of a folder's objects cannot be any text.
+        names = list(vocabulary.values()) if isinstance(own, Mapping) else None
+        parameters["vocabulary"] = None if own is None else {"tags": list(vocabulary), "names": names}
         calibration, arrays = (None, {}) if self.calibration_ is None else self.calibration_.to_parts()
         tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
         tensors |= {f"calibration.{key}": array for key, array in arrays.items()}
@@ -521,7 +568,7 @@ class Tagger(BaseEstimator):
             calibration = Calibration.from_parts(values["calibration"], parts["calibration"], len(tags))
         elif parts["calibration"]:
             raise ValueError("arrays of a calibration, but no calibration")
-        tagger = cls(**record.parameters)
+        tagger = cls(**{**record.parameters, "vocabulary": _restored_vocabulary(record.parameters["vocabulary"])})
         if tagger.model is None:
             tagger.model = clone(model)
         tagger._check_parameters()
@@ -552,6 +599,20 @@ def _checked_tags(names: list[str] | None) -> list[str]:
     if not names or not all(first < second for first, second in pairwise(names)):
         raise ValueError("label_names of a tagger must be different names in sorted order")
     return names
+
+
+def _restored_vocabulary(value: Any) -> list[str] | dict[str, str] | None:
+    if value is None:
+        return None
+    require_same("values of the vocabulary", set(value), {"tags", "names"})
+    tags, names = value["tags"], value["names"]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or len(set(tags)) < len(tags):
+        raise ValueError("the vocabulary must be a list of different tags")
+    if names is None:
+        return tags
+    if not isinstance(names, list) or len(names) != len(tags):
+        raise ValueError("the vocabulary must have a name for each tag, or none")
+    return dict(zip(tags, names))
 
 
 def _checked_choice(value: Any) -> ModelChoice:

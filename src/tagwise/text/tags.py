@@ -21,6 +21,7 @@ __all__ = [
     "ValidationRows",
     "all_tags",
     "check_known",
+    "check_name",
     "check_tags",
     "column_of",
     "known_matrix",
@@ -34,8 +35,8 @@ __all__ = [
 class TrainingRows:
     """Texts with their tags as matrices: labels Y (n, L), and the known pairs, None where all are known.
 
-    ``tags`` names the columns, sorted. ``without_rows`` counts names in ``known`` that no row has as a tag, and which
-    therefore are not labels.
+    ``tags`` names the columns, sorted: all that rows or the vocabulary have. ``without_rows`` counts names in ``known``
+    that neither has, and which therefore are not labels.
     """
 
     texts: list[str]
@@ -45,15 +46,15 @@ class TrainingRows:
     without_rows: int
 
     @classmethod
-    def of(cls, texts: Iterable[str], tags: Any, known: Any) -> TrainingRows:
-        """Check what the user gave. Warns where ``known`` names tags that no row has."""
+    def of(cls, texts: Iterable[str], tags: Any, known: Any, vocabulary: Iterable[str] = ()) -> TrainingRows:
+        """Check what the user gave, but the ``vocabulary``. Warns where ``known`` names tags that are no labels."""
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text with a tag is needed to fit a tagger.")
         lists = check_tags(tags, len(rows))
-        names = all_tags(lists)
-        if not names:
+        if not any(lists):
             raise InvalidInputError(f"tags holds no tag in any of the {len(rows):,} rows; there is nothing to learn.")
+        names = all_tags([*lists, vocabulary])
         position = column_of(names)
         Y, _ = tag_matrix(lists, position)
         if known is None:
@@ -62,7 +63,7 @@ class TrainingRows:
         if without:
             warn(
                 f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
-                "cannot be learnt and is never suggested.",
+                "cannot be learnt and is never suggested, unless it is in the vocabulary.",
                 TagwiseWarning,
             )
         complete = observed.nnz == Y.shape[0] * Y.shape[1]
@@ -167,7 +168,7 @@ def check_known(known: Any, n_rows: int) -> list[list[str] | None]:
     return [None if row is None else _names(row, number, "known") for number, row in enumerate(rows)]
 
 
-def all_tags(tags: Sequence[Sequence[str]]) -> list[str]:
+def all_tags(tags: Iterable[Iterable[str]]) -> list[str]:
     """The different names, sorted."""
     return sorted({name for row in tags for name in row})
 
@@ -237,9 +238,15 @@ def _names(row: Any, number: int, name: str) -> list[str]:
         raise InvalidTypeError(f"{name} must hold lists of tag names; found {row!r:.60} at position {number}.")
     names = list(row)
     for tag in names:
-        if not isinstance(tag, str):
-            raise InvalidTypeError(f"{name} must hold names as text; found {tag!r:.60} at position {number}.")
-        if not tag.strip() or not is_text(tag):
-            what = "a name that is not Unicode text" if tag.strip() else "an empty name"
-            raise InvalidInputError(f"{name} has {what} ({tag!r:.60}) at position {number}; leave it out or name it.")
+        check_name(tag, name, number)
     return list(dict.fromkeys(names))
+
+
+def check_name(tag: Any, name: str, number: int) -> str:
+    """The name of a tag: text that is not empty. ``name`` is the argument that has it at position ``number``."""
+    if not isinstance(tag, str):
+        raise InvalidTypeError(f"{name} must hold names as text; found {tag!r:.60} at position {number}.")
+    if not tag.strip() or not is_text(tag):
+        what = "a name that is not Unicode text" if tag.strip() else "an empty name"
+        raise InvalidInputError(f"{name} has {what} ({tag!r:.60}) at position {number}; leave it out or name it.")
+    return tag

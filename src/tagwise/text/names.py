@@ -1,0 +1,80 @@
+"""What tags are called: the words of their names as features, in the columns of the texts' words.
+
+A name is split at everything that is no letter or digit, such as ``::``, ``/``, ``-``, ``_`` and spaces. Each part
+counts as it is, with an s more and with an s less, where training texts have such a word; where they have none, a part
+in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidTypeError
+from tagwise.text.features import TextFeatures
+from tagwise.text.tags import check_name, column_of, ones_in
+
+__all__ = ["check_vocabulary", "name_features"]
+
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+_TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
+# Where fewer tags than this share have a word, they are taken for ids, and words in them for chance.
+_SHARE_OF_WORDS = 0.5
+
+
+def check_vocabulary(vocabulary: Any) -> dict[str, str]:
+    """Tag → name, from a mapping or from any collection of tags, which are then names themselves; None is empty."""
+    if vocabulary is None:
+        return {}
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(vocabulary, Mapping):
+        pairs = vocabulary.items()
+    elif isinstance(vocabulary, (str, bytes, Iterator)) or not isinstance(vocabulary, Iterable):
+        raise InvalidTypeError(
+            f"vocabulary must be a list of tags, or a dictionary with the name of each; found {vocabulary!r:.60}."
+        )
+    else:
+        pairs = ((tag, tag) for tag in vocabulary)
+    return {
+        check_name(tag, "vocabulary", number): check_name(name, "vocabulary", number)
+        for number, (tag, name) in enumerate(pairs)
+    }
+
+
+def name_features(tags: Sequence[str], vocabulary: Mapping[str, str], features: TextFeatures) -> sp.csr_matrix | None:
+    """The known words of what each tag is called: 0/1 (len(tags), d); None where no tag has any.
+
+    A tag is called what the vocabulary says. Where that says nothing else, the tag is its own name; if fewer than half
+    of these tags have a known word, they are taken for ids, such as ``p14068``, and have none.
+    """
+    position = column_of(features.feature_names[: features.n_words_])
+    columns = [sorted(set(_known_words(vocabulary.get(tag, tag), position))) for tag in tags]
+    itself = [place for place, tag in enumerate(tags) if vocabulary.get(tag, tag) == tag]
+    if sum(bool(columns[place]) for place in itself) < _SHARE_OF_WORDS * len(itself):
+        for place in itself:
+            columns[place] = []
+    return ones_in(columns, len(features.feature_names)) if any(columns) else None
+
+
+def _known_words(name: str, position: Mapping[str, int]) -> Iterator[int]:
+    for part in _BETWEEN_WORDS.split(name):
+        found = _forms(part, position)
+        for piece in [] if found else _camel_case_pieces(part):
+            found += _forms(piece, position)
+        yield from found
+
+
+def _forms(part: str, position: Mapping[str, int]) -> list[int]:
+    word = part.lower()
+    if not _TWO_LETTERS.search(word):
+        return []
+    return [position[form] for form in (word, f"{word}s", word.removesuffix("s")) if form in position]
+
+
+def _camel_case_pieces(part: str) -> list[str]:
+    """``cardGame2D`` is ``card``, ``Game2``, ``D``."""
+    starts = [place for place in range(1, len(part)) if part[place].isupper() and not part[place - 1].isupper()]
+    return [part[start:stop] for start, stop in zip([0, *starts], [*starts, len(part)])]
