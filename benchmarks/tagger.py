@@ -57,7 +57,7 @@ def measure(settings: dict, threads: int, training: tuple, test: tuple) -> tuple
 
 def calibrations(tagger: Tagger, texts: list[str], tags: list[list[str]]) -> list[dict]:
     judge = texts[1::2], tags[1::2]
-    lines = [{"target": None, **tagger.evaluate(*judge).metrics}]
+    lines = [{"target": None, "calibration_error": tagger.reliability(*judge).error, **tagger.evaluate(*judge).metrics}]
     for target in ("micro", "macro", "example"):
         tagger.calibrate(texts[::2], tags[::2], target=target)
         bins = tagger.reliability(*judge)
@@ -77,8 +77,8 @@ def page(report: dict) -> str:
     lines += ["", f"| thresholds | {' | '.join(F1)} | calibration error |", "|---|---|---|---|---|"]
     for line in report["calibrations"]:
         name = "score 0" if line["target"] is None else f'`target="{line["target"]}"`'
-        error = "–" if line["target"] is None else f"{100 * line['calibration_error']:.2f}"
-        lines.append(f"| {name} | {' | '.join(f'{100 * line[key]:.1f}' for key in F1)} | {error} |")
+        figures = [f"{100 * line[key]:.1f}" for key in F1] + [f"{100 * line['calibration_error']:.2f}"]
+        lines.append(f"| {name} | {' | '.join(figures)} |")
     return "\n".join(lines)
 
 

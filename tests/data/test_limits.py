@@ -18,7 +18,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tagwise.data import read_arff, read_csv, read_jsonl, read_npz, read_svmlight, read_xmc, write_npz
+from tagwise.data import read_arff, read_csv, read_jsonl, read_npz, read_svmlight, read_vocabulary, read_xmc, write_npz
 from tagwise.data.columns import Dialect
 from tagwise.data.streams import LARGEST_EXPANSION, LONGEST_LINE, read_name_lines
 from tagwise.data.tables import read_table
@@ -181,6 +181,7 @@ def test_the_limits_can_be_set(tmp_path, monkeypatch):
         ("a.xmc", read_xmc),
         ("a.svm", read_svmlight),
         ("labels.txt", read_name_lines),
+        ("tags.tsv", read_vocabulary),
     ],
 )
 def test_long_lines_of_plain_files(tmp_path, monkeypatch, name, read):
@@ -340,7 +341,7 @@ def test_a_folder_in_place_of_a_file(tmp_path):
     """It was an IsADirectoryError."""
     folder = tmp_path / "rows.csv"
     folder.mkdir()
-    for read in (read_csv, read_jsonl, read_arff, read_xmc, read_svmlight, read_name_lines):
+    for read in (read_csv, read_jsonl, read_arff, read_xmc, read_svmlight, read_name_lines, read_vocabulary):
         with pytest.raises(InvalidInputError, match=r"rows.csv is a folder; name a file in it"):
             read(folder)
     with pytest.raises(InvalidInputError, match="is a folder"):

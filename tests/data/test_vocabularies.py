@@ -35,10 +35,3 @@ def test_faults_have_a_line(content, line, words, tmp_path):
     with pytest.raises(ParseError, match=words) as caught:
         read_vocabulary(tmp_path / "tags.tsv")
     assert caught.value.line == line
-
-
-def test_lines_have_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setenv("TAGWISE_LONGEST_LINE", "20")
-    (tmp_path / "tags.tsv").write_text("a\n" + "b" * 30 + "\n")
-    with pytest.raises(ParseError, match="longer than 20 bytes"):
-        read_vocabulary(tmp_path / "tags.tsv")

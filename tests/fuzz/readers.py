@@ -24,6 +24,7 @@ from tagwise.data.datasets import read_folder
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import ParseError, TagwiseWarning
+from tagwise.text.names import check_vocabulary
 from tagwise.validation import check_features, check_labels
 from tests.fuzz.mutation import inside, inside_zip, zip_of
 from tests.fuzz.targets import Target, join_files, write_files
@@ -104,6 +105,12 @@ def _table(name: str) -> Callable[[bytes, Path], None]:
         "".join(tag for tags in table.tags for tag in tags).encode()
 
     return run
+
+
+def _vocabulary(content: bytes, folder: Path) -> None:
+    (folder / "tags.tsv").write_bytes(content)
+    read = data.read_vocabulary(folder / "tags.tsv")
+    assert check_vocabulary(read) == read
 
 
 def _arff_with_xml(content: bytes, folder: Path) -> None:
@@ -338,6 +345,7 @@ TARGETS += [
     Target("mulan-xml", _mulan_seeds, _arff_with_xml, share=0.5),
     Target("npz", _npz_seeds, _npz, share=0.4, mutate=inside_zip),
     Target("names", lambda: ["red\ngrün\n\nblue".encode(), b"one\r\ntwo\r\n"], _names, share=0.3),
+    Target("vocabulary", lambda: [b"a\nb\n", "p1\tcard games\nlone\nz\té\r\n".encode()], _vocabulary, share=0.3),
     Target("data-set", _data_set_seeds, _data_set, share=0.1),
 ]
 if importlib.util.find_spec("pyarrow") is not None:
