@@ -1,6 +1,7 @@
 """Slow twins of a cascade's fusion: the formulas of its docstring, one label at a time, on dense arrays."""
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import expit
 
 
@@ -23,32 +24,29 @@ def own_terms(numbers):
 def counts(facts):
     """c (L, L), symmetric."""
     n_labels = len(facts.frequency)
-    dense = np.zeros((n_labels, n_labels))
-    for low in range(n_labels):
-        for at in range(facts.pair_starts[low], facts.pair_starts[low + 1]):
-            high = facts.pair_labels[at]
-            dense[low, high] = dense[high, low] = facts.pair_counts[at]
-    return dense
+    stored = facts.pair_counts, facts.pair_labels, facts.pair_starts
+    return sp.csr_matrix(stored, shape=(n_labels, n_labels)).toarray()
 
 
 def context_terms(facts, labels, odds):
-    """The terms of each label of a row with the log odds ``odds``, by their own opinions."""
+    """The terms of each label of a row with the log odds ``odds``, by their own opinions; −∞ where there are none."""
     together, f = counts(facts), facts.frequency
     base = (f + 0.5) / (facts.n_rows + 1)
-    order = sorted(range(len(labels)), key=lambda place: (-odds[place], place))
-    sources = order[:8]
-    terms = []
-    for place, label in enumerate(labels):
-        others = [source for source in sources if source != place]
+    order = sorted((at for at in range(len(labels)) if odds[at] > -np.inf), key=lambda at: (-odds[at], at))
+    sources = [at for at in order[:8] if expit(odds[at]) >= 0.05]
+    terms = np.zeros((len(labels), 12))
+    for place, at in enumerate(order):
+        label = labels[at]
+        others = [source for source in sources if source != at]
         weights = np.array([expit(odds[source]) for source in others])
         lifts = [
             np.log((together[label, labels[s]] + 5 * base[label]) / (f[labels[s]] + 5) / base[label]) for s in others
         ]
         lift = weights @ np.array(lifts) / max(weights.sum(), 0.3) if others else 0.0
-        z, often, first = odds[place], 0.5 * np.log((f[label] + 0.5) / 30), place == order[0]
+        z, often, first = odds[at], 0.5 * np.log((f[label] + 0.5) / 30), place == 0
         evidence = np.zeros(4) if first else lift * np.array([1, z, often, lift])
-        terms.append([z, z * z / 5, often, often * z, *evidence, first, first * z, 1.0])
-    return np.array(terms)
+        terms[at] = [z, z * z / 5, often, often * z, *evidence, first, first * z, np.log(1 + place), 1.0]
+    return terms
 
 
 def fused_scores(fusion, opinions, facts):
@@ -60,6 +58,11 @@ def fused_scores(fusion, opinions, facts):
         named = opinions.names[row] if opinions.names.shape[1] else [None] * width
         numbers = zip(labels, opinions.proposed[row], opinions.margins[row], opinions.cosines[row], named)
         odds = np.array([own_terms(own_numbers(facts, *each)) @ fusion.own for each in numbers])
+        unseen = [facts.frequency[label] == 0 and name is not None and name > 0 for label, name in zip(labels, named)]
+        odds[unseen] = -np.inf
         if width:
-            out[row] = expit(context_terms(facts, labels, odds) @ fusion.context) - 0.5
+            final = context_terms(facts, labels, odds) @ fusion.context
+            for at in np.flatnonzero(unseen):
+                final[at] = fusion.unseen @ [named[at], 1]
+            out[row] = expit(final) - 0.5
     return out

@@ -157,6 +157,7 @@ def _with_product(record: ModelRecord) -> ModelRecord:
         "name_weights_": sp.csr_matrix((n_labels, values["n_features_in_"]), dtype=record.tensors["prototypes_"].dtype),
         "fusion_own_": np.zeros(0),
         "fusion_context_": np.zeros(0),
+        "fusion_unseen_": np.zeros(0),
     }
     parameters |= {"refit": True, "unlisted": "off"}
     return replace(record, parameters=parameters, values=values, tensors=record.tensors | nothing)

@@ -52,7 +52,7 @@ def reference_scores(model, X):
     if not model.name_weights_.nnz:
         listed[3] = np.zeros((len(labels), 0))
     scores = behind_shortlist(proposed).astype(np.float64)
-    fusion = Fusion(model.fusion_own_, model.fusion_context_)
+    fusion = Fusion(model.fusion_own_, model.fusion_context_, model.fusion_unseen_)
     np.put_along_axis(scores, labels, reference.fused_scores(fusion, Opinions(labels, *listed), model._facts), axis=1)
     return scores
 
@@ -147,15 +147,33 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     assert "margin" in found.explained
 
 
+@pytest.mark.parametrize(
+    ("rows", "known", "parts", "size"),
+    [
+        (10, 1.0, 0, 0),
+        (400, 1.0, 10, 40),
+        (5_000, 1.0, 2, 500),
+        (20_000, 1.0, 1, 2_000),
+        (20_000, 0.2, 3, 2_000),
+        (50_000, 0.01, 1, 5_000),
+        (900_000, 1.0, 1, 5_000),
+    ],
+)
+def test_the_less_is_known_of_validation_rows_the_more_parts_teach_while_rows_are_few(rows, known, parts, size):
+    folds = Cascade()._validation_folds(rows, known)
+    assert [len(fold) for fold in folds] == [size] * parts
+    assert len(np.unique(np.concatenate([*folds, np.empty(0)]))) == parts * size
+    assert len(Cascade(refit=False)._validation_folds(rows, known)) == min(parts, 1)
+
+
 def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, monkeypatch):
     X, Y = problem
     lessons = []
     learn = cascade_module.learn_fusion
     monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
     model = small(validation_fraction=0.1).fit(X, Y)
-    assert [len(lesson.on) for lesson in lessons] == [40, 40, 40]
-    folds = model._validation_folds(400)
-    assert len(np.unique(np.concatenate(folds))) == 120
+    assert [len(lesson.on) for lesson in lessons] == [40] * 10
+    folds = model._validation_folds(400, 1.0)
     for lesson, rows in zip(lessons, folds):
         train = np.setdiff1d(np.arange(400), rows)
         np.testing.assert_array_equal(lesson.facts.frequency, np.asarray(Y[train].sum(axis=0)).ravel())
@@ -169,7 +187,7 @@ def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, mon
 def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
     X, Y = problem
     model = small(validation_fraction=0.2, refit=False).fit(X, Y)
-    (rows,) = model._validation_folds(400)
+    (rows,) = model._validation_folds(400, 1.0)
     train = np.setdiff1d(np.arange(400), rows)
     taught = small(validation_fraction=0.0).fit(X[train], Y[train])
     np.testing.assert_array_equal(model.ranker_weights_.toarray(), taught.ranker_weights_.toarray())
@@ -254,9 +272,10 @@ def changed(matrix, **parts):
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions and 11 of .* found \(15,\)"),
+        (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions, 12 of .* found \(15,\)"),
         (lambda t: {"name_weights_": sp.csr_matrix((30, 60), dtype=t["prototypes_"].dtype)}, "15 coefficients of"),
-        (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\) and \(10,\)"),
+        (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\), \(11,\), \(2,\)"),
+        (lambda t: {"fusion_unseen_": t["fusion_unseen_"][1:]}, r"found \(21,\), \(12,\), \(1,\)"),
         (lambda t: {"fusion_own_": t["fusion_own_"] * 1e9}, "at most 1e\\+06 in size"),
         (lambda t: {"fusion_own_": t["fusion_own_"].astype(np.float32)}, "must share one type"),
         (lambda t: {"label_frequency_": t["label_frequency_"] + 400}, "must occur in 0 to 400 rows"),
@@ -296,9 +315,8 @@ def test_a_folder_with_an_impossible_number_of_rows_is_refused(saved, tmp_path, 
 def test_the_largest_numbers_that_a_folder_may_hold_are_answered(saved, problem, tmp_path):
     """Large coefficients and counts make poor probabilities, but probabilities."""
     rng = np.random.default_rng(0)
-    large = {
-        name: rng.choice([-1e6, 1e6], size=saved.tensors[name].shape) for name in ("fusion_own_", "fusion_context_")
-    }
+    names = ("fusion_own_", "fusion_context_", "fusion_unseen_")
+    large = {name: rng.choice([-1e6, 1e6], size=saved.tensors[name].shape) for name in names}
     large["label_frequency_"] = np.full(30, 2**62)
     values = saved.values | {"n_rows_": 2**62}
     write_model(tmp_path / "forged", replace(saved, tensors=saved.tensors | large, values=values))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
@@ -10,11 +11,10 @@ from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.models.cascade.fusion import LabelFacts, Opinions
 from tagwise.models.cascade.product import Product
 
-NONE = np.zeros(0)
-
 
 def facts_of(has_ranker):
-    return LabelFacts(has_ranker, NONE, 1.0, NONE, NONE, NONE)
+    n_labels = len(has_ranker)
+    return LabelFacts.of(has_ranker, np.zeros(n_labels), 1, sp.csr_matrix((n_labels, n_labels), dtype=np.int32))
 
 
 @st.composite

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.rankers import label_prototypes, name_weights
+from tagwise.models.cascade.rankers import label_prototypes
 
 
 @pytest.fixture
@@ -47,18 +47,3 @@ def test_the_same_for_any_number_of_threads_and_stored_values(problem):
     second = label_prototypes(rows, sp.csr_matrix(3 * wide), n_threads=2)
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-
-
-def test_weights_of_names_say_how_much_of_a_name_a_row_has():
-    """The square of the sum: the information of the name times the squared share that the row has, over ten."""
-    X = sp.csr_matrix(np.array([[1.0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]]))
-    idf = 1 + np.log(4 / (np.array([3, 1, 1, 0]) + 1))
-    names = sp.csr_matrix(np.array([[5.0, -2, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0]]))
-    found = name_weights(names, X)
-    whole = idf[0] + idf[1]
-    rows = np.array([[1, 1, 0, 0], [0, 1, 0, 0]])
-    expected = [whole / 10, (idf[1] / whole) ** 2 * whole / 10]
-    np.testing.assert_allclose((rows @ found.toarray().T)[:, 0] ** 2, expected)
-    assert found.dtype == X.dtype
-    assert found[2].nnz == 0
-    assert names[0, 0] == 5

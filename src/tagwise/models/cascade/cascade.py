@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -24,13 +25,13 @@ from tagwise.models.cascade.fusion import (
     cooccurrence_counts,
     learn_fusion,
 )
+from tagwise.models.cascade.names import UnseenLabels, name_weights
 from tagwise.models.cascade.product import Product
 from tagwise.models.cascade.rankers import (
     FittedProposer,
     Rankers,
     label_prototypes,
     learn_rankers,
-    name_weights,
     wrong_proposals,
 )
 from tagwise.models.factor_model import PositiveWeight
@@ -49,9 +50,10 @@ __all__ = ["Cascade"]
 _BLOCK_CANDIDATES = 1 << 22
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
-# Validation rows: a dozen coefficients need no more than the most; where a tenth of the rows is less than enough,
-# several tenths teach, each by a fit of its own.
-_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS, _MOST_PARTS = 10_000, 1_000, 3
+# Validation rows: some 30 coefficients need no more than the most; where a tenth of the rows is less than enough,
+# several tenths teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
+_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
+_MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -115,9 +117,10 @@ class Cascade(MultiLabelModel):
         its inverse propensity (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete
         labels would teach: p is the probability that a label is right, not that somebody would have listed it.
     validation_fraction : float
-        Share of the rows, at most 10,000, that the fusion is learnt on: a cascade is fitted without them and asked
-        about them. Where that is less than 1,000 rows, up to three such parts are set aside in turn. The fewer
-        known positives they have, the more a prior from other data sets counts; 0 takes the prior as it is.
+        Share of the rows, at most 5,000, that the fusion is learnt on: a cascade is fitted without them and asked
+        about them. Where fewer than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside
+        in turn, if a set is small. The fewer known positives they have, the more a prior from other data sets counts;
+        0 takes the prior as it is.
     refit : bool
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
         fitted without the validation rows.
@@ -151,7 +154,7 @@ class Cascade(MultiLabelModel):
         In how many rows two labels j < t occur together.
     name_weights_ : CSR (L, d)
         What the features of a label's name say; empty without ``label_features``.
-    fusion_own_, fusion_context_ : arrays (15,) or (21,), and (11,)
+    fusion_own_, fusion_context_, fusion_unseen_ : arrays (15,) or (21,), (12,) and (2,)
         The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
@@ -190,6 +193,7 @@ class Cascade(MultiLabelModel):
         "name_weights_",
         "fusion_own_",
         "fusion_context_",
+        "fusion_unseen_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
@@ -206,12 +210,14 @@ class Cascade(MultiLabelModel):
     name_weights_: sp.csr_matrix
     fusion_own_: np.ndarray
     fusion_context_: np.ndarray
+    fusion_unseen_: np.ndarray
     n_rows_: int
     product_: dict[str, Any] | None
     _weights_by_label: sp.csr_matrix | None
     _no_shift: np.ndarray
     _label_features: Features | None = None
     _facts: LabelFacts
+    _unseen: UnseenLabels
     _fusion: Fusion | Product
 
     def __init__(
@@ -321,7 +327,7 @@ class Cascade(MultiLabelModel):
             names = name_weights(sp.csr_matrix(self._label_features), features)
         self.name_weights_ = names
         fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
-        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
+        self.fusion_own_, self.fusion_context_, self.fusion_unseen_ = fusion.own, fusion.context, fusion.unseen
         if without_validation_rows is None or self.refit:
             self._fit_opinions(features, Y, observed, progress)
         else:
@@ -357,47 +363,57 @@ class Cascade(MultiLabelModel):
         self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> tuple[Fusion, Cascade | None]:
         """The fusion, and the last cascade that taught it: of all rows but those it was asked about."""
-        n_labels = Y.shape[1]
-        folds = self._validation_folds(X.shape[0])
         fusion = progress.resume(Fusion, "fusion") if self.refit else None
-        if fusion is not None or not folds:
-            return fusion or Fusion.prior(names=self.name_weights_.nnz > 0), None
+        if fusion is not None:
+            return fusion, None
+        lessons, model = self._lessons(X, Y, observed, progress)
+        if model is None:
+            return Fusion.prior(names=self.name_weights_.nnz > 0), None
+        fusion = learn_fusion(lessons)
+        if self.refit:
+            progress.finish_stage("fusion", fusion)
+        return fusion, model
+
+    def _lessons(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
+    ) -> tuple[list[Lesson], Cascade | None]:
+        """What cascades that were fitted without some rows say about these, and the last such cascade."""
+        n_rows, n_labels = Y.shape
+        folds = self._validation_folds(n_rows, 1.0 if observed is None else observed.nnz / (n_rows * n_labels))
         worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
-        lessons = []
+        lessons, model = [], None
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
-            train = np.setdiff1d(np.arange(X.shape[0]), validation)
+            train = np.setdiff1d(np.arange(n_rows), validation)
             alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
             model = Cascade(**self.get_params(deep=False) | alone)
             with warnings.catch_warnings():  # the fit with all rows says it
                 warnings.simplefilter("ignore", TagwiseWarning)
                 known = None if observed is None else observed[train]
                 model.fit(X[train], Y[train], known, label_features=self._label_features)
-            labels, proposed = model.proposer_.predict_topk(X[validation], min(self.shortlist, n_labels))
-            rows, _ = model.proposer_._rows_and_embedding(X[validation])
-            opinions = model._opinions(rows, labels, proposed)
+            opinions = model._opinions_on(X[validation])
+            labels = opinions.labels
             known = labels >= 0
             if observed is not None:
                 known &= contains_pairs(observed[validation], labels)
             on = contains_pairs(Y[validation], labels) & known
             lessons.append(Lesson(opinions, model._facts, on if worth is None else on * worth[labels], known))
-        fusion = learn_fusion(lessons)
-        if self.refit:
-            progress.finish_stage("fusion", fusion)
-        return fusion, model
+        return lessons, model
 
-    def _validation_folds(self, n_rows: int) -> list[np.ndarray]:
-        """Disjoint rows to learn the fusion from, a part at a time: several parts where rows are few."""
+    def _validation_folds(self, n_rows: int, known_share: float) -> list[np.ndarray]:
+        """Disjoint rows to learn the fusion from, a part at a time: several parts where little is known of one."""
         size = min(round(self.validation_fraction * n_rows), _MOST_VALIDATION_ROWS)
         if size == 0 or n_rows < _FEWEST_ROWS:
             return []
-        parts = min(-(-_ENOUGH_VALIDATION_ROWS // size), _MOST_PARTS, n_rows // size) if self.refit else 1
+        needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
+        affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
+        parts = min(needed, affordable) if self.refit else 1
         order = random_generator(self.random_state).permutation(n_rows)
         return [np.sort(order[part * size : (part + 1) * size]) for part in range(parts)]
 
     def _adopt(self, model: Cascade, progress: FitProgress) -> None:
         for name in (*self._saved_models, *self._saved_arrays, *self._saved_values):
-            if name not in ("fusion_own_", "fusion_context_"):
+            if not name.startswith("fusion_"):
                 setattr(self, name, getattr(model, name))
         for info in model.history_:
             progress.step(info["objective"])
@@ -456,35 +472,50 @@ class Cascade(MultiLabelModel):
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
         self._facts = LabelFacts.of(self.has_ranker_, self.label_frequency_, self.n_rows_, self.cooccurrence_)
-        learnt = Fusion(self.fusion_own_, self.fusion_context_)
+        self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_)
+        learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_unseen_)
         self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
     def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
 
     def _opinions(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
-        """On proposed labels (n, N) of rows as the proposer reads them."""
+        """On proposed labels (n, N) of rows as the proposer reads them, and on unseen labels that the rows name."""
         finite_scores(proposed)  # then no label is −1
-        shortlist, b, threads = labels[:, : self.shortlist], self.ranker_intercept_, self._threads_for(rows)
+        width, threads = min(self.shortlist, labels.shape[1]), self._threads_for(rows)
+        names = np.zeros((len(labels), 0), dtype=rows.dtype)
+        if self.name_weights_.nnz:
+            there = (rows.data != 0).astype(rows.dtype)
+            present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
+            labels, proposed, width = self._unseen.propose(present, labels, proposed, width, n_threads=threads)
+            shares = shortlist_margins(
+                present, labels[:, :width], self.name_weights_, self._no_shift, n_threads=threads
+            )
+            names = shares**2
+        shortlist, b = labels[:, :width], self.ranker_intercept_
         if self._weights_by_label is None:
             margins = shortlist_margins(rows, shortlist, self.ranker_weights_, b, by_feature=True, n_threads=threads)
         else:
             margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        names = np.zeros((len(labels), 0), dtype=rows.dtype)
-        if self.name_weights_.nnz:
-            there = (rows.data != 0).astype(rows.dtype)
-            present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
-            names = shortlist_margins(present, shortlist, self.name_weights_, self._no_shift, n_threads=threads) ** 2
         return Opinions(labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names))
+
+    def _opinions_on(self, X: Features) -> Opinions:
+        """On the shortlists of rows."""
+        rows, embedded = self.proposer_._rows_and_embedding(X)
+        width = min(self.shortlist, self.n_labels_)
+        return self._opinions(rows, *self.proposer_._best_of_rows(rows, embedded, width))
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
         rows, _ = self.proposer_._rows_and_embedding(X)
         labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
         scores = behind_shortlist(proposed)
-        np.put_along_axis(scores, labels, self._fusion.scores(self._opinions(rows, labels, best), self._facts), axis=1)
+        opinions = self._opinions(rows, labels, best)
+        listed = opinions.labels >= 0
+        fused = self._fusion.scores(opinions, self._facts)
+        scores[np.nonzero(listed)[0], opinions.labels[listed]] = fused[listed]
         return scores
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
@@ -538,7 +569,7 @@ class Cascade(MultiLabelModel):
     def _check_restored(self) -> None:
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
-        own, context = self.fusion_own_, self.fusion_context_
+        own, context, unseen = self.fusion_own_, self.fusion_context_, self.fusion_unseen_
         require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
         require_dense(
             1,
@@ -547,6 +578,7 @@ class Cascade(MultiLabelModel):
             label_frequency_=frequency,
             fusion_own_=own,
             fusion_context_=context,
+            fusion_unseen_=unseen,
         )
         proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
         if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (n_features, n_labels, self.normalize):
@@ -565,7 +597,7 @@ class Cascade(MultiLabelModel):
                 raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
         floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
         require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
-        require_finite_floats(fusion_own_=own, fusion_context_=context)
+        require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_unseen_=unseen)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
@@ -574,6 +606,6 @@ class Cascade(MultiLabelModel):
         check_integer(self.n_rows_, "n_rows_", minimum=1)
         LabelFacts.of(has, frequency, self.n_rows_, pairs).check()
         if self.product_ is None:
-            Fusion(own, context).check(names=names.nnz > 0)
+            Fusion(own, context, unseen).check(names=names.nnz > 0)
         else:
             Product.from_values(self.product_)

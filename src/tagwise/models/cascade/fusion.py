@@ -11,23 +11,26 @@ name        how much of the label's name the row has, where labels have names
 ==========  ==============================================================================================
 
 1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
-2. **Co-occurrence.** The eight labels t with the largest p_t = σ(z_t) vouch for the row's other labels j by the log
-   ratio of P(j | t) to P(j), shrunk for rare pairs,
+2. **Co-occurrence.** Up to eight labels t, those with the largest p_t = σ(z_t) ≥ 0.05, vouch for the row's other labels
+   j by the log ratio of P(j | t) to P(j), shrunk for rare pairs,
 
    .. math:: \ell_j = \frac{\sum_{t \ne j} p_t \log \frac{(c_{jt} + 5π_j)/(f_t + 5)}{π_j}}{\max(0.3, \sum_{t≠j} p_t)} ,
 
    with c the number of rows that have both, and π_j = (f_j + ½)/(n + 1). The label with the largest z is left to its
-   own opinions: others follow from it. v·(1, z, z², frequency, ℓ, …) is the log odds of the final probability.
+   own opinions: others follow from it. v·(1, z, z², frequency, ℓ, log of the place by z, …) is the log odds of the
+   final probability.
+3. **Labels without training rows** have no opinion but their name's. Where a row has some of the name, u·(1, name)
+   is their log odds.
 
-Both w and v are logistic regressions with a normal prior: what other data sets have in common. Few validation rows
-leave the prior as it is, many overrule it, and the weight shifts gradually.
+All three are logistic regressions with a normal prior: what other data sets have in common. Few validation rows leave
+the prior as it is, many overrule it, and the weight shifts gradually.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,9 +48,14 @@ __all__ = [
     "LabelFacts",
     "Lesson",
     "Opinions",
+    "context_design",
     "cooccurrence_counts",
+    "known_by_name",
     "learn_fusion",
+    "map_logistic",
     "n_terms",
+    "own_design",
+    "own_prior",
 ]
 
 # A margin beyond this says no more: float32 margins of separable labels may be any size.
@@ -62,8 +70,10 @@ _USUAL_ROWS = 30.0
 _SOURCES = 8
 # A pair of labels is taken to occur as if independent in so many rows more.
 _PAIR_SHRINKAGE = 5.0
-_LEAST_SOURCES = 0.3
-_CONTEXT_TERMS = 11
+_LOG_SHRINKAGE = math.log(_PAIR_SHRINKAGE)
+# Labels that are less likely do not vouch, and this is the least weight of those that do.
+_LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
+_CONTEXT_TERMS = 12
 # Rows with more labels than this say little about which labels belong together, and have many pairs.
 _MOST_LABELS_OF_A_ROW = 300
 # No fit comes near; sums of terms with such coefficients cannot overflow.
@@ -72,55 +82,66 @@ _MOST_COEFFICIENT = 1e6
 _MOST_STEPS, _TOL = 50, 1e-9
 
 # Mean and standard deviation of each coefficient over data sets, by empirical Bayes (benchmarks/fusion_prior.py): 26
-# problems of 3 to 27,754 labels, with all labels known or a fifth.
+# problems of 6 to 27,754 labels, with all labels known or a fifth.
 _OWN_PRIOR = np.array(
     [
-        (2.283, 0.752),  # ranker
-        (1.171, 0.409),  # proposer
-        (0.751, 0.455),  # prototype
-        (-0.349, 0.332),  # frequency
-        (-0.101, 0.409),  # ranker · ranker
-        (0.111, 0.264),  # ranker · proposer
-        (0.144, 0.406),  # ranker · prototype
-        (-0.127, 0.633),  # ranker · frequency
-        (0.037, 0.129),  # proposer · proposer
-        (-0.284, 0.381),  # proposer · prototype
-        (-0.297, 0.132),  # proposer · frequency
-        (-0.332, 0.468),  # prototype · prototype
-        (-0.439, 0.251),  # prototype · frequency
-        (0.047, 0.359),  # frequency · frequency
-        (-0.246, 0.648),  # 1
+        (2.505, 1.375),  # ranker
+        (1.203, 0.780),  # proposer
+        (0.682, 0.638),  # prototype
+        (-0.447, 0.603),  # frequency
+        (0.062, 0.556),  # ranker · ranker
+        (-0.059, 0.270),  # ranker · proposer
+        (-0.079, 0.657),  # ranker · prototype
+        (-0.313, 0.464),  # ranker · frequency
+        (0.105, 0.164),  # proposer · proposer
+        (-0.212, 0.559),  # proposer · prototype
+        (-0.239, 0.156),  # proposer · frequency
+        (-0.344, 0.451),  # prototype · prototype
+        (-0.387, 0.432),  # prototype · frequency
+        (0.077, 0.334),  # frequency · frequency
+        (-0.294, 0.772),  # 1
     ]
 ).T
 _NAME_PRIOR = np.array(
     [
-        (2.022, 0.835),  # name
-        (0.579, 2.490),  # ranker · name
-        (-1.202, 0.786),  # proposer · name
-        (-1.626, 0.590),  # prototype · name
-        (-0.800, 0.227),  # frequency · name
-        (0.031, 0.920),  # name · name
+        (1.864, 0.815),  # name
+        (0.453, 1.509),  # ranker · name
+        (-0.813, 0.378),  # proposer · name
+        (-1.466, 0.825),  # prototype · name
+        (-0.815, 0.802),  # frequency · name
+        (-0.813, 0.722),  # name · name
     ]
 ).T
 _CONTEXT_PRIOR = np.array(
     [
-        (0.993, 0.050),  # z
-        (0.105, 0.045),  # z²/5
-        (0.016, 0.089),  # frequency
-        (-0.046, 0.032),  # frequency · z
-        (0.098, 0.139),  # ℓ
-        (-0.065, 0.034),  # ℓ · z
-        (0.111, 0.132),  # ℓ · frequency
-        (-0.015, 0.035),  # ℓ²
-        (0.304, 0.194),  # first of its row
-        (-0.034, 0.107),  # first of its row · z
-        (-0.193, 0.145),  # 1
+        (0.913, 0.082),  # z
+        (0.098, 0.063),  # z²/5
+        (0.010, 0.065),  # frequency
+        (-0.039, 0.025),  # frequency · z
+        (0.108, 0.089),  # ℓ
+        (-0.067, 0.025),  # ℓ · z
+        (0.133, 0.093),  # ℓ · frequency
+        (-0.004, 0.029),  # ℓ²
+        (0.274, 0.208),  # first of its row
+        (0.005, 0.076),  # first of its row · z
+        (-0.131, 0.154),  # log of the place
+        (-0.092, 0.130),  # 1
+    ]
+).T
+_UNSEEN_PRIOR = np.array(
+    [
+        (3.925, 0.986),  # name
+        (-6.627, 1.355),  # 1
     ]
 ).T
 
 
+# w, v and u.
+_Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
 class Opinions(NamedTuple):
-    """What is known of N labels per row, best proposals first; the first M ≤ N of them are the shortlist."""
+    """What is known of N labels per row; the first M ≤ N of them are the shortlist, best proposals first."""
 
     labels: np.ndarray
     """int (n, N); −1 for none."""
@@ -144,15 +165,29 @@ class LabelFacts(NamedTuple):
     n_rows: float
     """n: training rows."""
     pair_starts: np.ndarray
-    """CSR (L, L) of c: ``indptr``, sorted ``indices`` and counts of the pairs (j, t) with j < t."""
+    """CSR (L, L) of c, symmetric: ``indptr``, sorted ``indices`` and counts."""
     pair_labels: np.ndarray
     pair_counts: np.ndarray
+    often: np.ndarray
+    """½ log((f + ½)/30) (L,): the opinion by frequency."""
+    log_rows: np.ndarray
+    """log(f + 5) (L,)."""
+    rarity: np.ndarray
+    """1/π (L,)."""
 
     @classmethod
     def of(cls, has_ranker: np.ndarray, frequency: np.ndarray, n_rows: int, pairs: sp.csr_matrix) -> LabelFacts:
-        """From the fitted attributes of a cascade."""
-        numbers = np.asarray(frequency, dtype=np.float64)
-        return cls(has_ranker, numbers, float(n_rows), pairs.indptr, pairs.indices, pairs.data)
+        """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t."""
+        both = sp.csr_matrix(pairs + pairs.T)
+        both.sort_indices()
+        f = np.asarray(frequency, dtype=np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):  # the numbers of a forged folder are checked later
+            often, log_rows, rarity = (
+                0.5 * np.log((f + 0.5) / _USUAL_ROWS),
+                np.log(f + _PAIR_SHRINKAGE),
+                (n_rows + 1) / (f + 0.5),
+            )
+        return cls(has_ranker, f, float(n_rows), both.indptr, both.indices, both.data, often, log_rows, rarity)
 
     def check(self) -> None:
         """Raise ValueError unless all are what a fit can count."""
@@ -180,31 +215,37 @@ def n_terms(n_numbers: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Fusion(State):
-    """The coefficients w of the opinions and v of the co-occurrence, last in each the intercept."""
+    """The coefficients w of the opinions, v of the co-occurrence and u of labels without rows, last the intercepts."""
 
     own: np.ndarray = array(None, dtype=np.float64)
     context: np.ndarray = array(_CONTEXT_TERMS, dtype=np.float64)
+    unseen: np.ndarray = array(2, dtype=np.float64)
 
     @classmethod
     def prior(cls, *, names: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
-        return cls(_own_prior(names)[0].copy(), _CONTEXT_PRIOR[0].copy())
+        return cls(own_prior(names=names)[0].copy(), _CONTEXT_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
 
     def check(self, *, names: bool | None = None) -> None:
         """Raise ValueError unless these are coefficients of all terms, with ``names`` or without, if that is known."""
         fitting = [n_terms(many) for many in (4, 5) if names is None or names == (many == 5)]
-        if self.own.shape not in [(size,) for size in fitting] or self.context.shape != (_CONTEXT_TERMS,):
+        shapes = self.own.shape, self.context.shape, self.unseen.shape
+        if shapes not in [((size,), (_CONTEXT_TERMS,), (2,)) for size in fitting]:
             raise ValueError(
-                f"the fusion needs {' or '.join(map(str, fitting))} coefficients of opinions and {_CONTEXT_TERMS} of "
-                f"co-occurrence; found {self.own.shape} and {self.context.shape}"
+                f"the fusion needs {' or '.join(map(str, fitting))} coefficients of opinions, {_CONTEXT_TERMS} of "
+                f"co-occurrence and 2 of labels without rows; found {', '.join(map(str, shapes))}"
             )
-        if not (np.abs(np.concatenate([self.own, self.context])) <= _MOST_COEFFICIENT).all():
+        if not (np.abs(np.concatenate([self.own, self.context, self.unseen])) <= _MOST_COEFFICIENT).all():
             raise ValueError(f"coefficients of the fusion must be at most {_MOST_COEFFICIENT:g} in size")
+
+    @property
+    def _coefficients(self) -> _Coefficients:
+        return self.own, self.context, self.unseen
 
     def scores(self, opinions: Opinions, facts: LabelFacts) -> np.ndarray:
         """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
         out = np.empty(opinions.proposed.shape, dtype=opinions.proposed.dtype)
-        _scores(opinions, facts, self.own, self.context, out)
+        _scores(opinions, facts, self._coefficients, out)
         return out
 
     def best(
@@ -229,7 +270,7 @@ class Fusion(State):
         skipped = np.zeros((0, 0), dtype=np.bool_) if hidden is None else hidden
 
         def rows(start: int, stop: int) -> None:
-            _best(opinions, facts, (self.own, self.context), skipped, best_scores, best_labels, start, stop)
+            _best(opinions, facts, self._coefficients, skipped, best_scores, best_labels, start, stop)
 
         run_chunks(rows, work_chunks(np.arange(n_rows + 1) * width * _SOURCES), n_threads)
         return best_labels, best_scores
@@ -251,18 +292,34 @@ class Lesson(NamedTuple):
 
 
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
-    """Both regressions by maximum a posteriori, the second on the probabilities of the first."""
-    own_terms = [_own_design(lesson) for lesson in lessons]
-    known = np.concatenate([lesson.known.ravel() for lesson in lessons])
-    on = np.concatenate([lesson.on.ravel() for lesson in lessons])[known].astype(np.float64)
+    """The regressions by maximum a posteriori, that on co-occurrence with the odds of the opinions."""
+    unseen = [known_by_name(lesson) for lesson in lessons]
+    own_terms = [own_design(lesson) for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
-    own = _map_logistic(np.concatenate(own_terms)[known], on, *_own_prior(names))
-    context_terms = [_context_design(lesson, terms @ own) for lesson, terms in zip(lessons, own_terms)]
-    context = _map_logistic(np.concatenate(context_terms)[known], on, *_CONTEXT_PRIOR)
-    return Fusion(own, context)
+
+    def learn(terms: list[np.ndarray], prior: np.ndarray, *, of_unseen: bool = False) -> np.ndarray:
+        taught = [lesson.known & (alone == of_unseen) for lesson, alone in zip(lessons, unseen)]
+        on = [lesson.on[pairs] for lesson, pairs in zip(lessons, taught)]
+        chosen = [part[pairs] for part, pairs in zip(terms, taught)]
+        return map_logistic(np.concatenate(chosen), np.concatenate(on).astype(np.float64), *prior)
+
+    own = learn(own_terms, own_prior(names=names))
+    odds = [np.where(alone, -np.inf, terms @ own) for terms, alone in zip(own_terms, unseen)]
+    context = learn([context_design(*each) for each in zip(lessons, odds)], _CONTEXT_PRIOR)
+    if not names:
+        return Fusion(own, context, _UNSEEN_PRIOR[0].copy())
+    of_name = [terms[..., [4, -1]] for terms in own_terms]
+    return Fusion(own, context, learn(of_name, _UNSEEN_PRIOR, of_unseen=True))
 
 
-def _own_prior(names: bool) -> np.ndarray:
+def known_by_name(lesson: Lesson) -> np.ndarray:
+    """Where a label has nothing but its name: bool (n, M)."""
+    out = np.zeros(lesson.opinions.margins.shape, dtype=bool)
+    _fill_named_alone(lesson.opinions, lesson.facts, out)
+    return out
+
+
+def own_prior(*, names: bool) -> np.ndarray:
     """Means and deviations (2, p) in the order of :func:`_own_terms`."""
     if not names:
         return _OWN_PRIOR
@@ -272,21 +329,21 @@ def _own_prior(names: bool) -> np.ndarray:
     return np.array([*numbers, *products, next(known)]).T
 
 
-def _own_design(lesson: Lesson) -> np.ndarray:
-    n_rows, width = lesson.opinions.margins.shape
-    out = np.zeros((n_rows * width, n_terms(4 + (lesson.opinions.names.shape[1] > 0))))
+def own_design(lesson: Lesson) -> np.ndarray:
+    """(n, M, p)."""
+    out = np.zeros((*lesson.opinions.margins.shape, n_terms(4 + (lesson.opinions.names.shape[1] > 0))))
     _fill_own(lesson.opinions, lesson.facts, out)
     return out
 
 
-def _context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
-    n_rows, width = lesson.opinions.margins.shape
-    out = np.zeros((n_rows * width, _CONTEXT_TERMS))
-    _fill_context(lesson.opinions, lesson.facts, odds.reshape(n_rows, width), out)
+def context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
+    """(n, M, p) from ``odds`` (n, M), −∞ where a label has none."""
+    out = np.zeros((*odds.shape, _CONTEXT_TERMS))
+    _fill_context(lesson.opinions, lesson.facts, odds, out)
     return out
 
 
-def _map_logistic(terms: np.ndarray, on: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def map_logistic(terms: np.ndarray, on: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     r"""The coefficients w (p,) that minimise Σ log(1 + e^z) − y z + ½ Σ ((w − mean)/deviation)², z = terms·w.
 
     Newton steps with halving; p is a dozen or two. Time O(m·p²) per step for m pairs.
@@ -324,53 +381,42 @@ def _map_logistic(terms: np.ndarray, on: np.ndarray, mean: np.ndarray, deviation
 
 
 @compiled()
-def _log_frequency(facts: LabelFacts, label: int) -> float:
-    return 0.5 * math.log((facts.frequency[label] + 0.5) / _USUAL_ROWS)
-
-
-@compiled()
-def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, place: int, terms: np.ndarray) -> None:
+def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
     """The opinions on one label, their products and 1."""
-    label = opinions.labels[row, place]
-    score = np.float64(opinions.proposed[row, place])
+    label = opinions.labels[row, at]
+    score = np.float64(opinions.proposed[row, at])
     # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
-    margin = np.float64(opinions.margins[row, place]) if facts.has_ranker[label] else 2 * score
-    cosine = min(1.0, max(np.float64(opinions.cosines[row, place]), 0.0))
+    margin = np.float64(opinions.margins[row, at]) if facts.has_ranker[label] else 2 * score
+    cosine = min(1.0, max(np.float64(opinions.cosines[row, at]), 0.0))
     terms[0] = min(_MOST_MARGIN, max(margin, -_MOST_MARGIN))
     terms[1] = math.log(min(1.0, max(score + 0.5, _LEAST))) + 1.5
     terms[2] = math.log((cosine + _LEAST_COSINE) / (1 + _LEAST_COSINE)) + 1.2
-    terms[3] = _log_frequency(facts, label)
+    terms[3] = facts.often[label]
     many = 4
     if opinions.names.shape[1] > 0:
-        terms[4] = np.float64(opinions.names[row, place])
+        terms[4] = np.float64(opinions.names[row, at])
         many = 5
-    at = many
+    end = many
     for i in range(many):
         for j in range(i, many):
-            terms[at] = terms[i] * terms[j]
-            at += 1
-    terms[at] = 1.0
+            terms[end] = terms[i] * terms[j]
+            end += 1
+    terms[end] = 1.0
 
 
 @compiled()
-def _together(facts: LabelFacts, a: int, b: int) -> float:
-    """c: the number of rows that have both labels."""
-    low, high = min(a, b), max(a, b)
-    left, right = facts.pair_starts[low], facts.pair_starts[low + 1]
-    while left < right:
-        middle = (left + right) // 2
-        if facts.pair_labels[middle] < high:
-            left = middle + 1
-        else:
-            right = middle
-    if left < facts.pair_starts[low + 1] and facts.pair_labels[left] == high:
-        return np.float64(facts.pair_counts[left])
-    return 0.0
+def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bool:
+    """A label that is there, has no training row, and some of whose name the row has."""
+    label = opinions.labels[row, at]
+    if label < 0 or opinions.names.shape[1] == 0:
+        return False
+    return facts.frequency[label] == 0 and opinions.names[row, at] > 0
 
 
 @compiled()
-def _context_terms(odds: float, is_first: bool, frequency: float, lift: float, terms: np.ndarray) -> None:
-    follows = 0.0 if is_first else 1.0
+def _context_terms(odds: float, place: int, frequency: float, lift: float, terms: np.ndarray) -> None:
+    """``place``: how many labels of the row have larger odds."""
+    follows = 0.0 if place == 0 else 1.0
     terms[0] = odds
     terms[1] = odds * odds / 5
     terms[2] = frequency
@@ -381,43 +427,45 @@ def _context_terms(odds: float, is_first: bool, frequency: float, lift: float, t
     terms[7] = follows * lift * lift
     terms[8] = 1 - follows
     terms[9] = (1 - follows) * odds
-    terms[10] = 1.0
+    terms[10] = math.log(1.0 + place)
+    terms[11] = 1.0
 
 
 @compiled()
-def _sources(labels: np.ndarray, odds: np.ndarray, places: np.ndarray) -> int:
-    """The places of the largest log odds, best first; returns how many there are."""
-    many = 0
-    for place in range(len(odds)):
-        if labels[place] < 0:
-            continue
-        at = many if many < len(places) else len(places) - 1
-        if many == len(places) and odds[place] <= odds[places[at]]:
-            continue
-        many = min(many + 1, len(places))
-        while at > 0 and odds[places[at - 1]] < odds[place]:
-            places[at] = places[at - 1]
-            at -= 1
-        places[at] = place
-    return many
+def _lifts(facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """ℓ of the labels of a row, from the ``order`` of their odds, best first; in that order."""
+    lifts, weights = np.zeros(len(order)), np.zeros(len(order))
+    # Source by source, whose pairs then stay in the cache.
+    for source in range(min(_SOURCES, len(order))):
+        other = labels[order[source]]
+        chance, log_rows = sigmoid(odds[order[source]]), facts.log_rows[other]
+        if chance < _LEAST_CHANCE:
+            break
+        for place in range(len(order)):
+            if place != source:
+                label = labels[order[place]]
+                together = _together(facts, other, label)
+                # log((c + 5π)/π) without a logarithm for the many pairs that never occur.
+                ratio = _LOG_SHRINKAGE if together == 0 else math.log(together * facts.rarity[label] + _PAIR_SHRINKAGE)
+                lifts[place] += chance * (ratio - log_rows)
+                weights[place] += chance
+    for place in range(len(order)):
+        lifts[place] /= max(weights[place], _LEAST_SOURCES)
+    return lifts
 
 
 @compiled()
-def _lift(facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, sources: np.ndarray, place: int) -> float:
-    """ℓ of the label at ``place`` of a row's shortlist."""
-    label = labels[place]
-    base = (facts.frequency[label] + 0.5) / (facts.n_rows + 1)
-    total, weight = 0.0, 0.0
-    for source in sources:
-        if source != place:
-            other = labels[source]
-            chance = (_together(facts, label, other) + _PAIR_SHRINKAGE * base) / (
-                facts.frequency[other] + _PAIR_SHRINKAGE
-            )
-            p = sigmoid(odds[source])
-            total += p * math.log(chance / base)
-            weight += p
-    return total / max(weight, _LEAST_SOURCES)
+def _together(facts: LabelFacts, a: int, b: int) -> float:
+    """c: the number of rows that have both labels."""
+    left, size = facts.pair_starts[a], facts.pair_starts[a + 1] - facts.pair_starts[a]
+    if size == 0:
+        return 0.0
+    # Halves without a branch: the first label that is not below b, or the last of the list.
+    while size > 1:
+        half = size // 2
+        left += half * (facts.pair_labels[left + half - 1] < b)
+        size -= half
+    return np.float64(facts.pair_counts[left]) if facts.pair_labels[left] == b else 0.0
 
 
 @compiled()
@@ -429,90 +477,103 @@ def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
 
 
 @compiled()
+def _most_terms(coefficients: _Coefficients) -> int:
+    return max(len(coefficients[0]), len(coefficients[1]))
+
+
+@compiled()
+def _best_first(odds: np.ndarray) -> np.ndarray:
+    """The positions of log odds, largest first; without those that are −∞."""
+    order = np.argsort(-odds, kind="mergesort")
+    many = len(order)
+    while many > 0 and odds[order[many - 1]] == -np.inf:
+        many -= 1
+    return order[:many]
+
+
+@compiled()
 def _fuse(
     opinions: Opinions,
     facts: LabelFacts,
-    own: np.ndarray,
-    context: np.ndarray,
+    coefficients: _Coefficients,
     row: int,
     odds: np.ndarray,
-    places: np.ndarray,
     terms: np.ndarray,
 ) -> None:
-    """Final log odds of a row's shortlist, in the place of ``odds`` (M,); ``places`` and ``terms`` are workspace."""
+    """Final log odds of a row's shortlist, in ``odds`` (M,), −∞ for the label −1; ``terms`` is workspace."""
+    own, context, unseen = coefficients
     labels = opinions.labels[row]
-    for place in range(len(odds)):
-        if labels[place] >= 0:
-            _own_terms(opinions, facts, row, place, terms)
-            odds[place] = _dot(terms, own)
-    sources = places[: _sources(labels, odds, places)]
-    fused = np.empty(len(odds))
-    for place in range(len(odds)):
-        label = labels[place]
-        if label >= 0:
-            lift = _lift(facts, labels, odds, sources, place)
-            _context_terms(odds[place], place == sources[0], _log_frequency(facts, label), lift, terms)
-            fused[place] = _dot(terms, context)
+    fused = np.full(len(odds), -np.inf)
+    for at in range(len(odds)):
+        odds[at] = -np.inf
+        if _named_alone(opinions, facts, row, at):
+            fused[at] = unseen[0] * np.float64(opinions.names[row, at]) + unseen[1]
+        elif labels[at] >= 0:
+            _own_terms(opinions, facts, row, at, terms)
+            odds[at] = _dot(terms, own)
+    order = _best_first(odds)
+    lifts = _lifts(facts, labels, odds, order)
+    for place in range(len(order)):
+        at = order[place]
+        _context_terms(odds[at], place, facts.often[labels[at]], lifts[place], terms)
+        fused[at] = _dot(terms, context)
     odds[:] = fused
 
 
 @compiled()
-def _scores(opinions: Opinions, facts: LabelFacts, own: np.ndarray, context: np.ndarray, out: np.ndarray) -> None:
-    odds, places = np.zeros(out.shape[1]), np.empty(_SOURCES, dtype=np.int64)
-    terms = np.empty(max(len(own), len(context)))
+def _scores(opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, out: np.ndarray) -> None:
+    odds, terms = np.empty(out.shape[1]), np.empty(_most_terms(coefficients))
     for row in range(out.shape[0]):
-        _fuse(opinions, facts, own, context, row, odds, places, terms)
-        for place in range(out.shape[1]):
-            out[row, place] = sigmoid(odds[place]) - 0.5
+        _fuse(opinions, facts, coefficients, row, odds, terms)
+        for at in range(out.shape[1]):
+            out[row, at] = sigmoid(odds[at]) - 0.5
 
 
 @compiled()
 def _best(
     opinions: Opinions,
     facts: LabelFacts,
-    coefficients: tuple[np.ndarray, np.ndarray],
+    coefficients: _Coefficients,
     hidden: np.ndarray,
     best_scores: np.ndarray,
     best_labels: np.ndarray,
     start: int,
     stop: int,
 ) -> None:
-    own, context = coefficients
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
-    odds, places = np.zeros(shortlisted), np.empty(_SOURCES, dtype=np.int64)
-    terms = np.empty(max(len(own), len(context)))
+    odds, terms = np.empty(shortlisted), np.empty(_most_terms(coefficients))
     for row in range(start, stop):
-        _fuse(opinions, facts, own, context, row, odds, places, terms)
+        _fuse(opinions, facts, coefficients, row, odds, terms)
         best, names = best_scores[row], best_labels[row]
-        for place in range(labels.shape[1]):
-            label = labels[row, place]
-            if label < 0 or (hidden.shape[0] > 0 and hidden[row, place]):
+        for at in range(labels.shape[1]):
+            label = labels[row, at]
+            if label < 0 or (hidden.shape[0] > 0 and hidden[row, at]):
                 continue
-            value = sigmoid(odds[place]) - 0.5 if place < shortlisted else behind(proposed[row, place])
+            value = sigmoid(odds[at]) - 0.5 if at < shortlisted else behind(proposed[row, at])
             keep(best, names, best.dtype.type(value), label)
 
 
 @compiled()
 def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
-    width = opinions.margins.shape[1]
-    for row in range(opinions.margins.shape[0]):
-        for place in range(width):
-            if opinions.labels[row, place] >= 0:
-                _own_terms(opinions, facts, row, place, out[row * width + place])
+    for row in range(out.shape[0]):
+        for at in range(out.shape[1]):
+            if opinions.labels[row, at] >= 0:
+                _own_terms(opinions, facts, row, at, out[row, at])
 
 
 @compiled()
 def _fill_context(opinions: Opinions, facts: LabelFacts, odds: np.ndarray, out: np.ndarray) -> None:
-    width = odds.shape[1]
-    places = np.empty(_SOURCES, dtype=np.int64)
-    for row in range(odds.shape[0]):
-        labels = opinions.labels[row]
-        sources = places[: _sources(labels, odds[row], places)]
-        for place in range(width):
-            label = labels[place]
-            if label >= 0:
-                lift = _lift(facts, labels, odds[row], sources, place)
-                is_first = place == sources[0]
-                terms = out[row * width + place]
-                _context_terms(odds[row, place], is_first, _log_frequency(facts, label), lift, terms)
+    for row in range(out.shape[0]):
+        labels, order = opinions.labels[row], _best_first(odds[row])
+        lifts = _lifts(facts, labels, odds[row], order)
+        for place in range(len(order)):
+            at = order[place]
+            _context_terms(odds[row, at], place, facts.often[labels[at]], lifts[place], out[row, at])
+
+
+@compiled()
+def _fill_named_alone(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
+    for row in range(out.shape[0]):
+        for at in range(out.shape[1]):
+            out[row, at] = _named_alone(opinions, facts, row, at)

@@ -20,7 +20,6 @@ __all__ = [
     "Rankers",
     "label_prototypes",
     "learn_rankers",
-    "name_weights",
     "wrong_proposals",
 ]
 
@@ -128,25 +127,6 @@ def label_prototypes(
 
     parts = run_chunks(of_labels, work_chunks(entries[by_label.indptr]), n_threads)
     return sp.csr_matrix(sp.vstack(parts, format="csr"))
-
-
-def name_weights(label_features: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matrix:
-    r"""Weights N (L, d) such that (Σ over the features of a row of N_jf)² says how much of j's name the row has.
-
-    .. math:: N_{jf} = \mathrm{idf}_f \Big/ \Big(10 \sum_{g \in j} \mathrm{idf}_g\Big)^{1/2} , \qquad
-              \mathrm{idf}_f = 1 + \log\frac{n + 1}{n_f + 1} ,
-
-    with n_f of the n rows of X having the feature f. The square is the information of the name times the squared share
-    of it that the row has: a long name of rare words that a row has in full says most.
-    """
-    frequency = np.bincount(X.indices, minlength=X.shape[1])
-    information = 1 + np.log((X.shape[0] + 1) / (frequency + 1))
-    names = label_features.copy()
-    names.eliminate_zeros()
-    names.data = information[names.indices]
-    whole = np.asarray(names.sum(axis=1)).ravel()
-    names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
-    return sp.csr_matrix(names.astype(X.dtype))
 
 
 def _largest(weights: sp.csr_matrix, most: int) -> sp.csr_matrix:

@@ -1,0 +1,129 @@
+"""What labels are called, as an opinion on rows that have the words, and as the one way to labels without rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels.compiled import compiled
+from tagwise.kernels.top_k import keep
+from tagwise.parallel import run_chunks, work_chunks
+
+__all__ = ["UnseenLabels", "name_weights"]
+
+# indptr, indices and data of a CSR.
+_Lists: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+# So many labels without rows are proposed to a row.
+_MOST_UNSEEN = 5
+
+
+def name_weights(label_features: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matrix:
+    r"""Weights N (L, d) such that (Σ over the features of a row of N_jf)² says how much of j's name the row has.
+
+    .. math:: N_{jf} = \mathrm{idf}_f \Big/ \Big(10 \sum_{g \in j} \mathrm{idf}_g\Big)^{1/2} , \qquad
+              \mathrm{idf}_f = 1 + \log\frac{n + 1}{n_f + 1} ,
+
+    with n_f of the n rows of X having the feature f. The square is the information of the name times the squared share
+    of it that the row has: a long name of rare words that a row has in full says most.
+    """
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    information = 1 + np.log((X.shape[0] + 1) / (frequency + 1))
+    names = label_features.copy()
+    names.eliminate_zeros()
+    names.data = information[names.indices]
+    whole = np.asarray(names.sum(axis=1)).ravel()
+    names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
+    return sp.csr_matrix(names.astype(X.dtype))
+
+
+class UnseenLabels(NamedTuple):
+    """Labels that have a name and no training row."""
+
+    labels: np.ndarray
+    """int (U,), increasing."""
+    names: sp.csr_matrix
+    """CSR (d, U): the weights of their names."""
+
+    @classmethod
+    def of(cls, name_weights: sp.csr_matrix, frequency: np.ndarray) -> UnseenLabels:
+        """From N (L, d) and the known positive rows of each label (L,)."""
+        labels = np.flatnonzero((frequency == 0) & (np.diff(name_weights.indptr) > 0))
+        return cls(labels, sp.csr_matrix(name_weights[labels].T))
+
+    def propose(
+        self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray, width: int, *, n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """The proposer's lists (n, N) with up to five unseen labels after the first ``width``, and the new width.
+
+        Those are the labels of whose names the row has most, −1 where there are fewer; one that the proposer lists
+        behind its first ``width`` labels moves forward, and −1 takes its place there. ``rows`` (n, d) say by a stored
+        1 which features there are. Time O(Σ names with the row's features).
+        """
+        n_rows, many = len(labels), min(_MOST_UNSEEN, len(self.labels))
+        if many == 0:
+            return labels, proposed, width
+        gap = np.full((n_rows, many), -1, dtype=labels.dtype)
+        wider = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
+        nothing = np.zeros((n_rows, many), dtype=proposed.dtype)
+        scores = np.concatenate([proposed[:, :width], nothing, proposed[:, width:]], axis=1)
+        features, names = (
+            (rows.indptr, rows.indices, rows.data),
+            (self.names.indptr, self.names.indices, self.names.data),
+        )
+
+        def part(start: int, stop: int) -> None:
+            _propose(features, names, self.labels, wider, width, many, start, stop)
+
+        run_chunks(part, work_chunks(rows.indptr.astype(np.int64)), n_threads)
+        return wider, scores, width + many
+
+
+@compiled()
+def _propose(
+    features: _Lists,
+    names: _Lists,
+    unseen: np.ndarray,
+    labels: np.ndarray,
+    width: int,
+    many: int,
+    start: int,
+    stop: int,
+) -> None:
+    indptr, indices, present = features
+    name_indptr, name_ids, weights = names
+    share = np.zeros(len(unseen), dtype=weights.dtype)
+    touched = np.empty(len(unseen), dtype=np.int64)
+    best, found = np.empty(many, dtype=weights.dtype), np.empty(many, dtype=np.int64)
+    for row in range(start, stop):
+        n_touched = 0
+        for entry in range(indptr[row], indptr[row + 1]):
+            if present[entry] == 0:
+                continue
+            for at in range(name_indptr[indices[entry]], name_indptr[indices[entry] + 1]):
+                name = name_ids[at]
+                if share[name] == 0:
+                    touched[n_touched] = name
+                    n_touched += 1
+                share[name] += weights[at]
+        best[:], found[:] = -np.inf, -1
+        for each in range(n_touched):
+            keep(best, found, share[touched[each]], touched[each])
+            share[touched[each]] = 0
+        for place in range(many):
+            if found[place] >= 0:
+                _insert(labels[row], unseen[found[place]], width, width + place, width + many)
+
+
+@compiled()
+def _insert(labels: np.ndarray, label: int, width: int, place: int, behind: int) -> None:
+    """``label`` goes to ``place`` unless it is among the first ``width``; from ``behind`` on it is taken away."""
+    for at in range(width):
+        if labels[at] == label:
+            return
+    labels[place] = label
+    for at in range(behind, len(labels)):
+        if labels[at] == label:
+            labels[at] = -1

@@ -1,0 +1,112 @@
+"""What labels are called: weights of names, and labels without rows that are proposed by them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tagwise
+from tagwise import Cascade
+from tagwise.models.cascade.names import UnseenLabels, name_weights
+
+
+def test_weights_of_names_say_how_much_of_a_name_a_row_has():
+    """The square of the sum: the information of the name times the squared share that the row has, over ten."""
+    X = sp.csr_matrix(np.array([[1.0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]]))
+    idf = 1 + np.log(4 / (np.array([3, 1, 1, 0]) + 1))
+    names = sp.csr_matrix(np.array([[5.0, -2, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0]]))
+    found = name_weights(names, X)
+    whole = idf[0] + idf[1]
+    rows = np.array([[1, 1, 0, 0], [0, 1, 0, 0]])
+    expected = [whole / 10, (idf[1] / whole) ** 2 * whole / 10]
+    np.testing.assert_allclose((rows @ found.toarray().T)[:, 0] ** 2, expected)
+    assert found.dtype == X.dtype
+    assert found[2].nnz == 0
+    assert names[0, 0] == 5
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
+def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_threads):
+    rng = np.random.default_rng(seed)
+    n_labels, n_features, n_rows, listed, width = 30, 12, 20, 10, 6
+    N = sp.random(n_labels, n_features, 0.3, format="csr", random_state=seed % 2**31)
+    frequency = rng.integers(0, 2, n_labels)
+    rows = sp.csr_matrix((rng.random((n_rows, n_features)) < 0.2).astype(float))
+    labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
+    proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
+    given = labels.copy()
+    unseen = UnseenLabels.of(N, frequency)
+    found, scores, wider = unseen.propose(rows, labels, proposed, width, n_threads=n_threads)
+    np.testing.assert_array_equal(labels, given)
+    many = wider - width
+    assert many == min(5, len(unseen.labels))
+    named = rows @ N.T.toarray()
+    for row in range(n_rows):
+        candidates = [j for j in range(n_labels) if frequency[j] == 0 and named[row, j] > 0]
+        best = sorted(candidates, key=lambda j: (-named[row, j], j))[:many]
+        added = [j if j not in given[row, :width] else -1 for j in best] + [-1] * (many - len(best))
+        behind = [-1 if j in added else j for j in given[row, width:]]
+        assert found[row].tolist() == [*given[row, :width], *added, *behind]
+        np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
+
+
+@pytest.fixture(scope="module")
+def named_problem():
+    """Rows of 40 words, with a label for each of the first 30 words: a row has the labels of its words, but for noise.
+
+    The last six labels have no training row.
+    """
+    rng = np.random.default_rng(0)
+    X = (rng.random((900, 40)) < 0.1).astype(float)
+    Y = (X[:, :30] > 0) & (rng.random((900, 30)) < 0.8)
+    seen = ~Y[:, 24:].any(axis=1)
+    return sp.csr_matrix(X[seen]), sp.csr_matrix(Y[seen]), sp.csr_matrix(X[~seen]), Y[~seen]
+
+
+def test_labels_without_rows_are_suggested_by_their_names(named_problem, tmp_path):
+    X, Y, rows, truth = named_problem
+    names = sp.csr_matrix(np.eye(30, 40))
+    model = Cascade(shortlist=8).fit(X, Y, label_features=names)
+    plain = Cascade(shortlist=8).fit(X, Y)
+    assert (model.label_frequency_[24:] == 0).all()
+
+    def recall(model):
+        labels, _ = model.predict_topk(rows, 8)
+        found = np.zeros(truth.shape, dtype=bool)
+        np.put_along_axis(found, labels, True, axis=1)
+        return (found & truth)[:, 24:].sum() / truth[:, 24:].sum()
+
+    assert recall(plain) < 0.5
+    assert recall(model) > 0.9
+    scores = model.decision_function(rows)
+    there = rows[:, 24:30].toarray() > 0
+    assert scores[:, 24:][there].min() > scores[:, 24:][~there].max()
+
+    # The k best are those of all scores, whatever k is and whatever is hidden.
+    everything = np.argsort(-scores, axis=1, kind="stable")
+    for k in (3, 12, 30):
+        labels, values = model.predict_topk(rows, k)
+        np.testing.assert_allclose(values, np.take_along_axis(scores, everything[:, :k], axis=1), atol=1e-6)
+    hidden = sp.csr_matrix(truth)
+    labels, values = model.predict_topk(rows, 12, exclude=hidden)
+    assert not truth[np.arange(len(truth))[:, None], labels].any()
+    np.testing.assert_allclose(values, np.take_along_axis(scores, labels, axis=1), atol=1e-6)
+
+    model.save(tmp_path / "model")
+    again = tagwise.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.decision_function(rows), scores)
+
+
+def test_unseen_labels_learn_from_labels_that_only_validation_rows_have():
+    """Where names of new labels tell nothing, the fusion learns not to trust them."""
+    rng = np.random.default_rng(1)
+    n_rows, n_labels = 1200, 600
+    words = (rng.random((n_rows, 600)) < 0.02).astype(float)
+    Y = sp.csr_matrix((np.ones(n_rows), (np.arange(n_rows), rng.integers(0, n_labels, n_rows))), (n_rows, n_labels))
+    misleading = Cascade().fit(sp.csr_matrix(words), Y, label_features=sp.csr_matrix(np.eye(n_labels, 600)))
+    own = words.copy()
+    own[np.arange(n_rows), Y.indices] = 1
+    telling = Cascade().fit(sp.csr_matrix(own), Y, label_features=sp.csr_matrix(np.eye(n_labels, 600)))
+    assert (np.bincount(Y.indices, minlength=n_labels) <= 2).any()
+    assert telling.fusion_unseen_.sum() > misleading.fusion_unseen_.sum() + 1
