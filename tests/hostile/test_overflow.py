@@ -214,7 +214,7 @@ def test_a_forged_proposer_is_refused(tmp_path):
 
 def test_no_label_is_no_wrong_proposal():
     class Proposer:
-        n_jobs = None
+        n_jobs, sparse_weights_ = None, sp.csr_matrix((X.shape[1], Y.shape[1]))
 
         def predict_topk(self, X, k):
             return np.full((X.shape[0], k), -1), np.full((X.shape[0], k), -np.inf)

@@ -162,9 +162,9 @@ class Cascade(MultiLabelModel):
     Notes
     -----
     Time: REML's; shortlists of all rows at O(n·L·k) by BLAS plus one addition for every weight of S that a row's
-    features have; a few passes over the rows of each label's problem, O(passes·``hard_negatives``·nnz X) in all;
-    prototypes take one pass over the positive rows of each label; the fusion a second fit and some steps of Newton's
-    method on its validation rows.
+    features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
+    label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
+    label; the fusion a second fit and some steps of Newton's method on its validation rows.
     Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The
     model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
     twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
