@@ -9,7 +9,6 @@ from tagwise.text.names import check_vocabulary, name_features
 
 WORDS = [
     "cards",
-    "card",
     "chess",
     "devel",
     "game",
@@ -42,8 +41,8 @@ def words_of(name, features):
         ("devel::lang:python", ["devel", "lang", "python"]),
         ("Chess, chess & CHESS", ["chess"]),
         ("python/game-library_to", ["game", "library", "python", "to"]),
-        ("card games", ["card", "cards", "game"]),  # singular and plural
-        ("cardsGames", ["card", "cards", "game"]),
+        ("card games", ["cards", "game"]),  # plural and singular
+        ("cardGames", ["cards", "game"]),
         ("LaTeX", ["latex"]),  # a word as it is need not be split
         ("chessHTMLGame", ["chess"]),  # "HTMLGame" starts no second word that is known
         ("Zürich", ["zürich"]),

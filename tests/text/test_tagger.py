@@ -502,6 +502,28 @@ def test_a_vocabulary_adds_tags_that_no_text_has(rows, given):
     assert given["observed"] is None
 
 
+def test_a_tag_that_no_text_has_is_suggested_by_its_name():
+    """Forty tags that are words of their texts, of which training never saw the last four."""
+    chance = np.random.default_rng(0)
+    names = [
+        f"{a}{b}"
+        for a in ("ban", "cor", "del", "fim", "gus")
+        for b in ("ado", "ela", "iro", "ona", "uta", "ymi", "ipe", "osk")
+    ]
+    drawn = [chance.choice(names, 3, replace=False).tolist() for _ in range(600)]
+    texts = [" ".join([*row, *chance.choice(["the", "of", "and", "with"], 3)]) for row in drawn]
+    known, new = names[:-4], names[-4:]
+    tags = [[name for name in row if name in known] for row in drawn]
+    fitted = Tagger(vocabulary={f"id{place}": name for place, name in enumerate(new)}).fit(texts, tags)
+    found = fitted.suggest([f"the {name} of {known[0]}" for name in new], top=3)
+    for place, row in enumerate(found):
+        assert f"id{place}" in [suggestion.tag for suggestion in row]
+        assert not {f"id{other}" for other in range(4) if other != place} & {suggestion.tag for suggestion in row[:2]}
+    rows = [[f"id{new.index(name)}" if name in new else name for name in row] for row in drawn[:100]]
+    metrics = fitted.evaluate(texts[:100], rows).metrics
+    assert metrics["new-R@5"] > 0.8
+
+
 def test_tags_that_can_never_be_suggested_are_named(rows):
     texts, tags = rows
     with pytest.warns(TagwiseWarning, match=r"has 1 tag that no text has, such as 'anchor'.*does not learn from names"):

@@ -1,8 +1,8 @@
 """What tags are called: the words of their names as features, in the columns of the texts' words.
 
 A name is split at everything that is no letter or digit, such as ``::``, ``/``, ``-``, ``_`` and spaces. Each part
-counts as it is, with an s more and with an s less, where training texts have such a word; where they have none, a part
-in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none.
+counts as it is, or else with an s more or an s less, where training texts have such a word; where they have none, a
+part in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ def name_features(tags: Sequence[str], vocabulary: Mapping[str, str], features: 
 
 def _known_words(name: str, position: Mapping[str, int]) -> Iterator[int]:
     for part in _BETWEEN_WORDS.split(name):
-        found = _forms(part, position)
-        for piece in [] if found else _camel_case_pieces(part):
-            found += _forms(piece, position)
-        yield from found
+        column = _column(part, position)
+        pieces = [column] if column is not None else (_column(piece, position) for piece in _camel_case_pieces(part))
+        yield from (column for column in pieces if column is not None)
 
 
-def _forms(part: str, position: Mapping[str, int]) -> list[int]:
+def _column(part: str, position: Mapping[str, int]) -> int | None:
     word = part.lower()
     if not _TWO_LETTERS.search(word):
-        return []
-    return [position[form] for form in (word, f"{word}s", word.removesuffix("s")) if form in position]
+        return None
+    # One form only: a text that has one of two would have half of the name.
+    return next((position[form] for form in (word, f"{word}s", word.removesuffix("s")) if form in position), None)
 
 
 def _camel_case_pieces(part: str) -> list[str]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import tagwise
 from tagwise import Cascade
+from tagwise.models.cascade import cascade as cascade_module
 from tagwise.models.cascade.names import UnseenLabels, name_weights
 
 
@@ -110,3 +111,17 @@ def test_unseen_labels_learn_from_labels_that_only_validation_rows_have():
     telling = Cascade().fit(sp.csr_matrix(own), Y, label_features=sp.csr_matrix(np.eye(n_labels, 600)))
     assert (np.bincount(Y.indices, minlength=n_labels) <= 2).any()
     assert telling.fusion_unseen_.sum() > misleading.fusion_unseen_.sum() + 1
+
+
+def test_labels_that_no_row_has_teach_nothing(named_problem, monkeypatch):
+    """They were perhaps not in use: rows with their names that do not have them are no lesson."""
+    X, Y, _, _ = named_problem
+    lessons = []
+    learn = cascade_module.learn_fusion
+    monkeypatch.setattr(cascade_module, "learn_fusion", lambda taken: lessons.extend(taken) or learn(taken))
+    Cascade(shortlist=8).fit(X, Y, label_features=sp.csr_matrix(np.eye(30, 40)))
+    for lesson in lessons:
+        nowhere = lesson.opinions.labels >= 24
+        assert nowhere.any()
+        assert not lesson.known[nowhere].any()
+        assert lesson.known[(lesson.opinions.labels >= 0) & ~nowhere].all()

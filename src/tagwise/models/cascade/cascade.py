@@ -381,6 +381,8 @@ class Cascade(MultiLabelModel):
         n_rows, n_labels = Y.shape
         folds = self._validation_folds(n_rows, 1.0 if observed is None else observed.nnz / (n_rows * n_labels))
         worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
+        # A label that no row has was perhaps not in use: that rows have its name and not the label says nothing.
+        occurs = np.bincount(known_positives(Y, observed).indices, minlength=n_labels) > 0
         lessons, model = [], None
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
@@ -393,7 +395,7 @@ class Cascade(MultiLabelModel):
                 model.fit(X[train], Y[train], known, label_features=self._label_features)
             opinions = model._opinions_on(X[validation])
             labels = opinions.labels
-            known = labels >= 0
+            known = (labels >= 0) & occurs[labels]
             if observed is not None:
                 known &= contains_pairs(observed[validation], labels)
             on = contains_pairs(Y[validation], labels) & known
