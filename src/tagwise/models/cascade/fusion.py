@@ -304,7 +304,9 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
         return map_logistic(np.concatenate(chosen), np.concatenate(on).astype(np.float64), *prior)
 
     own = learn(own_terms, own_prior(names=names))
-    odds = [np.where(alone, -np.inf, terms @ own) for terms, alone in zip(own_terms, unseen)]
+    # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
+    without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, unseen)]
+    odds = [np.where(nothing, -np.inf, terms @ own) for terms, nothing in zip(own_terms, without)]
     context = learn([context_design(*each) for each in zip(lessons, odds)], _CONTEXT_PRIOR)
     if not names:
         return Fusion(own, context, _UNSEEN_PRIOR[0].copy())
