@@ -24,9 +24,9 @@ from pages import store
 
 from tagwise import Cascade
 from tagwise.data import Dataset, hide_labels, load_dataset
-from tagwise.losses import sigmoid
 from tagwise.models.cascade import cascade, fusion
 from tagwise.models.cascade.fusion import Lesson
+from tagwise.models.cascade.regressions import curvature, map_listwise, map_logistic
 
 RESULT = Path(__file__).parent / "results" / "fusion_prior.json"
 SMALL = (
@@ -58,7 +58,9 @@ PROBLEMS = [
 NAMED = ("bibtex", "cooking-stackexchange", "delicious", "debtags", "yso-finna-en", "yso-finna-en-min4")
 # More pairs of one problem would only cost time: its coefficients are known well by then.
 MOST_PAIRS = 60_000
-ROUNDS = 10
+ROUNDS, LEAST_DEVIATION = 10, 0.02
+# New labels of a problem that say anything about names.
+FEWEST_POSITIVES = 5
 
 
 class _TaughtError(Exception):
@@ -102,7 +104,8 @@ def label_words(data: Dataset) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(len(pairs), dtype=np.float32), where), shape=(len(names), len(column)))
 
 
-def pairs_of(lessons: list[Lesson], terms: list[np.ndarray], of_unseen: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def pairs_of(lessons: list[Lesson], terms: list[np.ndarray], *, of_unseen: bool = False) -> tuple[np.ndarray, ...]:
+    """Terms (m, p) and labels (m,) of known pairs."""
     taught = [lesson.known & (fusion.known_by_name(lesson) == of_unseen) for lesson in lessons]
     design = np.concatenate([part[which] for part, which in zip(terms, taught)])
     on = np.concatenate([lesson.on[which] for lesson, which in zip(lessons, taught)]).astype(np.float64)
@@ -110,27 +113,35 @@ def pairs_of(lessons: list[Lesson], terms: list[np.ndarray], of_unseen: bool = F
     return design[some], on[some]
 
 
+def rows_of(lessons: list[Lesson], terms: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Terms (n, M, p) without 1, labels and known pairs (n, M)."""
+    known = np.concatenate([lesson.known & ~fusion.known_by_name(lesson) for lesson in lessons])
+    some = np.random.default_rng(0).permutation(len(known))[: MOST_PAIRS // known.shape[1]]
+    on = np.concatenate([lesson.on for lesson in lessons]).astype(np.float64)
+    return np.concatenate(terms)[..., :-1][some], on[some], known[some]
+
+
 def empirical_bayes(
-    problems: list[tuple[np.ndarray, np.ndarray]], mean: np.ndarray, deviation: np.ndarray, free: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Mean and deviation of the ``free`` coefficients, the others as they are, and the modes of the problems."""
-    mean, deviation = mean.copy(), deviation.copy()
+    problems: list[tuple[np.ndarray, ...]], start: np.ndarray, free: np.ndarray | None = None
+) -> np.ndarray:
+    """The prior (2, p) of these problems: ``start`` but for its ``free`` coefficients, by default all.
+
+    A problem is terms and labels of pairs, or of rows with their known pairs.
+    """
+    prior = start.copy()
+    free = np.ones(prior.shape[1], dtype=bool) if free is None else free
     for _ in range(ROUNDS):
-        modes, variances = [], []
-        for terms, on in problems:
-            mode = fusion.map_logistic(terms, on, mean, deviation)
-            p = sigmoid(terms @ mode)
-            hessian = terms.T @ (terms * (p * (1 - p))[:, None]) + np.diag(deviation**-2.0)
-            modes.append(mode)
-            variances.append(np.diag(np.linalg.inv(hessian)))
-        centre = np.mean(modes, axis=0)
-        spread = np.sqrt(np.mean(np.array(variances) + (np.array(modes) - centre) ** 2, axis=0))
-        mean[free], deviation[free] = centre[free], np.maximum(spread, 0.02)[free]
-    return mean, deviation, modes
+        modes = [(map_listwise if len(problem) == 3 else map_logistic)(*problem, prior) for problem in problems]
+        hessians = [curvature(problem[0], problem[1], mode, *problem[2:]) for problem, mode in zip(problems, modes)]
+        variances = [np.diag(np.linalg.inv(hessian + np.diag(prior[1] ** -2.0))) for hessian in hessians]
+        mean = np.mean(modes, axis=0)
+        deviation = np.sqrt(np.mean(np.array(variances) + (np.array(modes) - mean) ** 2, axis=0))
+        prior[:, free] = np.array([mean, np.maximum(deviation, LEAST_DEVIATION)])[:, free]
+    return prior
 
 
-def prior(mean: np.ndarray, deviation: np.ndarray) -> list[list[float]]:
-    return [[round(float(m), 3), round(float(d), 3)] for m, d in zip(mean, deviation)]
+def rounded(prior: np.ndarray) -> list[list[float]]:
+    return [[round(float(mean), 3), round(float(deviation), 3)] for mean, deviation in prior.T]
 
 
 def main() -> None:
@@ -144,50 +155,56 @@ def main() -> None:
         plain.append(lessons)
         print(report["problems"][-1], f"{time.process_time() - start:.1f} s", flush=True)
 
-    # The opinions.
-    size = fusion.n_terms(4)
+    # The opinions: what they are worth beside each other, and their scale and level.
     designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in plain]
-    data = [pairs_of(lessons, terms) for lessons, terms in zip(plain, designs)]
-    own, own_deviation, _ = empirical_bayes(data, np.zeros(size), np.ones(size), np.ones(size, dtype=bool))
-    report["own"] = prior(own, own_deviation)
+    size = fusion.n_terms(4) - 1
+    problems = [rows_of(lessons, terms) for lessons, terms in zip(plain, designs)]
+    own = empirical_bayes(problems, np.array([np.zeros(size), np.ones(size)]))
+    report["own"] = rounded(own)
     print("own", report["own"], flush=True)
+    orders = [map_listwise(*problem, own) for problem in problems]
+    levels = [
+        pairs_of(lessons, [np.stack([part[..., :-1] @ order, part[..., -1]], axis=-1) for part in terms])
+        for lessons, terms, order in zip(plain, designs, orders)
+    ]
+    level = empirical_bayes(levels, np.array([[1.0, -1.0], [1.0, 1.0]]))
+    report["level"] = rounded(level)
+    print("level", report["level"], flush=True)
 
-    # The co-occurrence, with the odds of opinions that each problem's own pairs and this prior give.
-    data = []
-    for lessons, terms in zip(plain, designs):
-        mode = fusion.map_logistic(*pairs_of(lessons, terms), own, own_deviation)
+    # The co-occurrence, with the odds that each problem's own pairs and these priors give.
+    problems = []
+    for lessons, terms, order, pairs in zip(plain, designs, orders, levels):
+        scale, shift = map_logistic(*pairs, level)
+        mode = np.append(scale * order, shift)
         contexts = [fusion.context_design(lesson, part @ mode) for lesson, part in zip(lessons, terms)]
-        data.append(pairs_of(lessons, contexts))
-    size = data[0][0].shape[1]
-    start_mean = np.zeros(size)
-    start_mean[0] = 1
-    context, deviation, _ = empirical_bayes(data, start_mean, np.ones(size), np.ones(size, dtype=bool))
-    report["context"] = prior(context, deviation)
+        problems.append(pairs_of(lessons, contexts))
+    start_prior = np.array([np.zeros(problems[0][0].shape[1]), np.ones(problems[0][0].shape[1])])
+    start_prior[0, 0] = 1
+    report["context"] = rounded(empirical_bayes(problems, start_prior))
     print("context", report["context"], flush=True)
-    del designs, plain
+    del designs, plain, problems, levels
 
     # Names, whose coefficients join those of the opinions.
     named = [lessons_of(*problem, names=True) for problem in PROBLEMS if problem[0] in NAMED]
     designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in named]
     unknown = np.array([np.full(6, np.nan), np.ones(6)])
-    with patch.multiple(fusion, _OWN_PRIOR=np.array([own, own_deviation]), _NAME_PRIOR=unknown):
-        mean, deviation = fusion.own_prior(names=True)
-    free = np.isnan(mean)
-    data = [pairs_of(lessons, terms) for lessons, terms in zip(named, designs)]
-    mean, deviation, _ = empirical_bayes(data, np.where(free, 0, mean), deviation, free)
-    report["name"] = prior(mean[free], deviation[free])
+    with patch.multiple(fusion, _OWN_PRIOR=own, _NAME_PRIOR=unknown):
+        start_prior = fusion.own_prior(names=True)
+    free = np.isnan(start_prior[0])
+    start_prior[0, free] = 0
+    problems = [rows_of(lessons, terms) for lessons, terms in zip(named, designs)]
+    report["name"] = rounded(empirical_bayes(problems, start_prior, free)[:, free])
     print("name", report["name"], flush=True)
 
     # Labels without rows.
-    data = [
+    problems = [
         pairs_of(lessons, [part[..., [4, -1]] for part in terms], of_unseen=True)
         for lessons, terms in zip(named, designs)
     ]
-    report["unseen_pairs"] = [[len(on), int(on.sum())] for _, on in data]
-    taught = [pairs for pairs in data if pairs[1].sum() >= 5]
-    mean, deviation, modes = empirical_bayes(taught, np.array([1.0, -4.0]), np.ones(2), np.ones(2, dtype=bool))
-    report["unseen"] = prior(mean, deviation)
-    print("unseen", report["unseen"], report["unseen_pairs"], np.round(modes, 2).tolist(), flush=True)
+    report["unseen_pairs"] = [[len(on), int(on.sum())] for _, on in problems]
+    telling = [problem for problem in problems if problem[1].sum() >= FEWEST_POSITIVES]
+    report["unseen"] = rounded(empirical_bayes(telling, np.array([[1.0, -4.0], [1.0, 1.0]])))
+    print("unseen", report["unseen"], report["unseen_pairs"], flush=True)
     store(RESULT, report)
 
 

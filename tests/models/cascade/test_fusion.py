@@ -20,7 +20,6 @@ from tagwise.models.cascade.fusion import (
     Opinions,
     cooccurrence_counts,
     learn_fusion,
-    map_logistic,
     n_terms,
     own_prior,
 )
@@ -173,10 +172,16 @@ def lesson(rng, coefficients, n_rows, known=1.0, width=20, n_labels=40):
     return Lesson(opinions, facts, on, rng.random((n_rows, width)) < known)
 
 
+def planted_coefficients(rng, away):
+    """Of the prior's mean, ``away`` deviations from it in directions at random; and the prior (2, 15)."""
+    level = fusion_module._LEVEL_PRIOR
+    prior = np.column_stack([own_prior(names=False), level[:, 1]])
+    return prior[0] + away * prior[1] * rng.choice([-1, 1], 15), prior
+
+
 def test_planted_coefficients_are_found():
     rng = np.random.default_rng(0)
-    mean, deviation = own_prior(names=False)
-    planted = mean + deviation * rng.normal(size=15)
+    planted, (mean, deviation) = planted_coefficients(rng, 0.7)
     found = learn_fusion([lesson(rng, planted, 1500), lesson(rng, planted, 1500)])
     assert np.abs((found.own - planted) / deviation).max() < 1
     nearer = np.linalg.norm((found.own - planted) / deviation)
@@ -185,15 +190,15 @@ def test_planted_coefficients_are_found():
 
 def test_few_rows_leave_the_prior_and_more_leave_it_gradually():
     rng = np.random.default_rng(1)
-    mean, deviation = own_prior(names=False)
-    planted = mean + 2 * deviation * np.where(np.arange(15) % 2, 1, -1)
+    planted, (_, deviation) = planted_coefficients(rng, 2)
     whole = lesson(rng, planted, 800)
+    start = Fusion.prior().own
 
     def part(many):
         cut = Lesson(
             Opinions(*(numbers[:many] for numbers in whole.opinions)), whole.facts, whole.on[:many], whole.known[:many]
         )
-        return np.linalg.norm((learn_fusion([cut]).own - mean) / deviation)
+        return np.linalg.norm((learn_fusion([cut]).own - start) / deviation)
 
     away = [part(many) for many in (1, 10, 100, 800)]
     planted_away = 2 * 15**0.5
@@ -202,18 +207,9 @@ def test_few_rows_leave_the_prior_and_more_leave_it_gradually():
     assert away == sorted(away)
 
 
-def test_the_optimum_has_no_gradient():
-    rng = np.random.default_rng(2)
-    terms, on = rng.normal(size=(300, 6)), (rng.random(300) < 0.3).astype(float)
-    mean, deviation = rng.normal(size=6), rng.uniform(0.1, 2, 6)
-    w = map_logistic(terms, on, mean, deviation)
-    gradient = terms.T @ (expit(terms @ w) - on) + (w - mean) / deviation**2
-    assert np.abs(gradient).max() < 1e-3
-
-
 def test_unknown_pairs_teach_nothing():
     rng = np.random.default_rng(3)
-    one = lesson(rng, own_prior(names=False)[0], 60, known=0.4)
+    one = lesson(rng, Fusion.prior().own, 60, known=0.4)
     other = one._replace(on=np.where(one.known, one.on, ~one.on))
     first, second = learn_fusion([one]), learn_fusion([other])
     np.testing.assert_array_equal(first.own, second.own)
@@ -240,6 +236,9 @@ def test_labels_that_belong_together_lift_each_other():
 
 def test_the_prior_is_the_measured_one():
     measured = json.loads((REPOSITORY / "benchmarks" / "results" / "fusion_prior.json").read_text(encoding="utf-8"))
-    tables = {name: getattr(fusion_module, f"_{name.upper()}_PRIOR").T for name in ("own", "name", "context", "unseen")}
+    tables = {
+        name: getattr(fusion_module, f"_{name.upper()}_PRIOR").T
+        for name in ("own", "level", "name", "context", "unseen")
+    }
     for name, table in tables.items():
         np.testing.assert_array_equal(table, measured[name])

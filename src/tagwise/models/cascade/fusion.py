@@ -10,7 +10,9 @@ frequency   ½ log((f + ½)/30) for a label with f known positive rows
 name        how much of the label's name the row has, where labels have names
 ==========  ==============================================================================================
 
-1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
+1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions. What they are worth beside each
+   other is learnt from the order of labels in rows, each row counting the same; then their common scale and level from
+   whether labels are on.
 2. **Co-occurrence.** Up to eight labels t, those with the largest p_t = σ(z_t) ≥ 0.05, vouch for the row's other labels
    j by the log ratio of P(j | t) to P(j), shrunk for rare pairs,
 
@@ -22,7 +24,7 @@ name        how much of the label's name the row has, where labels have names
 3. **Labels without training rows** have no opinion but their name's. Where a row has some of the name, u·(1, name)
    is their log odds.
 
-All three are logistic regressions with a normal prior: what other data sets have in common. Few validation rows leave
+All are logistic regressions with a normal prior: what other data sets have in common. Few validation rows leave
 the prior as it is, many overrule it, and the weight shifts gradually.
 """
 
@@ -39,7 +41,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
-from tagwise.losses import sigmoid as array_sigmoid
+from tagwise.models.cascade.regressions import map_listwise, map_logistic
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.persistence.fit_state import State, array
 
@@ -52,7 +54,6 @@ __all__ = [
     "cooccurrence_counts",
     "known_by_name",
     "learn_fusion",
-    "map_logistic",
     "n_terms",
     "own_design",
     "own_prior",
@@ -78,8 +79,6 @@ _CONTEXT_TERMS = 12
 _MOST_LABELS_OF_A_ROW = 300
 # No fit comes near; sums of terms with such coefficients cannot overflow.
 _MOST_COEFFICIENT = 1e6
-# Newton's steps of a regression, and the relative fall that is not worth another.
-_MOST_STEPS, _TOL = 50, 1e-9
 
 # Mean and standard deviation of each coefficient over data sets, by empirical Bayes (benchmarks/fusion_prior.py): 26
 # problems of 6 to 27,754 labels, with all labels known or a fifth.
@@ -99,7 +98,6 @@ _OWN_PRIOR = np.array(
         (-0.344, 0.451),  # prototype · prototype
         (-0.387, 0.432),  # prototype · frequency
         (0.077, 0.334),  # frequency · frequency
-        (-0.294, 0.772),  # 1
     ]
 ).T
 _NAME_PRIOR = np.array(
@@ -110,6 +108,12 @@ _NAME_PRIOR = np.array(
         (-1.466, 0.825),  # prototype · name
         (-0.815, 0.802),  # frequency · name
         (-0.813, 0.722),  # name · name
+    ]
+).T
+_LEVEL_PRIOR = np.array(
+    [
+        (1.0, 0.3),  # the opinions together
+        (-1.0, 1.0),  # 1
     ]
 ).T
 _CONTEXT_PRIOR = np.array(
@@ -224,7 +228,9 @@ class Fusion(State):
     @classmethod
     def prior(cls, *, names: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
-        return cls(own_prior(names=names)[0].copy(), _CONTEXT_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
+        scale, level = _LEVEL_PRIOR[0]
+        own = np.append(scale * own_prior(names=names)[0], level)
+        return cls(own, _CONTEXT_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
 
     def check(self, *, names: bool | None = None) -> None:
         """Raise ValueError unless these are coefficients of all terms, with ``names`` or without, if that is known."""
@@ -292,18 +298,21 @@ class Lesson(NamedTuple):
 
 
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
-    """The regressions by maximum a posteriori, that on co-occurrence with the odds of the opinions."""
+    """The regressions by maximum a posteriori: order and level of the opinions, co-occurrence, and names alone."""
     unseen = [known_by_name(lesson) for lesson in lessons]
     own_terms = [own_design(lesson) for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
+    on = [lesson.on.astype(np.float64) for lesson in lessons]
 
     def learn(terms: list[np.ndarray], prior: np.ndarray, *, of_unseen: bool = False) -> np.ndarray:
         taught = [lesson.known & (alone == of_unseen) for lesson, alone in zip(lessons, unseen)]
-        on = [lesson.on[pairs] for lesson, pairs in zip(lessons, taught)]
         chosen = [part[pairs] for part, pairs in zip(terms, taught)]
-        return map_logistic(np.concatenate(chosen), np.concatenate(on).astype(np.float64), *prior)
+        return map_logistic(np.concatenate(chosen), np.concatenate([y[pairs] for y, pairs in zip(on, taught)]), prior)
 
-    own = learn(own_terms, own_prior(names=names))
+    seen = np.concatenate([lesson.known & ~alone for lesson, alone in zip(lessons, unseen)])
+    order = map_listwise(np.concatenate(own_terms)[..., :-1], np.concatenate(on), seen, own_prior(names=names))
+    level = learn([np.stack([terms[..., :-1] @ order, terms[..., -1]], axis=-1) for terms in own_terms], _LEVEL_PRIOR)
+    own = np.append(level[0] * order, level[1])
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
     without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, unseen)]
     odds = [np.where(nothing, -np.inf, terms @ own) for terms, nothing in zip(own_terms, without)]
@@ -322,13 +331,13 @@ def known_by_name(lesson: Lesson) -> np.ndarray:
 
 
 def own_prior(*, names: bool) -> np.ndarray:
-    """Means and deviations (2, p) in the order of :func:`_own_terms`."""
+    """Means and deviations (2, p) in the order of :func:`_own_terms`, without 1."""
     if not names:
         return _OWN_PRIOR
     known, of_name = iter(_OWN_PRIOR.T), iter(_NAME_PRIOR.T)
     numbers = [*(next(known) for _ in range(4)), next(of_name)]
     products = [next(of_name) if j == 4 else next(known) for i in range(5) for j in range(i, 5)]
-    return np.array([*numbers, *products, next(known)]).T
+    return np.array([*numbers, *products]).T
 
 
 def own_design(lesson: Lesson) -> np.ndarray:
@@ -343,40 +352,6 @@ def context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
     out = np.zeros((*odds.shape, _CONTEXT_TERMS))
     _fill_context(lesson.opinions, lesson.facts, odds, out)
     return out
-
-
-def map_logistic(terms: np.ndarray, on: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    r"""The coefficients w (p,) that minimise Σ log(1 + e^z) − y z + ½ Σ ((w − mean)/deviation)², z = terms·w.
-
-    Newton steps with halving; p is a dozen or two. Time O(m·p²) per step for m pairs.
-    """
-    precision = deviation**-2.0
-    w = mean.copy()
-
-    def value(w: np.ndarray, z: np.ndarray) -> float:
-        return float(np.logaddexp(0, z).sum() - on @ z + 0.5 * precision @ (w - mean) ** 2)
-
-    z = terms @ w
-    reached = value(w, z)
-    for _ in range(_MOST_STEPS):
-        p = array_sigmoid(z)
-        gradient = terms.T @ (p - on) + precision * (w - mean)
-        hessian = terms.T @ (terms * (p * (1 - p))[:, None]) + np.diag(precision)
-        step = np.linalg.solve(hessian, gradient)
-        before, size = reached, 1.0
-        while True:
-            moved = w - size * step
-            z = terms @ moved
-            reached = value(moved, z)
-            if reached <= before or size < 1e-6:
-                break
-            size /= 2
-        if reached > before:
-            break
-        w = moved
-        if before - reached <= _TOL * abs(before):
-            break
-    return w
 
 
 # ---------------------------------------------------------------------- the formula, for single numbers
