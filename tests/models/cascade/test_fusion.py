@@ -182,7 +182,7 @@ def planted_coefficients(rng, away):
 def test_planted_coefficients_are_found():
     rng = np.random.default_rng(0)
     planted, (mean, deviation) = planted_coefficients(rng, 0.7)
-    found = learn_fusion([lesson(rng, planted, 1500), lesson(rng, planted, 1500)])
+    found = learn_fusion([lesson(rng, planted, 3000), lesson(rng, planted, 3000)])
     assert np.abs((found.own - planted) / deviation).max() < 1
     nearer = np.linalg.norm((found.own - planted) / deviation)
     assert nearer < 0.5 * np.linalg.norm((mean - planted) / deviation)

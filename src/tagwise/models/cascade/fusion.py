@@ -84,52 +84,52 @@ _MOST_COEFFICIENT = 1e6
 # problems of 6 to 27,754 labels, with all labels known or a fifth.
 _OWN_PRIOR = np.array(
     [
-        (2.505, 1.375),  # ranker
-        (1.203, 0.780),  # proposer
-        (0.682, 0.638),  # prototype
-        (-0.447, 0.603),  # frequency
-        (0.062, 0.556),  # ranker · ranker
-        (-0.059, 0.270),  # ranker · proposer
-        (-0.079, 0.657),  # ranker · prototype
-        (-0.313, 0.464),  # ranker · frequency
-        (0.105, 0.164),  # proposer · proposer
-        (-0.212, 0.559),  # proposer · prototype
-        (-0.239, 0.156),  # proposer · frequency
-        (-0.344, 0.451),  # prototype · prototype
-        (-0.387, 0.432),  # prototype · frequency
-        (0.077, 0.334),  # frequency · frequency
+        (2.029, 0.761),  # ranker
+        (1.220, 0.520),  # proposer
+        (1.300, 0.462),  # prototype
+        (-0.296, 0.600),  # frequency
+        (-0.023, 0.407),  # ranker · ranker
+        (0.023, 0.205),  # ranker · proposer
+        (-0.097, 0.437),  # ranker · prototype
+        (-0.262, 0.330),  # ranker · frequency
+        (0.130, 0.065),  # proposer · proposer
+        (-0.184, 0.466),  # proposer · prototype
+        (-0.243, 0.097),  # proposer · frequency
+        (-0.195, 0.299),  # prototype · prototype
+        (-0.316, 0.415),  # prototype · frequency
+        (0.065, 0.315),  # frequency · frequency
     ]
 ).T
 _NAME_PRIOR = np.array(
     [
-        (1.864, 0.815),  # name
-        (0.453, 1.509),  # ranker · name
-        (-0.813, 0.378),  # proposer · name
-        (-1.466, 0.825),  # prototype · name
-        (-0.815, 0.802),  # frequency · name
-        (-0.813, 0.722),  # name · name
+        (1.901, 0.968),  # name
+        (-0.093, 0.853),  # ranker · name
+        (-0.626, 0.270),  # proposer · name
+        (-1.211, 0.665),  # prototype · name
+        (-0.817, 0.485),  # frequency · name
+        (-0.673, 0.920),  # name · name
     ]
 ).T
 _LEVEL_PRIOR = np.array(
     [
-        (1.0, 0.3),  # the opinions together
-        (-1.0, 1.0),  # 1
+        (0.985, 0.093),  # the opinions together
+        (-0.572, 0.658),  # 1
     ]
 ).T
 _CONTEXT_PRIOR = np.array(
     [
-        (0.913, 0.082),  # z
-        (0.098, 0.063),  # z²/5
-        (0.010, 0.065),  # frequency
-        (-0.039, 0.025),  # frequency · z
-        (0.108, 0.089),  # ℓ
-        (-0.067, 0.025),  # ℓ · z
-        (0.133, 0.093),  # ℓ · frequency
-        (-0.004, 0.029),  # ℓ²
-        (0.274, 0.208),  # first of its row
-        (0.005, 0.076),  # first of its row · z
-        (-0.131, 0.154),  # log of the place
-        (-0.092, 0.130),  # 1
+        (0.861, 0.099),  # z
+        (0.110, 0.099),  # z²/5
+        (0.030, 0.114),  # frequency
+        (-0.051, 0.067),  # frequency · z
+        (0.133, 0.098),  # ℓ
+        (-0.063, 0.024),  # ℓ · z
+        (0.146, 0.098),  # ℓ · frequency
+        (0.001, 0.031),  # ℓ²
+        (0.271, 0.250),  # first of its row
+        (0.043, 0.099),  # first of its row · z
+        (-0.265, 0.172),  # log of the place
+        (-0.039, 0.191),  # 1
     ]
 ).T
 _UNSEEN_PRIOR = np.array(
