@@ -259,10 +259,8 @@ def _best_touched(factors, features, lists, always, best, start, stop):
         if filled < k and guess > -np.inf:
             filled = _fill(factors, total, touched[:count], own, nothing, scores, labels)
         recent[row % len(recent)] = scores[:k].min() if filled == k else nothing
-        order = np.argsort(labels[:filled])
-        order = order[np.argsort(-scores[:filled][order], kind="mergesort")]
-        for place in range(filled):
-            best_labels[row, place], best_scores[row, place] = labels[order[place]], scores[order[place]]
+        for i in range(filled):
+            keep(best_scores[row], best_labels[row], scores[i], np.int64(labels[i]))
 
 
 @compiled(fastmath={"contract", "reassoc"})
