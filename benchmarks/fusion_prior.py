@@ -53,7 +53,7 @@ PROBLEMS = [
     ("debtags", None, 3_000),
     ("yso-finna-en", None, 15_000),
     ("yso-finna-en-min4", None, None),
-    ("yso-finna-en-min4", 0.2, 30_000),
+    ("yso-finna-en-min4", 0.2, 10_000),
 ]
 NAMED = ("bibtex", "cooking-stackexchange", "delicious", "debtags", "yso-finna-en", "yso-finna-en-min4")
 # More pairs of one problem would only cost time: its coefficients are known well by then.
@@ -114,11 +114,11 @@ def pairs_of(lessons: list[Lesson], terms: list[np.ndarray], *, of_unseen: bool 
 
 
 def rows_of(lessons: list[Lesson], terms: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Terms (n, M, p) without 1, labels and known pairs (n, M)."""
+    """Terms (n, M, p), labels and known pairs (n, M)."""
     known = np.concatenate([lesson.known & ~fusion.known_by_name(lesson) for lesson in lessons])
     some = np.random.default_rng(0).permutation(len(known))[: MOST_PAIRS // known.shape[1]]
     on = np.concatenate([lesson.on for lesson in lessons]).astype(np.float64)
-    return np.concatenate(terms)[..., :-1][some], on[some], known[some]
+    return np.concatenate(terms)[some], on[some], known[some]
 
 
 def empirical_bayes(
@@ -158,31 +158,38 @@ def main() -> None:
     # The opinions: what they are worth beside each other, and their scale and level.
     designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in plain]
     size = fusion.n_terms(4) - 1
-    problems = [rows_of(lessons, terms) for lessons, terms in zip(plain, designs)]
-    own = empirical_bayes(problems, np.array([np.zeros(size), np.ones(size)]))
+    rows = [rows_of(lessons, [part[..., :-1] for part in terms]) for lessons, terms in zip(plain, designs)]
+    own = empirical_bayes(rows, np.array([np.zeros(size), np.ones(size)]))
     report["own"] = rounded(own)
     print("own", report["own"], flush=True)
-    orders = [map_listwise(*problem, own) for problem in problems]
-    levels = [
-        pairs_of(lessons, [np.stack([part[..., :-1] @ order, part[..., -1]], axis=-1) for part in terms])
-        for lessons, terms, order in zip(plain, designs, orders)
+    weights = [map_listwise(*problem, own) for problem in rows]
+    pairs = [
+        pairs_of(lessons, [fusion.scale_design(part, each) for part in terms])
+        for lessons, terms, each in zip(plain, designs, weights)
     ]
-    level = empirical_bayes(levels, np.array([[1.0, -1.0], [1.0, 1.0]]))
+    scale = empirical_bayes(pairs, np.array([[1.0, -1.0], [1.0, 1.0]]))
+    report["scale"] = rounded(scale)
+    print("scale", report["scale"], flush=True)
+
+    # The co-occurrence, with the odds that each problem's own pairs and these priors give; then its scale and level.
+    odds, contexts = [], []
+    for lessons, terms, each, problem in zip(plain, designs, weights, pairs):
+        times, shift = map_logistic(*problem, scale)
+        odds.append([part @ np.append(times * each, shift) for part in terms])
+        contexts.append([fusion.context_design(*one) for one in zip(lessons, odds[-1])])
+    rows = [rows_of(lessons, terms) for lessons, terms in zip(plain, contexts)]
+    context = empirical_bayes(rows, np.array([np.eye(1, rows[0][0].shape[-1])[0], np.ones(rows[0][0].shape[-1])]))
+    report["context"] = rounded(context)
+    print("context", report["context"], flush=True)
+    weights = [map_listwise(*problem, context) for problem in rows]
+    pairs = [
+        pairs_of(lessons, [fusion.level_design(z, part @ each) for z, part in zip(some, terms)])
+        for lessons, some, terms, each in zip(plain, odds, contexts, weights)
+    ]
+    level = empirical_bayes(pairs, np.array([np.eye(1, pairs[0][0].shape[-1])[0], np.ones(pairs[0][0].shape[-1])]))
     report["level"] = rounded(level)
     print("level", report["level"], flush=True)
-
-    # The co-occurrence, with the odds that each problem's own pairs and these priors give.
-    problems = []
-    for lessons, terms, order, pairs in zip(plain, designs, orders, levels):
-        scale, shift = map_logistic(*pairs, level)
-        mode = np.append(scale * order, shift)
-        contexts = [fusion.context_design(lesson, part @ mode) for lesson, part in zip(lessons, terms)]
-        problems.append(pairs_of(lessons, contexts))
-    start_prior = np.array([np.zeros(problems[0][0].shape[1]), np.ones(problems[0][0].shape[1])])
-    start_prior[0, 0] = 1
-    report["context"] = rounded(empirical_bayes(problems, start_prior))
-    print("context", report["context"], flush=True)
-    del designs, plain, problems, levels
+    del designs, plain, contexts, odds, rows, pairs
 
     # Names, whose coefficients join those of the opinions.
     named = [lessons_of(*problem, names=True) for problem in PROBLEMS if problem[0] in NAMED]
@@ -192,18 +199,17 @@ def main() -> None:
         start_prior = fusion.own_prior(names=True)
     free = np.isnan(start_prior[0])
     start_prior[0, free] = 0
-    problems = [rows_of(lessons, terms) for lessons, terms in zip(named, designs)]
+    problems = [rows_of(lessons, [part[..., :-1] for part in terms]) for lessons, terms in zip(named, designs)]
     report["name"] = rounded(empirical_bayes(problems, start_prior, free)[:, free])
     print("name", report["name"], flush=True)
 
     # Labels without rows.
     problems = [
-        pairs_of(lessons, [part[..., [4, -1]] for part in terms], of_unseen=True)
-        for lessons, terms in zip(named, designs)
+        pairs_of(lessons, [fusion.unseen_design(lesson) for lesson in lessons], of_unseen=True) for lessons in named
     ]
     report["unseen_pairs"] = [[len(on), int(on.sum())] for _, on in problems]
     telling = [problem for problem in problems if problem[1].sum() >= FEWEST_POSITIVES]
-    report["unseen"] = rounded(empirical_bayes(telling, np.array([[1.0, -4.0], [1.0, 1.0]])))
+    report["unseen"] = rounded(empirical_bayes(telling, np.array([[1.0, 1.0, -1.0, -5.0], np.ones(4)])))
     print("unseen", report["unseen"], report["unseen_pairs"], flush=True)
     store(RESULT, report)
 

@@ -34,8 +34,8 @@ def context_terms(facts, labels, odds):
     base = (f + 0.5) / (facts.n_rows + 1)
     order = sorted((at for at in range(len(labels)) if odds[at] > -np.inf), key=lambda at: (-odds[at], at))
     sources = [at for at in order[:8] if expit(odds[at]) >= 0.05]
-    terms = np.zeros((len(labels), 12))
-    for place, at in enumerate(order):
+    terms = np.zeros((len(labels), 8))
+    for at in order:
         label = labels[at]
         others = [source for source in sources if source != at]
         weights = np.array([expit(odds[source]) for source in others])
@@ -43,9 +43,18 @@ def context_terms(facts, labels, odds):
             np.log((together[label, labels[s]] + 5 * base[label]) / (f[labels[s]] + 5) / base[label]) for s in others
         ]
         lift = weights @ np.array(lifts) / max(weights.sum(), 0.3) if others else 0.0
-        z, often, first = odds[at], 0.5 * np.log((f[label] + 0.5) / 30), place == 0
+        z, often, first = odds[at], 0.5 * np.log((f[label] + 0.5) / 30), odds[at] == max(odds)
         evidence = np.zeros(4) if first else lift * np.array([1, z, often, lift])
-        terms[at] = [z, z * z / 5, often, often * z, *evidence, first, first * z, np.log(1 + place), 1.0]
+        terms[at] = [z, z * z / 5, often, often * z, *evidence]
+    return terms
+
+
+def level_terms(odds, scores):
+    """The terms of each label of a row with the log odds ``odds`` and the ordering ``scores``."""
+    terms = np.zeros((len(odds), 6))
+    for at in np.flatnonzero(odds > -np.inf):
+        x, rank = scores[at], sum(odds > odds[at])
+        terms[at] = [x, x * x / 5, rank == 0, (rank == 0) * x, np.log(1 + rank), 1.0]
     return terms
 
 
@@ -61,8 +70,9 @@ def fused_scores(fusion, opinions, facts):
         unseen = [facts.frequency[label] == 0 and name is not None and name > 0 for label, name in zip(labels, named)]
         odds[unseen] = -np.inf
         if width:
-            final = context_terms(facts, labels, odds) @ fusion.context
+            final = level_terms(odds, context_terms(facts, labels, odds) @ fusion.context) @ fusion.level
             for at in np.flatnonzero(unseen):
-                final[at] = fusion.unseen @ [named[at], 1]
+                whole = named[at] >= 0.999 * facts.whole_name[labels[at]]
+                final[at] = fusion.unseen @ [named[at], whole, whole * facts.log_named[labels[at]], 1]
             out[row] = expit(final) - 0.5
     return out

@@ -5,7 +5,7 @@ import pytest
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.text.features import TextFeatures
-from tagwise.text.names import check_vocabulary, name_features
+from tagwise.text.names import check_vocabulary, name_features, name_words
 
 WORDS = [
     "cards",
@@ -106,3 +106,14 @@ def test_vocabularies():
 def test_bad_vocabularies(vocabulary, error, words):
     with pytest.raises(error, match=words):
         check_vocabulary(vocabulary)
+
+
+def test_new_tags_do_not_decide_whether_tags_are_words(features):
+    tags, is_new = ["Q17", "Q4", "game", "chess"], np.array([False, False, True, True])
+    assert name_features(tags, {}, features) is not None
+    assert name_features(tags, {}, features, is_new) is None
+
+
+def test_words_of_names_are_those_that_texts_would_have():
+    found = name_words(["works-with::cardGame", "p14068", "Öl/oil", "x", "HTML_parser"])
+    assert found == {"works", "with", "card", "game", "öl", "oil", "html", "parser"}

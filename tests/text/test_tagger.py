@@ -510,18 +510,39 @@ def test_a_tag_that_no_text_has_is_suggested_by_its_name():
         for a in ("ban", "cor", "del", "fim", "gus")
         for b in ("ado", "ela", "iro", "ona", "uta", "ymi", "ipe", "osk")
     ]
-    drawn = [chance.choice(names, 3, replace=False).tolist() for _ in range(600)]
-    texts = [" ".join([*row, *chance.choice(["the", "of", "and", "with"], 3)]) for row in drawn]
     known, new = names[:-4], names[-4:]
-    tags = [[name for name in row if name in known] for row in drawn]
-    fitted = Tagger(vocabulary={f"id{place}": name for place, name in enumerate(new)}).fit(texts, tags)
-    found = fitted.suggest([f"the {name} of {known[0]}" for name in new], top=3)
+
+    def drawn(words, many):
+        rows = [chance.choice(words, 3, replace=False).tolist() for _ in range(many)]
+        return [" ".join([*row, *chance.choice(["the", "of", "and", "with"], 3)]) for row in rows], rows
+
+    vocabulary = {f"id{place}": name for place, name in enumerate(new)}
+    fitted = Tagger(vocabulary=vocabulary).fit(*drawn(known, 600))
+    assert not set(new) - set(fitted.features_.feature_names)
+    found = fitted.suggest([f"the {name} of {known[0]}" for name in new], top=5)
     for place, row in enumerate(found):
         assert f"id{place}" in [suggestion.tag for suggestion in row]
         assert not {f"id{other}" for other in range(4) if other != place} & {suggestion.tag for suggestion in row[:2]}
-    rows = [[f"id{new.index(name)}" if name in new else name for name in row] for row in drawn[:100]]
-    metrics = fitted.evaluate(texts[:100], rows).metrics
-    assert metrics["new-R@5"] > 0.8
+    texts, rows = drawn(names, 100)
+    metrics = fitted.evaluate(
+        texts, [[f"id{new.index(name)}" if name in new else name for name in row] for row in rows]
+    )
+    assert metrics.metrics["new-R@5"] > 0.8
+
+
+def test_a_name_that_texts_had_without_the_tag_is_no_evidence():
+    """The same name, once new to the texts and once in many of them that do not have the tag."""
+    chance = np.random.default_rng(0)
+    words = [f"{a}{b}" for a in ("ban", "cor", "del", "fim", "gus") for b in ("ado", "ela", "iro", "ona", "uta", "ymi")]
+    rows = [chance.choice(words, 3, replace=False).tolist() for _ in range(400)]
+
+    def probability(texts):
+        fitted = Tagger(vocabulary=["anchor"]).fit(texts, rows)
+        found = {suggestion.tag: suggestion.probability for suggestion in fitted.suggest(["anchor banado"], top=31)[0]}
+        return found["anchor"]
+
+    often = [" ".join([*row, "anchor"]) if place % 4 == 0 else " ".join(row) for place, row in enumerate(rows)]
+    assert probability([" ".join(row) for row in rows]) > 5 * probability(often)
 
 
 def test_tags_that_can_never_be_suggested_are_named(rows):
@@ -529,8 +550,8 @@ def test_tags_that_can_never_be_suggested_are_named(rows):
     with pytest.warns(TagwiseWarning, match=r"has 1 tag that no text has, such as 'anchor'.*does not learn from names"):
         fitted = Tagger(LINEAR, vocabulary=["anchor"]).fit(texts, tags)
     assert "anchor" in fitted.tags_
-    vocabulary = {"p1": "anchor", "p2": "zebra"}
-    with pytest.warns(TagwiseWarning, match=r"has 1 tag .*'p2'.*: their names have no word of the training texts"):
+    vocabulary = {"p1": "anchor", "p2": "12"}
+    with pytest.warns(TagwiseWarning, match=r"has 1 tag .*'p2'.*: their names have no words"):
         Tagger(Cascade(rank=3, validation_fraction=0), vocabulary=vocabulary).fit(texts, tags)
 
 

@@ -153,10 +153,12 @@ def _with_product(record: ModelRecord) -> ModelRecord:
     check_integer(n_labels, "n_labels_", minimum=1)
     nothing = {
         "label_frequency_": np.zeros(n_labels, dtype=np.int64),
+        "name_rows_": np.zeros(n_labels, dtype=np.int64),
         "cooccurrence_": sp.csr_matrix((n_labels, n_labels), dtype=np.int32),
         "name_weights_": sp.csr_matrix((n_labels, values["n_features_in_"]), dtype=record.tensors["prototypes_"].dtype),
         "fusion_own_": np.zeros(0),
         "fusion_context_": np.zeros(0),
+        "fusion_level_": np.zeros(0),
         "fusion_unseen_": np.zeros(0),
     }
     parameters |= {"refit": True, "unlisted": "off"}

@@ -104,8 +104,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.fit_transform(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: Any = None, **fit_params: Any) -> sp.csr_matrix:
-        """As ``fit`` and then ``transform`` of the same texts, at half the cost."""
+    def fit_transform(
+        self, texts: Iterable[str], y: Any = None, *, also: Iterable[str] = (), **fit_params: Any
+    ) -> sp.csr_matrix:
+        """As ``fit`` and then ``transform`` of the same texts, at half the cost.
+
+        ``also``: words that are features in however few texts they are, even in none; those of new tags' names, say.
+        """
         min_df, limit = self._checked_parameters()
         rows = check_texts(texts)
         if not rows:
@@ -122,6 +127,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                     "give more text or lower min_df."
                 ) from error
             terms = [str(term) for term in counter.get_feature_names_out()]
+            if kind == "words" and (more := set(also) - set(terms)):
+                terms = sorted([*terms, *more])
+                counts = sp.csr_matrix(_counter(kind, vocabulary=terms).transform(rows))
             _joined(terms)  # what could not be saved is refused before anything is learnt from it
             fitted.append(_Terms(kind, terms, _inverse_document_frequency(counts)))
             blocks.append(fitted[-1].weigh(counts))

@@ -1,8 +1,9 @@
 """What tags are called: the words of their names as features, in the columns of the texts' words.
 
 A name is split at everything that is no letter or digit, such as ``::``, ``/``, ``-``, ``_`` and spaces. Each part
-counts as it is, or else with an s more or an s less, where training texts have such a word; where they have none, a
-part in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none.
+counts as it is, or else with an s more or an s less, where the features have such a word; where they have none, a part
+in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none. The
+words of tags that no text has are features even where texts have none of them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidTypeError
 from tagwise.text.features import TextFeatures
 from tagwise.text.tags import check_name, column_of, ones_in
 
-__all__ = ["check_vocabulary", "name_features"]
+__all__ = ["check_vocabulary", "name_features", "name_words"]
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 _TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
@@ -44,19 +46,31 @@ def check_vocabulary(vocabulary: Any) -> dict[str, str]:
     }
 
 
-def name_features(tags: Sequence[str], vocabulary: Mapping[str, str], features: TextFeatures) -> sp.csr_matrix | None:
+def name_features(
+    tags: Sequence[str], vocabulary: Mapping[str, str], features: TextFeatures, is_new: np.ndarray | None = None
+) -> sp.csr_matrix | None:
     """The known words of what each tag is called: 0/1 (len(tags), d); None where no tag has any.
 
     A tag is called what the vocabulary says. Where that says nothing else, the tag is its own name; if fewer than half
-    of these tags have a known word, they are taken for ids, such as ``p14068``, and have none.
+    of these tags have a known word, new ones aside (``is_new``, bool per tag), they are taken for ids, such as
+    ``p14068``, and have none.
     """
     position = column_of(features.feature_names[: features.n_words_])
     columns = [sorted(set(_known_words(vocabulary.get(tag, tag), position))) for tag in tags]
     itself = [place for place, tag in enumerate(tags) if vocabulary.get(tag, tag) == tag]
-    if sum(bool(columns[place]) for place in itself) < _SHARE_OF_WORDS * len(itself):
+    old = itself if is_new is None else [place for place in itself if not is_new[place]]
+    if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old):
         for place in itself:
             columns[place] = []
     return ones_in(columns, len(features.feature_names)) if any(columns) else None
+
+
+def name_words(names: Iterable[str]) -> set[str]:
+    """The words that names consist of, as texts have them: parts in camelCase by their pieces."""
+    pieces = (
+        piece.lower() for name in names for part in _BETWEEN_WORDS.split(name) for piece in _camel_case_pieces(part)
+    )
+    return {piece for piece in pieces if _TWO_LETTERS.search(piece)}
 
 
 def _known_words(name: str, position: Mapping[str, int]) -> Iterator[int]:

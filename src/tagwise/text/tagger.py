@@ -40,7 +40,7 @@ from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.names import check_vocabulary, name_features
+from tagwise.text.names import check_vocabulary, name_features, name_words
 from tagwise.text.suggestion import Request, Suggestion
 from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
 from tagwise.validation import check_choice
@@ -202,14 +202,16 @@ class Tagger(BaseEstimator):
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
             )
         features = TextFeatures(min_df=self.min_df, max_features=self.max_features, characters=self.characters)
-        X = features.fit_transform(rows.texts)
+        without_rows = np.bincount(rows.Y.indices, minlength=len(rows.tags)) == 0
+        new = [vocabulary[rows.tags[place]] for place in np.flatnonzero(without_rows)]
+        X = features.fit_transform(rows.texts, also=name_words(new))
         choice, model = self._choose(X, rows)
         if rows.observed is not None and not info_of(type(model)).learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
                 'text does not list counts as wrong for it; or use model="auto".'
             )
-        names = self._names(model, rows, vocabulary, features)
+        names = self._names(model, rows.tags, without_rows, vocabulary, features)
         more: dict[str, Any] = {} if names is None else {"label_features": names}
         model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
         figures = {
@@ -220,7 +222,12 @@ class Tagger(BaseEstimator):
         return self._set_fitted(rows.tags, features, model, choice, figures, None)
 
     def _names(
-        self, model: MultiLabelModel, rows: TrainingRows, vocabulary: dict[str, str], features: TextFeatures
+        self,
+        model: MultiLabelModel,
+        tags: list[str],
+        without_rows: np.ndarray,
+        vocabulary: dict[str, str],
+        features: TextFeatures,
     ) -> sp.csr_matrix | None:
         """The features of the tags' names, where the model learns from names and they are words.
 
@@ -229,13 +236,13 @@ class Tagger(BaseEstimator):
         names = None
         reason = f"{type(model).__name__} does not learn from names; the default model does"
         if info_of(type(model)).learns_from_names:
-            names = name_features(rows.tags, vocabulary, features)
-            reason = "their names have no word of the training texts"
-        unheard = np.bincount(rows.Y.indices, minlength=len(rows.tags)) == 0
+            names = name_features(tags, vocabulary, features, is_new=without_rows)
+            reason = "their names have no words"
+        unheard = without_rows.copy()
         if names is not None:
             unheard &= np.diff(names.indptr) == 0
         if unheard.any():
-            example = rows.tags[int(np.argmax(unheard))]
+            example = tags[int(np.argmax(unheard))]
             warn(
                 f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as {example!r:.60}, and "
                 f"that will hardly be suggested: {reason}.",

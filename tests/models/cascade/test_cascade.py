@@ -52,7 +52,7 @@ def reference_scores(model, X):
     if not model.name_weights_.nnz:
         listed[3] = np.zeros((len(labels), 0))
     scores = behind_shortlist(proposed).astype(np.float64)
-    fusion = Fusion(model.fusion_own_, model.fusion_context_, model.fusion_unseen_)
+    fusion = Fusion(model.fusion_own_, model.fusion_context_, model.fusion_level_, model.fusion_unseen_)
     np.put_along_axis(scores, labels, reference.fused_scores(fusion, Opinions(labels, *listed), model._facts), axis=1)
     return scores
 
@@ -285,15 +285,19 @@ def changed(matrix, **parts):
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions, 12 of .* found \(15,\)"),
+        (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions, 8 of .* found \(15,\)"),
         (lambda t: {"name_weights_": sp.csr_matrix((30, 60), dtype=t["prototypes_"].dtype)}, "15 coefficients of"),
-        (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\), \(11,\), \(2,\)"),
-        (lambda t: {"fusion_unseen_": t["fusion_unseen_"][1:]}, r"found \(21,\), \(12,\), \(1,\)"),
+        (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\), \(7,\), \(6,\), \(4,\)"),
+        (lambda t: {"fusion_level_": t["fusion_level_"][1:]}, r"found \(21,\), \(8,\), \(5,\), \(4,\)"),
+        (lambda t: {"fusion_unseen_": t["fusion_unseen_"][1:]}, r"found \(21,\), \(8,\), \(6,\), \(3,\)"),
         (lambda t: {"fusion_own_": t["fusion_own_"] * 1e9}, "at most 1e\\+06 in size"),
         (lambda t: {"fusion_own_": t["fusion_own_"].astype(np.float32)}, "must share one type"),
         (lambda t: {"label_frequency_": t["label_frequency_"] + 400}, "must occur in 0 to 400 rows"),
         (lambda t: {"label_frequency_": t["label_frequency_"] - 400}, "must occur in 0 to 400 rows"),
         (lambda t: {"label_frequency_": t["label_frequency_"].astype(float)}, "must be whole numbers"),
+        (lambda t: {"name_rows_": t["name_rows_"] + 401}, "must occur in 0 to 400 rows"),
+        (lambda t: {"name_rows_": t["name_rows_"] - 401}, "must occur in 0 to 400 rows"),
+        (lambda t: {"name_rows_": t["name_rows_"].astype(float)}, "must be whole numbers"),
         (lambda t: {"label_frequency_": t["label_frequency_"][1:]}, r"label_frequency_ of shape \(29,\)"),
         (lambda t: {"cooccurrence_": -t["cooccurrence_"]}, "must occur in 0 to 400 rows"),
         (lambda t: {"cooccurrence_": t["cooccurrence_"][:-1]}, r"cooccurrence_ of shape \(29, 30\)"),
@@ -328,7 +332,7 @@ def test_a_folder_with_an_impossible_number_of_rows_is_refused(saved, tmp_path, 
 def test_the_largest_numbers_that_a_folder_may_hold_are_answered(saved, problem, tmp_path):
     """Large coefficients and counts make poor probabilities, but probabilities."""
     rng = np.random.default_rng(0)
-    names = ("fusion_own_", "fusion_context_", "fusion_unseen_")
+    names = ("fusion_own_", "fusion_context_", "fusion_level_", "fusion_unseen_")
     large = {name: rng.choice([-1e6, 1e6], size=saved.tensors[name].shape) for name in names}
     large["label_frequency_"] = np.full(30, 2**62)
     values = saved.values | {"n_rows_": 2**62}

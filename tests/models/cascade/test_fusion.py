@@ -31,7 +31,8 @@ def label_facts(rng, n_labels, n_rows=200):
     share = rng.uniform(0, 0.5, n_labels) * (rng.random(n_labels) < 0.8)  # some labels have no row
     Y = sp.csr_matrix(rng.random((n_rows, n_labels)) < share)
     frequency = np.asarray(Y.sum(axis=0)).ravel()
-    return LabelFacts.of(rng.random(n_labels) < 0.7, frequency, n_rows, cooccurrence_counts(Y))
+    named, names = rng.integers(0, 10, n_labels), sp.csr_matrix(rng.random((n_labels, 1)))
+    return LabelFacts.of(rng.random(n_labels) < 0.7, frequency, n_rows, cooccurrence_counts(Y), named, names)
 
 
 @st.composite
@@ -49,7 +50,8 @@ def shortlists(draw, dtype=np.float64, gaps=False):
         labels[rng.random(labels.shape) < 0.2] = -1
     opinions = Opinions(labels, proposed.astype(dtype), margins, rng.uniform(-0.2, 1.2, (n_rows, listed)), names)
     own = rng.normal(size=n_terms(5 if names.shape[1] else 4)) / 3
-    return Fusion(own, rng.normal(size=12) / 3, rng.normal(size=2)), opinions, label_facts(rng, n_labels)
+    fusion = Fusion(own, rng.normal(size=8) / 3, rng.normal(size=6) / 3, rng.normal(size=4))
+    return fusion, opinions, label_facts(rng, n_labels)
 
 
 @given(shortlists())
@@ -121,7 +123,7 @@ def test_equal_scores_come_in_the_order_of_their_labels():
         np.zeros((1, 0)),
     )
     facts = LabelFacts.of(np.ones(8, bool), np.full(8, 5), 50, sp.csr_matrix((8, 8), dtype=np.int32))
-    context = np.zeros(12)
+    context = np.zeros(8)
     context[0] = 1.0
     labels, scores = replace(Fusion.prior(), context=context).best(opinions, facts, 4)
     np.testing.assert_array_equal(labels, [[3, 5, 7, 1]])
@@ -174,8 +176,7 @@ def lesson(rng, coefficients, n_rows, known=1.0, width=20, n_labels=40):
 
 def planted_coefficients(rng, away):
     """Of the prior's mean, ``away`` deviations from it in directions at random; and the prior (2, 15)."""
-    level = fusion_module._LEVEL_PRIOR
-    prior = np.column_stack([own_prior(names=False), level[:, 1]])
+    prior = np.column_stack([own_prior(names=False), fusion_module._SCALE_PRIOR[:, 1]])
     return prior[0] + away * prior[1] * rng.choice([-1, 1], 15), prior
 
 
@@ -238,7 +239,7 @@ def test_the_prior_is_the_measured_one():
     measured = json.loads((REPOSITORY / "benchmarks" / "results" / "fusion_prior.json").read_text(encoding="utf-8"))
     tables = {
         name: getattr(fusion_module, f"_{name.upper()}_PRIOR").T
-        for name in ("own", "level", "name", "context", "unseen")
+        for name in ("own", "scale", "context", "level", "name", "unseen")
     }
     for name, table in tables.items():
         np.testing.assert_array_equal(table, measured[name])

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import tagwise
 from tagwise import Cascade
-from tagwise.models.cascade import cascade as cascade_module
-from tagwise.models.cascade.names import UnseenLabels, name_weights
+from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
 
 
 def test_weights_of_names_say_how_much_of_a_name_a_row_has():
@@ -56,12 +55,12 @@ def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_t
 def named_problem():
     """Rows of 40 words, with a label for each of the first 30 words: a row has the labels of its words, but for noise.
 
-    The last six labels have no training row.
+    Training rows have neither the last six labels nor their words.
     """
     rng = np.random.default_rng(0)
     X = (rng.random((900, 40)) < 0.1).astype(float)
     Y = (X[:, :30] > 0) & (rng.random((900, 30)) < 0.8)
-    seen = ~Y[:, 24:].any(axis=1)
+    seen = ~X[:, 24:30].any(axis=1)
     return sp.csr_matrix(X[seen]), sp.csr_matrix(Y[seen]), sp.csr_matrix(X[~seen]), Y[~seen]
 
 
@@ -113,15 +112,20 @@ def test_unseen_labels_learn_from_labels_that_only_validation_rows_have():
     assert telling.fusion_unseen_.sum() > misleading.fusion_unseen_.sum() + 1
 
 
-def test_labels_that_no_row_has_teach_nothing(named_problem, monkeypatch):
-    """They were perhaps not in use: rows with their names that do not have them are no lesson."""
-    X, Y, _, _ = named_problem
-    lessons = []
-    learn = cascade_module.learn_fusion
-    monkeypatch.setattr(cascade_module, "learn_fusion", lambda taken: lessons.extend(taken) or learn(taken))
-    Cascade(shortlist=8).fit(X, Y, label_features=sp.csr_matrix(np.eye(30, 40)))
-    for lesson in lessons:
-        nowhere = lesson.opinions.labels >= 24
-        assert nowhere.any()
-        assert not lesson.known[nowhere].any()
-        assert lesson.known[(lesson.opinions.labels >= 0) & ~nowhere].all()
+@given(st.integers(0, 2**32 - 1))
+def test_rows_with_a_name_have_all_of_its_features(seed):
+    rng = np.random.default_rng(seed)
+    X, names = rng.random((25, 8)) < 0.5, rng.random((10, 8)) < 0.3
+    rows = sp.csr_matrix(X.astype(np.float32))
+    rows.indices, rows.data = rows.indices.copy(), rows.data.copy()
+    for row in range(25):  # in any order
+        part = slice(rows.indptr[row], rows.indptr[row + 1])
+        rows.indices[part] = rng.permutation(rows.indices[part])
+    rows.has_sorted_indices = False
+    known = rng.random((25, 10)) < 0.5
+    for observed in (None, sp.csr_matrix(known)):
+        counted = np.ones_like(known) if observed is None else known
+        has = np.array([X[:, name].all(axis=1) if name.any() else np.zeros(25, dtype=bool) for name in names]).T
+        found = rows_with_name(sp.csr_matrix(names.astype(np.float32)), rows, observed)
+        np.testing.assert_array_equal(found, (has & counted).sum(axis=0))
+        assert found.dtype == np.int64

@@ -25,7 +25,7 @@ from tagwise.models.cascade.fusion import (
     cooccurrence_counts,
     learn_fusion,
 )
-from tagwise.models.cascade.names import UnseenLabels, name_weights
+from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
 from tagwise.models.cascade.product import Product
 from tagwise.models.cascade.rankers import (
     FittedProposer,
@@ -154,7 +154,9 @@ class Cascade(MultiLabelModel):
         In how many rows two labels j < t occur together.
     name_weights_ : CSR (L, d)
         What the features of a label's name say; empty without ``label_features``.
-    fusion_own_, fusion_context_, fusion_unseen_ : arrays (15,) or (21,), (12,) and (2,)
+    name_rows_ : int array (L,)
+        Training rows that have all features of a label's name, and for which the label is known.
+    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,) or (21,), (8,), (6,) and (4,)
         The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
@@ -191,8 +193,10 @@ class Cascade(MultiLabelModel):
         "label_frequency_",
         "cooccurrence_",
         "name_weights_",
+        "name_rows_",
         "fusion_own_",
         "fusion_context_",
+        "fusion_level_",
         "fusion_unseen_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
@@ -208,8 +212,10 @@ class Cascade(MultiLabelModel):
     label_frequency_: np.ndarray
     cooccurrence_: sp.csr_matrix
     name_weights_: sp.csr_matrix
+    name_rows_: np.ndarray
     fusion_own_: np.ndarray
     fusion_context_: np.ndarray
+    fusion_level_: np.ndarray
     fusion_unseen_: np.ndarray
     n_rows_: int
     product_: dict[str, Any] | None
@@ -325,9 +331,10 @@ class Cascade(MultiLabelModel):
                     f"{shape_text(self._label_features.shape)}."
                 )
             names = name_weights(sp.csr_matrix(self._label_features), features)
-        self.name_weights_ = names
+        self.name_weights_, self.name_rows_ = names, rows_with_name(names, features, observed)
         fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
-        self.fusion_own_, self.fusion_context_, self.fusion_unseen_ = fusion.own, fusion.context, fusion.unseen
+        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
+        self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
         if without_validation_rows is None or self.refit:
             self._fit_opinions(features, Y, observed, progress)
         else:
@@ -381,8 +388,6 @@ class Cascade(MultiLabelModel):
         n_rows, n_labels = Y.shape
         folds = self._validation_folds(n_rows, 1.0 if observed is None else observed.nnz / (n_rows * n_labels))
         worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
-        # A label that no row has was perhaps not in use: that rows have its name and not the label says nothing.
-        occurs = np.bincount(known_positives(Y, observed).indices, minlength=n_labels) > 0
         lessons, model = [], None
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
@@ -395,7 +400,7 @@ class Cascade(MultiLabelModel):
                 model.fit(X[train], Y[train], known, label_features=self._label_features)
             opinions = model._opinions_on(X[validation])
             labels = opinions.labels
-            known = (labels >= 0) & occurs[labels]
+            known = labels >= 0
             if observed is not None:
                 known &= contains_pairs(observed[validation], labels)
             on = contains_pairs(Y[validation], labels) & known
@@ -473,9 +478,16 @@ class Cascade(MultiLabelModel):
     def _build_prediction_cache(self) -> None:
         self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
-        self._facts = LabelFacts.of(self.has_ranker_, self.label_frequency_, self.n_rows_, self.cooccurrence_)
+        self._facts = LabelFacts.of(
+            self.has_ranker_,
+            self.label_frequency_,
+            self.n_rows_,
+            self.cooccurrence_,
+            self.name_rows_,
+            self.name_weights_,
+        )
         self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_)
-        learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_unseen_)
+        learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
         self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
     def _answers_without_blas(self, X: Features) -> bool:
@@ -571,15 +583,17 @@ class Cascade(MultiLabelModel):
     def _check_restored(self) -> None:
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
-        own, context, unseen = self.fusion_own_, self.fusion_context_, self.fusion_unseen_
+        own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
         require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
         require_dense(
             1,
             ranker_intercept_=b,
             has_ranker_=has,
             label_frequency_=frequency,
+            name_rows_=self.name_rows_,
             fusion_own_=own,
             fusion_context_=context,
+            fusion_level_=level,
             fusion_unseen_=unseen,
         )
         proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
@@ -592,6 +606,7 @@ class Cascade(MultiLabelModel):
             "prototypes_": (n_labels, n_features),
             "name_weights_": (n_labels, n_features),
             "label_frequency_": (n_labels,),
+            "name_rows_": (n_labels,),
             "cooccurrence_": (n_labels, n_labels),
         }
         for name, shape in shapes.items():
@@ -599,15 +614,18 @@ class Cascade(MultiLabelModel):
                 raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
         floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
         require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
-        require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_unseen_=unseen)
+        require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_level_=level, fusion_unseen_=unseen)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
         if has.dtype != np.bool_:
             raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        if not (frequency.dtype.kind == pairs.dtype.kind == "i" and pairs.has_canonical_format):
-            raise ValueError("label_frequency_ and cooccurrence_ must be whole numbers, each pair of labels once")
+        counts = frequency, self.name_rows_, pairs
+        if not (all(part.dtype.kind == "i" for part in counts) and pairs.has_canonical_format):
+            raise ValueError(
+                "label_frequency_, name_rows_ and cooccurrence_ must be whole numbers, each pair of labels once"
+            )
         check_integer(self.n_rows_, "n_rows_", minimum=1)
-        LabelFacts.of(has, frequency, self.n_rows_, pairs).check()
+        LabelFacts.of(has, frequency, self.n_rows_, pairs, self.name_rows_).check()
         if self.product_ is None:
-            Fusion(own, context, unseen).check(names=names.nnz > 0)
+            Fusion(own, context, level, unseen).check(names=names.nnz > 0)
         else:
             Product.from_values(self.product_)

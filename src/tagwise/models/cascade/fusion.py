@@ -10,22 +10,23 @@ frequency   ½ log((f + ½)/30) for a label with f known positive rows
 name        how much of the label's name the row has, where labels have names
 ==========  ==============================================================================================
 
-1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions. What they are worth beside each
-   other is learnt from the order of labels in rows, each row counting the same; then their common scale and level from
-   whether labels are on.
+1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
 2. **Co-occurrence.** Up to eight labels t, those with the largest p_t = σ(z_t) ≥ 0.05, vouch for the row's other labels
    j by the log ratio of P(j | t) to P(j), shrunk for rare pairs,
 
    .. math:: \ell_j = \frac{\sum_{t \ne j} p_t \log \frac{(c_{jt} + 5π_j)/(f_t + 5)}{π_j}}{\max(0.3, \sum_{t≠j} p_t)} ,
 
    with c the number of rows that have both, and π_j = (f_j + ½)/(n + 1). The label with the largest z is left to its
-   own opinions: others follow from it. v·(1, z, z², frequency, ℓ, log of the place by z, …) is the log odds of the
-   final probability.
-3. **Labels without training rows** have no opinion but their name's. Where a row has some of the name, u·(1, name)
-   is their log odds.
+   own opinions: others follow from it. x = v·(z, z², frequency, ℓ, …) orders the labels, and u·(1, x, x², log of the
+   rank by z, …) is the log odds of the final probability.
+3. **Labels without training rows** have no opinion but their name's. Where a row has some of the name, their log odds
+   are n·(1, name, whether the name is whole, log(1 + c) if so), for the c training rows that had the whole name, and
+   not the label: a name that was always passed over is no longer evidence.
 
-All are logistic regressions with a normal prior: what other data sets have in common. Few validation rows leave
-the prior as it is, many overrule it, and the weight shifts gradually.
+What numbers are worth beside each other, in z and in x, is learnt from the order of labels in rows, each row counting
+the same; then scale and level from whether labels are on. All are logistic regressions with a normal prior: what other
+data sets have in common. Few validation rows leave the prior as it is, many overrule it, and the weight shifts
+gradually.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
-from tagwise.models.cascade.regressions import map_listwise, map_logistic
+from tagwise.models.cascade.regressions import Prior, map_listwise, map_logistic
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.persistence.fit_state import State, array
 
@@ -54,9 +55,12 @@ __all__ = [
     "cooccurrence_counts",
     "known_by_name",
     "learn_fusion",
+    "level_design",
     "n_terms",
     "own_design",
     "own_prior",
+    "scale_design",
+    "unseen_design",
 ]
 
 # A margin beyond this says no more: float32 margins of separable labels may be any size.
@@ -74,7 +78,9 @@ _PAIR_SHRINKAGE = 5.0
 _LOG_SHRINKAGE = math.log(_PAIR_SHRINKAGE)
 # Labels that are less likely do not vouch, and this is the least weight of those that do.
 _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
-_CONTEXT_TERMS = 12
+_CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
+# The longest of a label's lists of terms: 5 opinions, their products and 1.
+_MOST_TERMS = 21
 # Rows with more labels than this say little about which labels belong together, and have many pairs.
 _MOST_LABELS_OF_A_ROW = 300
 # No fit comes near; sums of terms with such coefficients cannot overflow.
@@ -84,64 +90,72 @@ _MOST_COEFFICIENT = 1e6
 # problems of 6 to 27,754 labels, with all labels known or a fifth.
 _OWN_PRIOR = np.array(
     [
-        (2.029, 0.761),  # ranker
-        (1.220, 0.520),  # proposer
-        (1.300, 0.462),  # prototype
-        (-0.296, 0.600),  # frequency
-        (-0.023, 0.407),  # ranker · ranker
-        (0.023, 0.205),  # ranker · proposer
-        (-0.097, 0.437),  # ranker · prototype
-        (-0.262, 0.330),  # ranker · frequency
-        (0.130, 0.065),  # proposer · proposer
-        (-0.184, 0.466),  # proposer · prototype
-        (-0.243, 0.097),  # proposer · frequency
-        (-0.195, 0.299),  # prototype · prototype
-        (-0.316, 0.415),  # prototype · frequency
-        (0.065, 0.315),  # frequency · frequency
+        (1.985, 0.782),  # ranker
+        (1.229, 0.520),  # proposer
+        (1.283, 0.481),  # prototype
+        (-0.293, 0.611),  # frequency
+        (-0.029, 0.423),  # ranker · ranker
+        (0.040, 0.198),  # ranker · proposer
+        (-0.085, 0.463),  # ranker · prototype
+        (-0.253, 0.325),  # ranker · frequency
+        (0.127, 0.067),  # proposer · proposer
+        (-0.185, 0.466),  # proposer · prototype
+        (-0.247, 0.099),  # proposer · frequency
+        (-0.176, 0.294),  # prototype · prototype
+        (-0.312, 0.419),  # prototype · frequency
+        (0.071, 0.292),  # frequency · frequency
     ]
 ).T
 _NAME_PRIOR = np.array(
     [
-        (1.901, 0.968),  # name
-        (-0.093, 0.853),  # ranker · name
-        (-0.626, 0.270),  # proposer · name
-        (-1.211, 0.665),  # prototype · name
-        (-0.817, 0.485),  # frequency · name
-        (-0.673, 0.920),  # name · name
+        (1.602, 0.826),  # name
+        (-0.267, 0.872),  # ranker · name
+        (-0.611, 0.275),  # proposer · name
+        (-0.988, 0.681),  # prototype · name
+        (-0.770, 0.513),  # frequency · name
+        (-0.393, 0.798),  # name · name
     ]
 ).T
-_LEVEL_PRIOR = np.array(
+_SCALE_PRIOR = np.array(
     [
-        (0.985, 0.093),  # the opinions together
-        (-0.572, 0.658),  # 1
+        (0.985, 0.095),  # the opinions together
+        (-0.614, 0.696),  # 1
     ]
 ).T
 _CONTEXT_PRIOR = np.array(
     [
-        (0.861, 0.099),  # z
-        (0.110, 0.099),  # z²/5
-        (0.030, 0.114),  # frequency
-        (-0.051, 0.067),  # frequency · z
-        (0.133, 0.098),  # ℓ
-        (-0.063, 0.024),  # ℓ · z
-        (0.146, 0.098),  # ℓ · frequency
-        (0.001, 0.031),  # ℓ²
-        (0.271, 0.250),  # first of its row
-        (0.043, 0.099),  # first of its row · z
-        (-0.265, 0.172),  # log of the place
-        (-0.039, 0.191),  # 1
+        (1.076, 0.090),  # z
+        (0.095, 0.036),  # z²/5
+        (-0.039, 0.072),  # frequency
+        (-0.040, 0.025),  # frequency · z
+        (0.009, 0.079),  # ℓ
+        (-0.063, 0.022),  # ℓ · z
+        (0.069, 0.098),  # ℓ · frequency
+        (0.009, 0.028),  # ℓ²
+    ]
+).T
+_LEVEL_PRIOR = np.array(
+    [
+        (0.837, 0.084),  # x
+        (-0.036, 0.075),  # x²/5
+        (0.374, 0.305),  # first of its row
+        (-0.005, 0.079),  # first of its row · x
+        (-0.162, 0.195),  # log of the rank
+        (-0.077, 0.160),  # 1
     ]
 ).T
 _UNSEEN_PRIOR = np.array(
     [
-        (3.925, 0.986),  # name
-        (-6.627, 1.355),  # 1
+        (3.134, 1.091),  # name
+        (0.799, 1.439),  # the whole name
+        (-0.914, 0.238),  # the whole name · log of the rows that had it
+        (-5.941, 1.467),  # 1
     ]
 ).T
 
 
-# w, v and u.
-_Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+# w, v, u and n.
+_Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Opinions(NamedTuple):
@@ -178,26 +192,45 @@ class LabelFacts(NamedTuple):
     """log(f + 5) (L,)."""
     rarity: np.ndarray
     """1/π (L,)."""
+    log_named: np.ndarray
+    """log(1 + c) (L,) for the c training rows that have the label's whole name."""
+    whole_name: np.ndarray
+    """What ``Opinions.names`` is for a row that has the label's whole name (L,)."""
 
     @classmethod
-    def of(cls, has_ranker: np.ndarray, frequency: np.ndarray, n_rows: int, pairs: sp.csr_matrix) -> LabelFacts:
-        """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t."""
+    def of(
+        cls,
+        has_ranker: np.ndarray,
+        frequency: np.ndarray,
+        n_rows: int,
+        pairs: sp.csr_matrix,
+        name_rows: np.ndarray | None = None,
+        name_weights: sp.csr_matrix | None = None,
+    ) -> LabelFacts:
+        """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t. None: no names."""
         both = sp.csr_matrix(pairs + pairs.T)
         both.sort_indices()
         f = np.asarray(frequency, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):  # the numbers of a forged folder are checked later
-            often, log_rows, rarity = (
-                0.5 * np.log((f + 0.5) / _USUAL_ROWS),
-                np.log(f + _PAIR_SHRINKAGE),
-                (n_rows + 1) / (f + 0.5),
-            )
-        return cls(has_ranker, f, float(n_rows), both.indptr, both.indices, both.data, often, log_rows, rarity)
+            often, log_rows = 0.5 * np.log((f + 0.5) / _USUAL_ROWS), np.log(f + _PAIR_SHRINKAGE)
+            rarity, named = (n_rows + 1) / (f + 0.5), np.log1p(np.zeros_like(f) if name_rows is None else name_rows)
+        whole = np.zeros_like(f)
+        if name_weights is not None:
+            whole = np.asarray(name_weights.sum(axis=1), dtype=np.float64).ravel() ** 2
+        return cls(
+            has_ranker, f, float(n_rows), both.indptr, both.indices, both.data, often, log_rows, rarity, named, whole
+        )
 
     def check(self) -> None:
         """Raise ValueError unless all are what a fit can count."""
-        for counts in (self.frequency, self.pair_counts):
-            if not ((counts >= 0) & (counts <= self.n_rows)).all():
-                raise ValueError(f"labels and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
+        limits = (
+            (self.frequency, self.n_rows),
+            (self.pair_counts, self.n_rows),
+            (self.log_named, math.log1p(self.n_rows)),
+        )
+        for counts, most in limits:
+            if not ((counts >= 0) & (counts <= most)).all():
+                raise ValueError(f"labels, names and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
 
 
 def cooccurrence_counts(positives: sp.csr_matrix) -> sp.csr_matrix:
@@ -219,34 +252,37 @@ def n_terms(n_numbers: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Fusion(State):
-    """The coefficients w of the opinions, v of the co-occurrence and u of labels without rows, last the intercepts."""
+    """The coefficients w of opinions, v of co-occurrence, u of the final odds, n of labels without rows."""
 
     own: np.ndarray = array(None, dtype=np.float64)
     context: np.ndarray = array(_CONTEXT_TERMS, dtype=np.float64)
-    unseen: np.ndarray = array(2, dtype=np.float64)
+    level: np.ndarray = array(_LEVEL_TERMS, dtype=np.float64)
+    unseen: np.ndarray = array(_UNSEEN_TERMS, dtype=np.float64)
 
     @classmethod
     def prior(cls, *, names: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
-        scale, level = _LEVEL_PRIOR[0]
-        own = np.append(scale * own_prior(names=names)[0], level)
-        return cls(own, _CONTEXT_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
+        scale, shift = _SCALE_PRIOR[0]
+        own = np.append(scale * own_prior(names=names)[0], shift)
+        return cls(own, _CONTEXT_PRIOR[0].copy(), _LEVEL_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
 
     def check(self, *, names: bool | None = None) -> None:
         """Raise ValueError unless these are coefficients of all terms, with ``names`` or without, if that is known."""
         fitting = [n_terms(many) for many in (4, 5) if names is None or names == (many == 5)]
-        shapes = self.own.shape, self.context.shape, self.unseen.shape
-        if shapes not in [((size,), (_CONTEXT_TERMS,), (2,)) for size in fitting]:
+        coefficients = self._coefficients
+        shapes = [part.shape for part in coefficients]
+        if shapes not in [[(size,), (_CONTEXT_TERMS,), (_LEVEL_TERMS,), (_UNSEEN_TERMS,)] for size in fitting]:
             raise ValueError(
                 f"the fusion needs {' or '.join(map(str, fitting))} coefficients of opinions, {_CONTEXT_TERMS} of "
-                f"co-occurrence and 2 of labels without rows; found {', '.join(map(str, shapes))}"
+                f"co-occurrence, {_LEVEL_TERMS} of the level and {_UNSEEN_TERMS} of labels without rows; found "
+                f"{', '.join(map(str, shapes))}"
             )
-        if not (np.abs(np.concatenate([self.own, self.context, self.unseen])) <= _MOST_COEFFICIENT).all():
+        if not (np.abs(np.concatenate(coefficients)) <= _MOST_COEFFICIENT).all():
             raise ValueError(f"coefficients of the fusion must be at most {_MOST_COEFFICIENT:g} in size")
 
     @property
     def _coefficients(self) -> _Coefficients:
-        return self.own, self.context, self.unseen
+        return self.own, self.context, self.level, self.unseen
 
     def scores(self, opinions: Opinions, facts: LabelFacts) -> np.ndarray:
         """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
@@ -298,29 +334,35 @@ class Lesson(NamedTuple):
 
 
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
-    """The regressions by maximum a posteriori: order and level of the opinions, co-occurrence, and names alone."""
-    unseen = [known_by_name(lesson) for lesson in lessons]
+    """The regressions by maximum a posteriori: order and level by the opinions, then with co-occurrence, and names."""
+    by_name = [known_by_name(lesson) for lesson in lessons]
+    on = [lesson.on.astype(np.float64) for lesson in lessons]
+    seen = [lesson.known & ~alone for lesson, alone in zip(lessons, by_name)]
+    named = [lesson.known & alone for lesson, alone in zip(lessons, by_name)]
+
+    def order(terms: list[np.ndarray], prior: Prior) -> np.ndarray:
+        return map_listwise(np.concatenate(terms), np.concatenate(on), np.concatenate(seen), prior)
+
+    def odds(terms: list[np.ndarray], pairs: list[np.ndarray], prior: Prior) -> np.ndarray:
+        chosen = [part[which] for part, which in zip(terms, pairs)]
+        return map_logistic(np.concatenate(chosen), np.concatenate([y[which] for y, which in zip(on, pairs)]), prior)
+
     own_terms = [own_design(lesson) for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
-    on = [lesson.on.astype(np.float64) for lesson in lessons]
+    weights = order([terms[..., :-1] for terms in own_terms], own_prior(names=names))
+    scale, shift = odds([scale_design(terms, weights) for terms in own_terms], seen, _SCALE_PRIOR)
+    own = np.append(scale * weights, shift)
 
-    def learn(terms: list[np.ndarray], prior: np.ndarray, *, of_unseen: bool = False) -> np.ndarray:
-        taught = [lesson.known & (alone == of_unseen) for lesson, alone in zip(lessons, unseen)]
-        chosen = [part[pairs] for part, pairs in zip(terms, taught)]
-        return map_logistic(np.concatenate(chosen), np.concatenate([y[pairs] for y, pairs in zip(on, taught)]), prior)
-
-    seen = np.concatenate([lesson.known & ~alone for lesson, alone in zip(lessons, unseen)])
-    order = map_listwise(np.concatenate(own_terms)[..., :-1], np.concatenate(on), seen, own_prior(names=names))
-    level = learn([np.stack([terms[..., :-1] @ order, terms[..., -1]], axis=-1) for terms in own_terms], _LEVEL_PRIOR)
-    own = np.append(level[0] * order, level[1])
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
-    without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, unseen)]
-    odds = [np.where(nothing, -np.inf, terms @ own) for terms, nothing in zip(own_terms, without)]
-    context = learn([context_design(*each) for each in zip(lessons, odds)], _CONTEXT_PRIOR)
+    without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, by_name)]
+    own_odds = [np.where(nothing, -np.inf, terms @ own) for terms, nothing in zip(own_terms, without)]
+    context_terms = [context_design(*each) for each in zip(lessons, own_odds)]
+    context = order(context_terms, _CONTEXT_PRIOR)
+    level_terms = [level_design(z, terms @ context) for z, terms in zip(own_odds, context_terms)]
+    level = odds(level_terms, seen, _LEVEL_PRIOR)
     if not names:
-        return Fusion(own, context, _UNSEEN_PRIOR[0].copy())
-    of_name = [terms[..., [4, -1]] for terms in own_terms]
-    return Fusion(own, context, learn(of_name, _UNSEEN_PRIOR, of_unseen=True))
+        return Fusion(own, context, level, _UNSEEN_PRIOR[0].copy())
+    return Fusion(own, context, level, odds([unseen_design(lesson) for lesson in lessons], named, _UNSEEN_PRIOR))
 
 
 def known_by_name(lesson: Lesson) -> np.ndarray:
@@ -330,7 +372,7 @@ def known_by_name(lesson: Lesson) -> np.ndarray:
     return out
 
 
-def own_prior(*, names: bool) -> np.ndarray:
+def own_prior(*, names: bool) -> Prior:
     """Means and deviations (2, p) in the order of :func:`_own_terms`, without 1."""
     if not names:
         return _OWN_PRIOR
@@ -347,10 +389,29 @@ def own_design(lesson: Lesson) -> np.ndarray:
     return out
 
 
+def unseen_design(lesson: Lesson) -> np.ndarray:
+    """(n, M, p), of use where :func:`known_by_name` says so."""
+    out = np.zeros((*lesson.opinions.margins.shape, _UNSEEN_TERMS))
+    _fill_unseen(lesson.opinions, lesson.facts, out)
+    return out
+
+
+def scale_design(own_terms: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(n, M, 2): all opinions together, and 1."""
+    return np.stack([own_terms[..., :-1] @ weights, own_terms[..., -1]], axis=-1)
+
+
 def context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
-    """(n, M, p) from ``odds`` (n, M), −∞ where a label has none."""
+    """(n, M, p) from z (n, M), −∞ where a label has none."""
     out = np.zeros((*odds.shape, _CONTEXT_TERMS))
     _fill_context(lesson.opinions, lesson.facts, odds, out)
+    return out
+
+
+def level_design(odds: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """(n, M, p) from z and x (n, M), both of a row's labels."""
+    out = np.zeros((*odds.shape, _LEVEL_TERMS))
+    _fill_level(odds, scores, out)
     return out
 
 
@@ -391,21 +452,39 @@ def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bo
 
 
 @compiled()
-def _context_terms(odds: float, place: int, frequency: float, lift: float, terms: np.ndarray) -> None:
-    """``place``: how many labels of the row have larger odds."""
-    follows = 0.0 if place == 0 else 1.0
+def _unseen_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
+    label, name = opinions.labels[row, at], np.float64(opinions.names[row, at])
+    # But for rounding.
+    whole = 1.0 if name >= 0.999 * facts.whole_name[label] else 0.0
+    terms[0] = name
+    terms[1] = whole
+    terms[2] = whole * facts.log_named[label]
+    terms[3] = 1.0
+
+
+@compiled()
+def _context_terms(odds: float, is_first: bool, frequency: float, lift: float, terms: np.ndarray) -> None:
+    counted = 0.0 if is_first else lift
     terms[0] = odds
     terms[1] = odds * odds / 5
     terms[2] = frequency
     terms[3] = frequency * odds
-    terms[4] = follows * lift
-    terms[5] = follows * lift * odds
-    terms[6] = follows * lift * frequency
-    terms[7] = follows * lift * lift
-    terms[8] = 1 - follows
-    terms[9] = (1 - follows) * odds
-    terms[10] = math.log(1.0 + place)
-    terms[11] = 1.0
+    terms[4] = counted
+    terms[5] = counted * odds
+    terms[6] = counted * frequency
+    terms[7] = counted * counted
+
+
+@compiled()
+def _level_terms(score: float, rank: int, terms: np.ndarray) -> None:
+    """``score`` is x, ``rank`` how many labels of the row have larger odds z."""
+    first = 1.0 if rank == 0 else 0.0
+    terms[0] = score
+    terms[1] = score * score / 5
+    terms[2] = first
+    terms[3] = first * score
+    terms[4] = math.log(1.0 + rank)
+    terms[5] = 1.0
 
 
 @compiled()
@@ -454,11 +533,6 @@ def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
 
 
 @compiled()
-def _most_terms(coefficients: _Coefficients) -> int:
-    return max(len(coefficients[0]), len(coefficients[1]))
-
-
-@compiled()
 def _best_first(odds: np.ndarray) -> np.ndarray:
     """The positions of log odds, largest first; without those that are −∞."""
     order = np.argsort(-odds, kind="mergesort")
@@ -466,6 +540,15 @@ def _best_first(odds: np.ndarray) -> np.ndarray:
     while many > 0 and odds[order[many - 1]] == -np.inf:
         many -= 1
     return order[:many]
+
+
+@compiled()
+def _ranks(odds: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """How many odds are larger than each, in ``order``."""
+    ranks = np.zeros(len(order), dtype=np.int64)
+    for place in range(1, len(order)):
+        ranks[place] = ranks[place - 1] if odds[order[place]] == odds[order[place - 1]] else place
+    return ranks
 
 
 @compiled()
@@ -478,28 +561,30 @@ def _fuse(
     terms: np.ndarray,
 ) -> None:
     """Final log odds of a row's shortlist, in ``odds`` (M,), −∞ for the label −1; ``terms`` is workspace."""
-    own, context, unseen = coefficients
+    own, context, level, unseen = coefficients
     labels = opinions.labels[row]
     fused = np.full(len(odds), -np.inf)
     for at in range(len(odds)):
         odds[at] = -np.inf
         if _named_alone(opinions, facts, row, at):
-            fused[at] = unseen[0] * np.float64(opinions.names[row, at]) + unseen[1]
+            _unseen_terms(opinions, facts, row, at, terms)
+            fused[at] = _dot(terms, unseen)
         elif labels[at] >= 0:
             _own_terms(opinions, facts, row, at, terms)
             odds[at] = _dot(terms, own)
     order = _best_first(odds)
-    lifts = _lifts(facts, labels, odds, order)
+    lifts, ranks = _lifts(facts, labels, odds, order), _ranks(odds, order)
     for place in range(len(order)):
         at = order[place]
-        _context_terms(odds[at], place, facts.often[labels[at]], lifts[place], terms)
-        fused[at] = _dot(terms, context)
+        _context_terms(odds[at], ranks[place] == 0, facts.often[labels[at]], lifts[place], terms)
+        _level_terms(_dot(terms, context), ranks[place], terms)
+        fused[at] = _dot(terms, level)
     odds[:] = fused
 
 
 @compiled()
 def _scores(opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, out: np.ndarray) -> None:
-    odds, terms = np.empty(out.shape[1]), np.empty(_most_terms(coefficients))
+    odds, terms = np.empty(out.shape[1]), np.empty(_MOST_TERMS)
     for row in range(out.shape[0]):
         _fuse(opinions, facts, coefficients, row, odds, terms)
         for at in range(out.shape[1]):
@@ -519,7 +604,7 @@ def _best(
 ) -> None:
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
-    odds, terms = np.empty(shortlisted), np.empty(_most_terms(coefficients))
+    odds, terms = np.empty(shortlisted), np.empty(_MOST_TERMS)
     for row in range(start, stop):
         _fuse(opinions, facts, coefficients, row, odds, terms)
         best, names = best_scores[row], best_labels[row]
@@ -543,10 +628,27 @@ def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
 def _fill_context(opinions: Opinions, facts: LabelFacts, odds: np.ndarray, out: np.ndarray) -> None:
     for row in range(out.shape[0]):
         labels, order = opinions.labels[row], _best_first(odds[row])
-        lifts = _lifts(facts, labels, odds[row], order)
+        lifts, ranks = _lifts(facts, labels, odds[row], order), _ranks(odds[row], order)
         for place in range(len(order)):
             at = order[place]
-            _context_terms(odds[row, at], place, facts.often[labels[at]], lifts[place], out[row, at])
+            _context_terms(odds[row, at], ranks[place] == 0, facts.often[labels[at]], lifts[place], out[row, at])
+
+
+@compiled()
+def _fill_level(odds: np.ndarray, scores: np.ndarray, out: np.ndarray) -> None:
+    for row in range(out.shape[0]):
+        order = _best_first(odds[row])
+        ranks = _ranks(odds[row], order)
+        for place in range(len(order)):
+            _level_terms(scores[row, order[place]], ranks[place], out[row, order[place]])
+
+
+@compiled()
+def _fill_unseen(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
+    for row in range(out.shape[0]):
+        for at in range(out.shape[1]):
+            if _named_alone(opinions, facts, row, at):
+                _unseen_terms(opinions, facts, row, at, out[row, at])
 
 
 @compiled()

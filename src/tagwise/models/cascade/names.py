@@ -8,12 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.top_k import keep
+from tagwise.kernels.sampled_pairs import contains_pair
+from tagwise.kernels.top_k import hidden_pairs, keep
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["UnseenLabels", "name_weights"]
+__all__ = ["UnseenLabels", "name_weights", "rows_with_name"]
 
-# indptr, indices and data of a CSR.
+# indptr and indices of a CSR or CSC, and its data too.
+_Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
 _Lists: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 # So many labels without rows are proposed to a row.
@@ -37,6 +39,23 @@ def name_weights(label_features: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matr
     whole = np.asarray(names.sum(axis=1)).ravel()
     names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
     return sp.csr_matrix(names.astype(X.dtype))
+
+
+def rows_with_name(names: sp.csr_matrix, X: sp.csr_matrix, observed: sp.csr_matrix | None) -> np.ndarray:
+    """How many rows of X (n, d) have all features of each label's name (L, d): int64 (L,); 0 for labels without one.
+
+    With a mask ``observed`` (n, L), only rows for which the label is known count. Time O(Σ over labels of the rows that
+    have the name's rarest feature).
+    """
+    if not names.nnz:
+        return np.zeros(names.shape[0], dtype=np.int64)
+    by_feature = sp.csc_matrix(X)
+    rows = X if X.has_sorted_indices else X.sorted_indices()
+    counts = np.zeros(names.shape[0], dtype=np.int64)
+    known = hidden_pairs(observed, (X.shape[0], names.shape[0]))
+    lists = (names.indptr, names.indices), (by_feature.indptr, by_feature.indices), (rows.indptr, rows.indices)
+    _count_rows(*lists, known, counts)
+    return counts
 
 
 class UnseenLabels(NamedTuple):
@@ -79,6 +98,33 @@ class UnseenLabels(NamedTuple):
 
         run_chunks(part, work_chunks(rows.indptr.astype(np.int64)), n_threads)
         return wider, scores, width + many
+
+
+@compiled()
+def _count_rows(names: _Indices, by_feature: _Indices, by_row: _Indices, known: _Indices, counts: np.ndarray) -> None:
+    name_indptr, name_features = names
+    feature_indptr, rows_of = by_feature
+    indptr, indices = by_row
+    for label in range(len(counts)):
+        features = name_features[name_indptr[label] : name_indptr[label + 1]]
+        if len(features) == 0:
+            continue
+        rarest = features[0]
+        for feature in features:
+            if (
+                feature_indptr[feature + 1] - feature_indptr[feature]
+                < feature_indptr[rarest + 1] - feature_indptr[rarest]
+            ):
+                rarest = feature
+        for at in range(feature_indptr[rarest], feature_indptr[rarest + 1]):
+            row = indices[indptr[rows_of[at]] : indptr[rows_of[at] + 1]]
+            whole = len(known[0]) == 0 or contains_pair(known, rows_of[at], label)
+            for feature in features if whole else features[:0]:
+                place = np.searchsorted(row, feature)
+                if place == len(row) or row[place] != feature:
+                    whole = False
+                    break
+            counts[label] += whole
 
 
 @compiled()
