@@ -38,6 +38,7 @@ SETS = {
     "debtags-positives": ProblemSet(
         "debtags, only positives known and 28% of them missing", "debtags", listed_only=True
     ),
+    "cooking-stackexchange": ProblemSet("cooking-stackexchange", "cooking-stackexchange"),
     "yso-finna-en-min4": ProblemSet("yso-finna-en-min4", "yso-finna-en-min4"),
     # Comes with tagwise: for trying things out.
     "debtags-sample": ProblemSet("debtags-sample", "debtags-sample", usual=False),
