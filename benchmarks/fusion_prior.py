@@ -15,6 +15,7 @@ import re
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -104,36 +105,40 @@ def label_words(data: Dataset) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(len(pairs), dtype=np.float32), where), shape=(len(names), len(column)))
 
 
-def pairs_of(lessons: list[Lesson], terms: list[np.ndarray], *, of_unseen: bool = False) -> tuple[np.ndarray, ...]:
-    """Terms (m, p) and labels (m,) of known pairs."""
-    taught = [lesson.known & (fusion.known_by_name(lesson) == of_unseen) for lesson in lessons]
-    design = np.concatenate([part[which] for part, which in zip(terms, taught)])
-    on = np.concatenate([lesson.on[which] for lesson, which in zip(lessons, taught)]).astype(np.float64)
-    some = np.random.default_rng(0).permutation(len(on))[:MOST_PAIRS]
-    return design[some], on[some]
+class Problem(NamedTuple):
+    """Terms (n, M, p), labels and known pairs (n, M) of a data set, for one of the two regressions."""
+
+    terms: np.ndarray
+    on: np.ndarray
+    known: np.ndarray
+    listwise: bool
+
+    @classmethod
+    def of(
+        cls, lessons: list[Lesson], terms: list[np.ndarray], *, listwise: bool = False, of_unseen: bool = False
+    ) -> Problem:
+        known = np.concatenate([lesson.known & (fusion.known_by_name(lesson) == of_unseen) for lesson in lessons])
+        on, design = np.concatenate([lesson.on for lesson in lessons]).astype(np.float64), np.concatenate(terms)
+        if not listwise:  # where rows do not matter, a pair is one
+            design, on, known = design[known][:, None], on[known][:, None], np.ones((known.sum(), 1), dtype=bool)
+        some = np.random.default_rng(0).permutation(len(known))[: MOST_PAIRS // known.shape[1]]
+        return cls(design[some], on[some], known[some], listwise)
+
+    def mode(self, prior: np.ndarray) -> np.ndarray:
+        return (map_listwise if self.listwise else map_logistic)([self.terms], [self.on], [self.known], prior)
+
+    def variances(self, mode: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        hessian = curvature([self.terms], [self.on], [self.known], mode, listwise=self.listwise)
+        return np.diag(np.linalg.inv(hessian + np.diag(prior[1] ** -2.0)))
 
 
-def rows_of(lessons: list[Lesson], terms: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Terms (n, M, p), labels and known pairs (n, M)."""
-    known = np.concatenate([lesson.known & ~fusion.known_by_name(lesson) for lesson in lessons])
-    some = np.random.default_rng(0).permutation(len(known))[: MOST_PAIRS // known.shape[1]]
-    on = np.concatenate([lesson.on for lesson in lessons]).astype(np.float64)
-    return np.concatenate(terms)[some], on[some], known[some]
-
-
-def empirical_bayes(
-    problems: list[tuple[np.ndarray, ...]], start: np.ndarray, free: np.ndarray | None = None
-) -> np.ndarray:
-    """The prior (2, p) of these problems: ``start`` but for its ``free`` coefficients, by default all.
-
-    A problem is terms and labels of pairs, or of rows with their known pairs.
-    """
+def empirical_bayes(problems: list[Problem], start: np.ndarray, free: np.ndarray | None = None) -> np.ndarray:
+    """The prior (2, p) of these problems: ``start`` but for its ``free`` coefficients, by default all."""
     prior = start.copy()
     free = np.ones(prior.shape[1], dtype=bool) if free is None else free
     for _ in range(ROUNDS):
-        modes = [(map_listwise if len(problem) == 3 else map_logistic)(*problem, prior) for problem in problems]
-        hessians = [curvature(problem[0], problem[1], mode, *problem[2:]) for problem, mode in zip(problems, modes)]
-        variances = [np.diag(np.linalg.inv(hessian + np.diag(prior[1] ** -2.0))) for hessian in hessians]
+        modes = [problem.mode(prior) for problem in problems]
+        variances = [problem.variances(mode, prior) for problem, mode in zip(problems, modes)]
         mean = np.mean(modes, axis=0)
         deviation = np.sqrt(np.mean(np.array(variances) + (np.array(modes) - mean) ** 2, axis=0))
         prior[:, free] = np.array([mean, np.maximum(deviation, LEAST_DEVIATION)])[:, free]
@@ -158,13 +163,15 @@ def main() -> None:
     # The opinions: what they are worth beside each other, and their scale and level.
     designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in plain]
     size = fusion.n_terms(4) - 1
-    rows = [rows_of(lessons, [part[..., :-1] for part in terms]) for lessons, terms in zip(plain, designs)]
+    rows = [
+        Problem.of(lessons, [part[..., :-1] for part in terms], listwise=True) for lessons, terms in zip(plain, designs)
+    ]
     own = empirical_bayes(rows, np.array([np.zeros(size), np.ones(size)]))
     report["own"] = rounded(own)
     print("own", report["own"], flush=True)
-    weights = [map_listwise(*problem, own) for problem in rows]
+    weights = [problem.mode(own) for problem in rows]
     pairs = [
-        pairs_of(lessons, [fusion.scale_design(part, each) for part in terms])
+        Problem.of(lessons, [fusion.scale_design(part, each) for part in terms])
         for lessons, terms, each in zip(plain, designs, weights)
     ]
     scale = empirical_bayes(pairs, np.array([[1.0, -1.0], [1.0, 1.0]]))
@@ -174,19 +181,21 @@ def main() -> None:
     # The co-occurrence, with the odds that each problem's own pairs and these priors give; then its scale and level.
     odds, contexts = [], []
     for lessons, terms, each, problem in zip(plain, designs, weights, pairs):
-        times, shift = map_logistic(*problem, scale)
+        times, shift = problem.mode(scale)
         odds.append([part @ np.append(times * each, shift) for part in terms])
         contexts.append([fusion.context_design(*one) for one in zip(lessons, odds[-1])])
-    rows = [rows_of(lessons, terms) for lessons, terms in zip(plain, contexts)]
-    context = empirical_bayes(rows, np.array([np.eye(1, rows[0][0].shape[-1])[0], np.ones(rows[0][0].shape[-1])]))
+    rows = [Problem.of(lessons, terms, listwise=True) for lessons, terms in zip(plain, contexts)]
+    context = empirical_bayes(rows, np.array([np.eye(1, rows[0].terms.shape[-1])[0], np.ones(rows[0].terms.shape[-1])]))
     report["context"] = rounded(context)
     print("context", report["context"], flush=True)
-    weights = [map_listwise(*problem, context) for problem in rows]
+    weights = [problem.mode(context) for problem in rows]
     pairs = [
-        pairs_of(lessons, [fusion.level_design(z, part @ each) for z, part in zip(some, terms)])
+        Problem.of(lessons, [fusion.level_design(z, part @ each) for z, part in zip(some, terms)])
         for lessons, some, terms, each in zip(plain, odds, contexts, weights)
     ]
-    level = empirical_bayes(pairs, np.array([np.eye(1, pairs[0][0].shape[-1])[0], np.ones(pairs[0][0].shape[-1])]))
+    level = empirical_bayes(
+        pairs, np.array([np.eye(1, pairs[0].terms.shape[-1])[0], np.ones(pairs[0].terms.shape[-1])])
+    )
     report["level"] = rounded(level)
     print("level", report["level"], flush=True)
     del designs, plain, contexts, odds, rows, pairs
@@ -199,16 +208,18 @@ def main() -> None:
         start_prior = fusion.own_prior(names=True)
     free = np.isnan(start_prior[0])
     start_prior[0, free] = 0
-    problems = [rows_of(lessons, [part[..., :-1] for part in terms]) for lessons, terms in zip(named, designs)]
+    problems = [
+        Problem.of(lessons, [part[..., :-1] for part in terms], listwise=True) for lessons, terms in zip(named, designs)
+    ]
     report["name"] = rounded(empirical_bayes(problems, start_prior, free)[:, free])
     print("name", report["name"], flush=True)
 
     # Labels without rows.
     problems = [
-        pairs_of(lessons, [fusion.unseen_design(lesson) for lesson in lessons], of_unseen=True) for lessons in named
+        Problem.of(lessons, [fusion.unseen_design(lesson) for lesson in lessons], of_unseen=True) for lessons in named
     ]
-    report["unseen_pairs"] = [[len(on), int(on.sum())] for _, on in problems]
-    telling = [problem for problem in problems if problem[1].sum() >= FEWEST_POSITIVES]
+    report["unseen_pairs"] = [[int(problem.known.sum()), int(problem.on[problem.known].sum())] for problem in problems]
+    telling = [problem for problem in problems if problem.on[problem.known].sum() >= FEWEST_POSITIVES]
     report["unseen"] = rounded(empirical_bayes(telling, np.array([[1.0, 1.0, -1.0, -5.0], np.ones(4)])))
     print("unseen", report["unseen"], report["unseen_pairs"], flush=True)
     store(RESULT, report)

@@ -339,30 +339,23 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
     on = [lesson.on.astype(np.float64) for lesson in lessons]
     seen = [lesson.known & ~alone for lesson, alone in zip(lessons, by_name)]
     named = [lesson.known & alone for lesson, alone in zip(lessons, by_name)]
-
-    def order(terms: list[np.ndarray], prior: Prior) -> np.ndarray:
-        return map_listwise(np.concatenate(terms), np.concatenate(on), np.concatenate(seen), prior)
-
-    def odds(terms: list[np.ndarray], pairs: list[np.ndarray], prior: Prior) -> np.ndarray:
-        chosen = [part[which] for part, which in zip(terms, pairs)]
-        return map_logistic(np.concatenate(chosen), np.concatenate([y[which] for y, which in zip(on, pairs)]), prior)
-
-    own_terms = [own_design(lesson) for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
-    weights = order([terms[..., :-1] for terms in own_terms], own_prior(names=names))
-    scale, shift = odds([scale_design(terms, weights) for terms in own_terms], seen, _SCALE_PRIOR)
-    own = np.append(scale * weights, shift)
+    unseen = _UNSEEN_PRIOR[0].copy()
+    if names:
+        unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, _UNSEEN_PRIOR)
 
+    terms = [own_design(lesson) for lesson in lessons]
+    weights = map_listwise([part[..., :-1] for part in terms], on, seen, own_prior(names=names))
+    scale, shift = map_logistic([scale_design(part, weights) for part in terms], on, seen, _SCALE_PRIOR)
+    own = np.append(scale * weights, shift)
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
     without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, by_name)]
-    own_odds = [np.where(nothing, -np.inf, terms @ own) for terms, nothing in zip(own_terms, without)]
-    context_terms = [context_design(*each) for each in zip(lessons, own_odds)]
-    context = order(context_terms, _CONTEXT_PRIOR)
-    level_terms = [level_design(z, terms @ context) for z, terms in zip(own_odds, context_terms)]
-    level = odds(level_terms, seen, _LEVEL_PRIOR)
-    if not names:
-        return Fusion(own, context, level, _UNSEEN_PRIOR[0].copy())
-    return Fusion(own, context, level, odds([unseen_design(lesson) for lesson in lessons], named, _UNSEEN_PRIOR))
+    odds = [np.where(nothing, -np.inf, part @ own) for part, nothing in zip(terms, without)]
+
+    terms = [context_design(*each) for each in zip(lessons, odds)]
+    context = map_listwise(terms, on, seen, _CONTEXT_PRIOR)
+    terms = [level_design(z, part @ context) for z, part in zip(odds, terms)]
+    return Fusion(own, context, map_logistic(terms, on, seen, _LEVEL_PRIOR), unseen)
 
 
 def known_by_name(lesson: Lesson) -> np.ndarray:

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tagwise.losses import sigmoid
 
-__all__ = ["Prior", "curvature", "map_listwise", "map_logistic"]
+__all__ = ["Parts", "Prior", "curvature", "map_listwise", "map_logistic"]
 
 # Newton's steps, and the relative fall that is not worth another.
 _MOST_STEPS, _TOL = 50, 1e-9
+_BLOCK = 1 << 13
 
 Prior = np.ndarray
 """(2, p): mean and standard deviation of each coefficient."""
+
+Parts = Sequence[np.ndarray]
+"""Arrays of some rows each, in place of one of all rows."""
 
 # w ↦ value, gradient (p,) and Hessian (p, p) of a negative log likelihood.
 _Loss = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def map_logistic(terms: np.ndarray, on: np.ndarray, prior: Prior) -> np.ndarray:
+def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior) -> np.ndarray:
     r"""The coefficients w (p,) that minimise Σ log(1 + e^z) − y z + ½ Σ ((w − mean)/deviation)², z = terms·w.
 
     Parameters
     ----------
-    terms : (m, p)
-    on : (m,)
+    terms : arrays (n, M, p)
+        Of some rows each, with the same M and p.
+    on : arrays (n, M)
         y: 0 or 1, or a number that one positive counts for.
+    known : bool arrays (n, M)
+        The pairs that count.
 
     Notes
     -----
-    Newton steps with halving; p is a dozen or two. Time O(m·p²) per step.
+    Newton steps with halving; p is a dozen or two. Time O(m·p²) per step for m known pairs; memory m·p numbers.
     """
-    return _mode(_logistic(terms, on), prior)
+    return _mode(_logistic(terms, on, known), prior)
 
 
-def map_listwise(terms: np.ndarray, on: np.ndarray, known: np.ndarray, prior: Prior) -> np.ndarray:
+def map_listwise(terms: Parts, on: Parts, known: Parts, prior: Prior) -> np.ndarray:
     r"""The coefficients w (p,) by which the positives of a row come before its negatives.
 
     .. math:: \min_w\ \sum_i \frac1{|P_i|} \sum_{j \in P_i} y_{ij}
@@ -48,46 +55,47 @@ def map_listwise(terms: np.ndarray, on: np.ndarray, known: np.ndarray, prior: Pr
 
     Parameters
     ----------
-    terms : (n, M, p)
-    on : (n, M)
+    terms, on, known
         As in :func:`map_logistic`.
-    known : bool (n, M)
 
     Notes
     -----
-    As :func:`map_logistic`, with m = n·M.
+    As :func:`map_logistic`, for all pairs of the rows that have both known positives and negatives.
     """
     return _mode(_listwise(terms, on, known), prior)
 
 
-def curvature(terms: np.ndarray, on: np.ndarray, w: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
-    """The Hessian (p, p) of the likelihood at w: that of :func:`map_listwise` with ``known``, else the logistic one."""
-    loss = _logistic(terms, on) if known is None else _listwise(terms, on, known)
-    return loss(w)[2]
+def curvature(terms: Parts, on: Parts, known: Parts, w: np.ndarray, *, listwise: bool) -> np.ndarray:
+    """The Hessian (p, p) of the likelihood of :func:`map_listwise` or of :func:`map_logistic` at w."""
+    return (_listwise if listwise else _logistic)(terms, on, known)(w)[2]
 
 
-def _logistic(terms: np.ndarray, on: np.ndarray) -> _Loss:
+def _logistic(terms: Parts, on: Parts, known: Parts) -> _Loss:
+    pairs, y = _chosen(terms, known), _chosen(on, known)
+
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        z = terms @ w
+        z = pairs @ w
         p = sigmoid(z)
-        value = float(np.logaddexp(0, z).sum() - on @ z)
-        return value, terms.T @ (p - on), terms.T @ (terms * (p * (1 - p))[:, None])
+        value = float(np.logaddexp(0, z).sum() - y @ z)
+        return value, pairs.T @ (p - y), _gram(pairs, p * (1 - p))
 
     return loss
 
 
-def _listwise(terms: np.ndarray, on: np.ndarray, known: np.ndarray) -> _Loss:
-    positive = known & (on > 0)
+def _listwise(terms: Parts, on: Parts, known: Parts) -> _Loss:
     # Rows without both kinds say nothing about order.
-    telling = positive.any(axis=1) & (known & ~positive).any(axis=1)
-    terms, positive, negative = terms[telling], positive[telling], (known & ~positive)[telling]
-    n_terms = terms.shape[-1]
-    row, _ = np.nonzero(positive)
-    weight = on[telling][positive] / np.repeat(positive.sum(axis=1), positive.sum(axis=1))
-    flat, of_positives = terms.reshape(-1, n_terms), terms[positive]
+    positives = [mask & (y > 0) for y, mask in zip(on, known)]
+    telling = [np.any(has, axis=1) & np.any(mask & ~has, axis=1) for has, mask in zip(positives, known)]
+    rows = _chosen(terms, telling)
+    positive, negative = _chosen(positives, telling), _chosen(known, telling)
+    negative &= ~positive
+    sizes = positive.sum(axis=1)
+    row = np.repeat(np.arange(len(rows)), sizes)
+    weight = _chosen(on, telling)[positive] / np.repeat(sizes, sizes)
+    flat, of_positives = rows.reshape(-1, rows.shape[-1]), rows[positive]
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        z = terms @ w
+        z = rows @ w
         largest = np.where(negative, z, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
         e = np.exp(np.where(negative, z - largest, -np.inf))
         total = e.sum(axis=1)
@@ -103,12 +111,32 @@ def _listwise(terms: np.ndarray, on: np.ndarray, known: np.ndarray) -> _Loss:
         gradient = flat.T @ pull.ravel() - of_positives.T @ (weight * missed)
         spread = pull
         spread[positive] = weight * (1 - missed)
-        of_negatives = np.einsum("nm,nmp->np", share, terms)[row]
+        of_negatives = np.einsum("nm,nmp->np", share, rows)[row]
         expected = of_positives * (1 - missed)[:, None] + of_negatives * missed[:, None]
-        hessian = flat.T @ (flat * spread.ravel()[:, None]) - expected.T @ (expected * weight[:, None])
+        hessian = _gram(flat, spread.ravel()) - _gram(expected, weight)
         return value, gradient, hessian
 
     return loss
+
+
+def _chosen(parts: Parts, masks: Parts) -> np.ndarray:
+    """The rows, or the pairs, that masks choose from all parts, one after the other; in memory once."""
+    sizes = [int(np.count_nonzero(mask)) for mask in masks]
+    out = np.empty((sum(sizes), *parts[0].shape[masks[0].ndim :]), dtype=parts[0].dtype)
+    end = 0
+    for part, mask, size in zip(parts, masks, sizes):
+        start, end = end, end + size
+        out[start:end] = part[mask]
+    return out
+
+
+def _gram(terms: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Σ weight·t tᵀ over the rows t of ``terms`` (m, p), in memory for a block of them."""
+    total = np.zeros((terms.shape[1],) * 2)
+    for start in range(0, len(terms), _BLOCK):
+        block = terms[start : start + _BLOCK]
+        total += block.T @ (block * weights[start : start + _BLOCK, None])
+    return total
 
 
 def _mode(loss: _Loss, prior: Prior) -> np.ndarray:
