@@ -143,7 +143,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Models whose score is a calibrated probability minus ½ override it.
         """
         raise InvalidInputError(
-            f"optimise needs probabilities, but the scores of {type(self).__name__} are none. Use "
+            f"optimise needs probabilities, but the scores of {type(self).__name__} are not probabilities. Use "
             f"{_listed('probabilistic')}, or a Tagger after calibrate with validation rows."
         )
 

@@ -162,7 +162,7 @@ def test_a_vocabulary_names_tags_and_adds_new_ones(rows_file, tmp_path):
     rows = [{**row, "labels": [*row["labels"], "cheeses", "other"]} for row in some_rows() if "cheese" in row["text"]]
     test = write_jsonl(tmp_path / "test.jsonl", rows)
     shown = run("evaluate", tmp_path / "m", test)
-    assert f"New, of the vocabulary but of no training row: 1 tag of {len(rows)} rows, new-R@1 " in shown.stdout
+    assert f"{len(rows)} rows have 1 tag of the vocabulary that no training row has: new-R@1 " in shown.stdout
     found = json.loads(run("evaluate", tmp_path / "m", test, "--json", "--k", "5").stdout)
     assert found["new_tags"] == {"cheeses": len(rows)}
     assert found["rows_with_new_tags"] == len(rows)

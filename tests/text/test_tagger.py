@@ -356,7 +356,9 @@ def test_tags_are_chosen_for_a_purpose_by_probabilities_of_the_calibration(rows,
     texts, tags = rows
     with pytest.raises(InvalidInputError, match="optimise must be one of"):
         fitted.suggest(texts, optimise="f2")
-    with pytest.raises(InvalidInputError, match=r"scores of BinaryRelevance are none.*Tagger after calibrate"):
+    with pytest.raises(
+        InvalidInputError, match=r"scores of BinaryRelevance are not probabilities.*Tagger after calibrate"
+    ):
         fitted.suggest(texts, optimise=purpose)
     fitted.calibrate(texts[:60], tags[:60])
     labels, scores = fitted.model_.predict_topk(fitted.features(texts), 4)
@@ -674,7 +676,8 @@ def test_bad_validation_rows(rows, fitted):
     with pytest.raises(InvalidInputError, match="nothing to calibrate by"), pytest.warns(TagwiseWarning):
         fitted.calibrate(["dog"], [["cars"]])
     with pytest.raises(
-        InvalidInputError, match="reliability needs probabilities, but the scores of BinaryRelevance are none"
+        InvalidInputError,
+        match="reliability needs probabilities, but the scores of BinaryRelevance are not probabilities",
     ):
         fitted.reliability(texts, tags)
     fitted.calibrate(texts, tags)

@@ -41,7 +41,7 @@ __all__ = ["command"]
     multiple=True,
     required=True,
     metavar="NAME[:SETTING=VALUE,…]",
-    help="A model, with settings that differ from its defaults; repeatable. auto picks one by size.",
+    help="A model, with settings that differ from its defaults; repeatable. auto is the one that train picks.",
 )
 @click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE.")
 @click.option(

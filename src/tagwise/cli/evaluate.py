@@ -142,7 +142,7 @@ def new_tags_text(found: Evaluation) -> str:
         f"{name} {100 * value:.1f}%" for name, value in found.metrics.items() if name.startswith("new-")
     )
     new, rows = counted(len(found.new), "tag"), counted(found.rows_with_new, "row")
-    return f"New, of the vocabulary but of no training row: {new} of {rows}, {recalls}."
+    return f"{rows} have {new} of the vocabulary that no training row has: {recalls}."
 
 
 def check_report(report: str, file: str, rows: RowOptions) -> None:

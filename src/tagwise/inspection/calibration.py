@@ -208,8 +208,8 @@ def require_probabilities(model: MultiLabelModel, calibration: Calibration | Non
     maps = probability_maps(model, calibration)
     if maps is None:
         raise InvalidInputError(
-            f"{wanted} needs probabilities, but the scores of {type(model).__name__} are none; call calibrate with "
-            "validation rows first."
+            f"{wanted} needs probabilities, but the scores of {type(model).__name__} are not probabilities; call "
+            "calibrate with validation rows first."
         )
     return maps
 

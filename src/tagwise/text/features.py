@@ -109,7 +109,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     ) -> sp.csr_matrix:
         """As ``fit`` and then ``transform`` of the same texts, at half the cost.
 
-        ``also``: words that are features in however few texts they are, even in none; those of new tags' names, say.
+        ``also``: words that are features in however few texts they are, even in none, beside ``max_features`` others;
+        those of new tags' names, say.
         """
         min_df, limit = self._checked_parameters()
         rows = check_texts(texts)

@@ -197,7 +197,7 @@ class Tagger(BaseEstimator):
         start = time.perf_counter()
         vocabulary = self._check_parameters()
         rows = TrainingRows.of(texts, tags, known, vocabulary)
-        if rows.observed is not None and self.unlisted == "unknown":
+        if known is not None and self.unlisted == "unknown":
             raise InvalidInputError(
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
             )

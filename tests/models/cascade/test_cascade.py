@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise import REML, Cascade, load
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
-from tagwise.exceptions import InvalidInputError, ModelFormatError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelFormatError, TagwiseWarning
 from tagwise.inspection.explanations import explain_labels
 from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
@@ -412,9 +412,56 @@ def test_where_only_positives_are_known_a_listed_label_counts_as_those_that_are_
     worth = inverse_propensity(Y, listed_only=True)
     assert len(lessons) == 20
     for one, other in zip(lessons[:10], lessons[10:]):
-        np.testing.assert_array_equal(other.on, one.on * worth[one.opinions.labels])
+        missing = (other.on - 1)[one.on] / (worth[one.opinions.labels] - 1)[one.on]
+        np.testing.assert_allclose(missing, missing[0])  # all of them, or the same share
+        assert 0 < missing[0] <= 1
+        assert not other.on[~one.on].any()
     assert (model.ranker_weights_ != plain.ranker_weights_).nnz == 0
     assert model.predict_topk(X, 3)[1].mean() > plain.predict_topk(X, 3)[1].mean() + 0.05
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.5])
+def test_propensities_that_rows_refute_count_less(hidden):
+    """With no label missing, or half as many as the propensities say, probabilities stay near what is right."""
+    data = load_dataset("debtags-sample")
+    complete = data.Y_train
+    missing = hidden * (1 - 1 / inverse_propensity(complete)[complete.indices])
+    kept = np.random.default_rng(0).random(complete.nnz) >= missing
+    Y = sp.csr_matrix((kept.astype(np.float32), complete.indices, complete.indptr), shape=complete.shape)
+    Y.eliminate_zeros()
+    with pytest.warns(TagwiseWarning, match=r"rows list more labels than they would .* leave unlisted at 'off'"):
+        model = Cascade(unlisted="unknown").fit(data.X_train, Y)
+    labels, scores = model.predict_topk(data.X_test, 5)
+    on = np.take_along_axis(data.Y_test.toarray(), labels, axis=1)
+    assert on[:, 0].mean() > 0.94
+    assert scores.mean() + 0.5 < on.mean() + 0.15
+
+
+def test_too_few_rows_for_unlisted_labels_are_said(problem):
+    X, Y = problem
+    with pytest.warns(TagwiseWarning, match="15 rows are too few to set some aside"):
+        small(unlisted="unknown").fit(X[:15], Y[:15])
+
+
+def test_a_mask_that_knows_one_row_is_learnt_from(problem):
+    """The parts of validation rows that would leave nothing known teach nothing."""
+    X, Y = problem
+    observed = sp.csr_matrix((np.ones(30), (np.full(30, 7), np.arange(30))), shape=Y.shape)
+    labels, _ = small().fit(X, Y, observed).predict_topk(X, 3)
+    assert labels.shape == (400, 3)
+
+
+def test_without_a_refit_warnings_are_heard(problem):
+    with pytest.warns(ConvergenceWarning):
+        small(refit=False, max_iter=1, tol=1e-9).fit(*problem)
+
+
+@pytest.mark.parametrize("known", [0.5, 1.0])
+def test_a_mask_and_unlisted_labels_contradict_each_other(problem, known):
+    X, Y = problem
+    observed = sp.csr_matrix(np.random.default_rng(0).random(Y.shape) < known)
+    with pytest.raises(InvalidInputError, match="give one of them"):
+        small(unlisted="unknown").fit(X, Y, observed)
 
 
 def test_probabilities_are_those_of_complete_labels_where_some_are_missing():

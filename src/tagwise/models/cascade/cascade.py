@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel, finite_scores
-from tagwise.exceptions import InvalidInputError, TagwiseWarning
+from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import behind_shortlist, shortlist_margins
@@ -115,7 +115,8 @@ class Cascade(MultiLabelModel):
         What it means that Y does not list a label for a row. "unknown": nothing, since nobody looked; only positives
         are known, and rare labels are missing most often. When the fusion is learnt, a listed label then counts as
         its inverse propensity (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete
-        labels would teach: p is the probability that a label is right, not that somebody would have listed it.
+        labels would teach: p is the probability that a label is right, not that somebody would have listed it. A
+        warning says where rows list too many labels for these propensities; they then count less.
     validation_fraction : float
         Share of the rows, at most 5,000, that the fusion is learnt on: a cascade is fitted without them and asked
         about them. Where fewer than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside
@@ -167,10 +168,11 @@ class Cascade(MultiLabelModel):
     features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
     label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
     label; the fusion a second fit and some steps of Newton's method on its validation rows.
-    Memory: REML's; 22 bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The
-    model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
-    twice unless ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the
-    weights of M rankers or those of its features, whichever are fewer, and 50·M weights of prototypes.
+    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 22 bytes
+    for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k numbers
+    and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
+    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the weights of M rankers or
+    those of its features, whichever are fewer, and 50·M weights of prototypes.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 
@@ -305,8 +307,13 @@ class Cascade(MultiLabelModel):
 
         Notes
         -----
-        The other parameters are those of every model's :meth:`~tagwise.base.MultiLabelModel.fit`.
+        The other parameters are those of every model's :meth:`~tagwise.base.MultiLabelModel.fit`. ``callback`` hears of
+        the fit with all rows; the cascades that teach the fusion before it cannot be stopped by it.
         """
+        if observed is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
+            )
         self._label_features = None if label_features is None else check_features(label_features, name="label_features")
         try:
             return super().fit(X, Y, observed, callback=callback, checkpoint=checkpoint)
@@ -317,10 +324,6 @@ class Cascade(MultiLabelModel):
         return {} if self._label_features is None else {"label_features": self._label_features}
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        if observed is not None and self.unlisted == "unknown":
-            raise InvalidInputError(
-                "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
-            )
         features = sp.csr_matrix(X)
         expected = (self.n_labels_, self.n_features_in_)
         names = sp.csr_matrix(expected, dtype=X.dtype)
@@ -387,15 +390,24 @@ class Cascade(MultiLabelModel):
         """What cascades that were fitted without some rows say about these, and the last such cascade."""
         n_rows, n_labels = Y.shape
         folds = self._validation_folds(n_rows, 1.0 if observed is None else observed.nnz / (n_rows * n_labels))
-        worth = inverse_propensity(Y, listed_only=True) if self.unlisted == "unknown" else None
+        if observed is not None:  # a cascade needs a known pair to learn from
+            n_known = np.diff(observed.indptr)
+            folds = [validation for validation in folds if n_known[validation].sum() < n_known.sum()]
+        if self.unlisted == "unknown" and not folds:
+            warn(
+                f"unlisted='unknown' needs validation rows, and {n_rows} rows are too few to set some aside: unlisted "
+                "labels are taken for off.",
+                TagwiseWarning,
+            )
         lessons, model = [], None
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
             train = np.setdiff1d(np.arange(n_rows), validation)
             alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
             model = Cascade(**self.get_params(deep=False) | alone)
-            with warnings.catch_warnings():  # the fit with all rows says it
-                warnings.simplefilter("ignore", TagwiseWarning)
+            with warnings.catch_warnings():
+                if self.refit:  # the fit with all rows says it
+                    warnings.simplefilter("ignore", TagwiseWarning)
                 known = None if observed is None else observed[train]
                 model.fit(X[train], Y[train], known, label_features=self._label_features)
             opinions = model._opinions_on(X[validation])
@@ -404,7 +416,9 @@ class Cascade(MultiLabelModel):
             if observed is not None:
                 known &= contains_pairs(observed[validation], labels)
             on = contains_pairs(Y[validation], labels) & known
-            lessons.append(Lesson(opinions, model._facts, on if worth is None else on * worth[labels], known))
+            lessons.append(Lesson(opinions, model._facts, on, known))
+        if self.unlisted == "unknown" and lessons:
+            lessons = _counting_missing_labels(lessons, inverse_propensity(Y, listed_only=True))
         return lessons, model
 
     def _validation_folds(self, n_rows: int, known_share: float) -> list[np.ndarray]:
@@ -629,3 +643,25 @@ class Cascade(MultiLabelModel):
             Fusion(own, context, level, unseen).check(names=names.nnz > 0)
         else:
             Product.from_values(self.product_)
+
+
+def _counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
+    """The lessons with each listed label counting as its inverse propensity (L,): itself and those that are missing.
+
+    No label is right more often than always: where the labels with the largest margin of each row would count above 1
+    on average, fewer labels are missing than the propensities say, and all are drawn towards 1.
+    """
+    best = [np.argmax(lesson.opinions.margins, axis=1)[:, None] for lesson in lessons]
+    listed = np.concatenate([np.take_along_axis(lesson.on, first, axis=1) for lesson, first in zip(lessons, best)])
+    labels = [np.take_along_axis(lesson.opinions.labels, first, axis=1) for lesson, first in zip(lessons, best)]
+    missing = float((listed * (worth[np.concatenate(labels)] - 1)).mean())
+    share = min(1.0, (1 - float(listed.mean())) / missing) if missing > 0 else 1.0
+    if share < 1:
+        warn(
+            f"unlisted='unknown': rows list more labels than they would if as many were missing as the usual "
+            f"propensities say; {100 * share:.0f}% of these are taken to be missing. If rows are complete, leave "
+            "unlisted at 'off'.",
+            TagwiseWarning,
+        )
+    counts = 1 + share * (worth - 1)
+    return [lesson._replace(on=lesson.on * counts[lesson.opinions.labels]) for lesson in lessons]

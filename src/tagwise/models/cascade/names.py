@@ -75,15 +75,14 @@ class UnseenLabels(NamedTuple):
     def propose(
         self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray, width: int, *, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """The proposer's lists (n, N) with up to five unseen labels after the first ``width``, and the new width.
+        """The proposer's lists (n, N) with five places for unseen labels after the first ``width``, and the new width.
 
         Those are the labels of whose names the row has most, −1 where there are fewer; one that the proposer lists
         behind its first ``width`` labels moves forward, and −1 takes its place there. ``rows`` (n, d) say by a stored
         1 which features there are. Time O(Σ names with the row's features).
         """
-        n_rows, many = len(labels), min(_MOST_UNSEEN, len(self.labels))
-        if many == 0:
-            return labels, proposed, width
+        # As many places whatever labels are unseen, so that lessons of several cascades have the same width.
+        n_rows, many = len(labels), _MOST_UNSEEN
         gap = np.full((n_rows, many), -1, dtype=labels.dtype)
         wider = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
         nothing = np.zeros((n_rows, many), dtype=proposed.dtype)
