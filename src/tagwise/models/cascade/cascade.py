@@ -168,11 +168,11 @@ class Cascade(MultiLabelModel):
     features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
     label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
     label; the fusion a second fit and some steps of Newton's method on its validation rows.
-    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 22 bytes
-    for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k numbers
-    and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
-    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the weights of M rankers or
-    those of its features, whichever are fewer, and 50·M weights of prototypes.
+    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 22
+    bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
+    numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
+    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the weights of M rankers
+    or those of its features, whichever are fewer, and 50·M weights of prototypes.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 
