@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "tagwise"
 PAGE = ROOT / "docs" / "architecture.md"
 START, END = "<!-- walks: written by scripts/walks.py -->", "<!-- end of the walks -->"
 
-LIMITS = {"LEML fit": 12, "Cascade fit": 20, "train": 30, "predict": 15, "load": 8}
+LIMITS = {"LEML fit": 12, "Cascade fit": 21, "train": 30, "predict": 15, "load": 8}
 """The most files that a walk may add, those of the lowest layer not counted."""
 
 INCLUDES = {"train": ["Cascade fit"], "predict": ["load", "Cascade fit"]}

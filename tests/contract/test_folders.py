@@ -119,7 +119,8 @@ def stand_ins(tensor):
     others["no columns"] = sp.csr_matrix((dense.shape[0], 0)) if sp.issparse(tensor) else dense[..., :0]
     others["other storage"] = dense if sp.issparse(tensor) else sp.csr_matrix(np.atleast_2d(dense))
     if dense.dtype.kind == "i":
-        others |= {"too large": dense + 10**6, "negative": -dense - 10**6, "floats": dense.astype(np.float64)}
+        far = 10**6 if dense.dtype.itemsize > 2 else 10**4  # as far as the type goes
+        others |= {"too large": dense + far, "negative": -dense - far, "floats": dense.astype(np.float64)}
     elif dense.dtype.kind == "b":
         others["numbers"] = dense.astype(np.float64)
     elif sp.issparse(tensor):

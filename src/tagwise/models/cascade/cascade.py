@@ -225,7 +225,7 @@ class Cascade(MultiLabelModel):
     _no_shift: np.ndarray
     _label_features: Features | None = None
     _facts: LabelFacts
-    _unseen: UnseenLabels
+    _unseen: UnseenLabels | None
     _fusion: Fusion | Product
 
     def __init__(
@@ -326,7 +326,7 @@ class Cascade(MultiLabelModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         features = sp.csr_matrix(X)
         expected = (self.n_labels_, self.n_features_in_)
-        names = sp.csr_matrix(expected, dtype=X.dtype)
+        names, name_rows = sp.csr_matrix(expected, dtype=X.dtype), np.zeros(self.n_labels_, dtype=np.int64)
         if self._label_features is not None:
             if self._label_features.shape != expected:
                 raise InvalidInputError(
@@ -334,7 +334,8 @@ class Cascade(MultiLabelModel):
                     f"{shape_text(self._label_features.shape)}."
                 )
             names = name_weights(sp.csr_matrix(self._label_features), features)
-        self.name_weights_, self.name_rows_ = names, rows_with_name(names, features, observed)
+            name_rows = rows_with_name(names, features, observed)
+        self.name_weights_, self.name_rows_ = names, name_rows
         fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
         self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
@@ -500,7 +501,9 @@ class Cascade(MultiLabelModel):
             self.name_rows_,
             self.name_weights_,
         )
-        self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_)
+        self._unseen = None
+        if self.name_weights_.nnz:
+            self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_)
         learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
         self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
@@ -512,7 +515,7 @@ class Cascade(MultiLabelModel):
         finite_scores(proposed)  # then no label is −1
         width, threads = min(self.shortlist, labels.shape[1]), self._threads_for(rows)
         names = np.zeros((len(labels), 0), dtype=rows.dtype)
-        if self.name_weights_.nnz:
+        if self._unseen is not None:
             there = (rows.data != 0).astype(rows.dtype)
             present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
             labels, proposed, width = self._unseen.propose(present, labels, proposed, width, n_threads=threads)
