@@ -119,8 +119,7 @@ def stand_ins(tensor):
     others["no columns"] = sp.csr_matrix((dense.shape[0], 0)) if sp.issparse(tensor) else dense[..., :0]
     others["other storage"] = dense if sp.issparse(tensor) else sp.csr_matrix(np.atleast_2d(dense))
     if dense.dtype.kind == "i":
-        far = 10**6 if dense.dtype.itemsize > 2 else 10**4  # as far as the type goes
-        others |= {"too large": dense + far, "negative": -dense - far, "floats": dense.astype(np.float64)}
+        others |= {"too large": dense + 10**6, "negative": -dense - 10**6, "floats": dense.astype(np.float64)}
     elif dense.dtype.kind == "b":
         others["numbers"] = dense.astype(np.float64)
     elif sp.issparse(tensor):
@@ -221,10 +220,12 @@ def test_scores_never_need_rows_times_labels_memory(make):
     model = make(max_iter=1)
     # What is compiled in between would count as memory of the fit.
     few = sp.csr_matrix(np.eye(20, 30, dtype=np.float32))
-    with contextlib.suppress(InvalidInputError):
-        warm_up = make(max_iter=1).fit(X[:20], few)
-        warm_up.predict_topk(X[:20], 5)
-        warm_up.predict(X[:20])
+    for labels in (few, Y[:100]):
+        with contextlib.suppress(InvalidInputError):
+            rows = X[: labels.shape[0]]
+            warm_up = make(max_iter=1).fit(rows, labels)
+            warm_up.predict_topk(rows, 5)
+            warm_up.predict(rows)
     tracemalloc.start()
     refusal = None
     try:

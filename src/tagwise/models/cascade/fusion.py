@@ -208,8 +208,7 @@ class LabelFacts(NamedTuple):
         name_weights: sp.csr_matrix | None = None,
     ) -> LabelFacts:
         """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t. None: no names."""
-        counts = pairs.astype(np.int32)
-        both = sp.csr_matrix(counts + counts.T)
+        both = sp.csr_matrix(pairs + pairs.T)
         both.sort_indices()
         f = np.asarray(frequency, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):  # the numbers of a forged folder are checked later
@@ -235,16 +234,16 @@ class LabelFacts(NamedTuple):
 
 
 def cooccurrence_counts(positives: sp.csr_matrix) -> sp.csr_matrix:
-    """In how many rows of ``positives`` (n, L) two labels occur together: CSR (L, L), the pairs (j, t), j < t.
+    """In how many rows of ``positives`` (n, L) two labels occur together: int32 CSR (L, L), the pairs (j, t), j < t.
 
-    int16 where that is enough, else int32. Rows with more than 300 labels are left out. Time and memory O(Σ l²)
+    Rows with more than 300 labels are left out. Time and memory O(Σ l²)
     for rows of l labels.
     """
     few = positives[np.diff(positives.indptr) <= _MOST_LABELS_OF_A_ROW]
     ones = sp.csr_matrix((np.ones(few.nnz, dtype=np.int32), few.indices, few.indptr), shape=few.shape)
     pairs = sp.csr_matrix(sp.triu(ones.T @ ones, k=1))
     pairs.sort_indices()
-    return pairs.astype(np.int16) if pairs.data.max(initial=0) <= np.iinfo(np.int16).max else pairs
+    return pairs
 
 
 def n_terms(n_numbers: int) -> int:
