@@ -54,6 +54,11 @@ bench-baselines: $(VENV)/.test
 bench-peers: $(VENV)/.test
 	$(BIN)/python benchmarks/peers/run.py $(ARGS)
 
+# Cascade's time and memory against rows, features and labels: a quarter of an hour on two cores.
+.PHONY: bench-growth
+bench-growth: $(VENV)/.test
+	$(BIN)/python benchmarks/growth.py $(ARGS)
+
 # Exact top-k beside BLAS, one-row answers and the approximate index; needs TAGWISE_DATA.
 .PHONY: bench-prediction
 bench-prediction: $(VENV)/.test

@@ -71,12 +71,17 @@ def _peak_since_start() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def run_cell(script: str | Path, cell: dict, *, environment: dict[str, str] | None = None) -> dict:
+def run_cell(
+    script: str | Path, cell: dict, *, environment: dict[str, str] | None = None, minutes: float | None = None
+) -> dict:
     """``python script --cell …`` in a fresh process, whose last line of output is the result as JSON."""
     command = [sys.executable, str(script), "--cell", json.dumps(cell)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **(environment or {})}
-    )
+    most = None if minutes is None else 60 * minutes
+    environment = {**os.environ, **(environment or {})}
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment, timeout=most)
+    except subprocess.TimeoutExpired:
+        return {**cell, "error": f"stopped: more than {minutes:g} minutes"}
     if done.returncode:
         return {**cell, "error": f"exit code {done.returncode}"}
     return {**cell, **json.loads(done.stdout.strip().splitlines()[-1])}

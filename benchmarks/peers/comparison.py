@@ -1,4 +1,4 @@
-"""tagwise's best model by validation beside the best peer on one set, whoever wins."""
+"""tagwise's best model by validation, or its only one, beside the best peer on one set, whoever wins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ def comparison(cells: list[Cell]) -> list[str]:
     measured = [cell for cell in cells if "metrics" in cell]
     peers = [cell for cell in measured if cell["peer"] != TAGWISE]
     ours = next((cell for cell in measured if cell["peer"] == TAGWISE and "choice" in cell), None)
+    models = [cell for cell in measured if cell["peer"] == TAGWISE]
+    if ours is None and len(models) == 1:  # on the largest sets nothing is chosen
+        (ours,) = models
     if ours is None or not peers:
         missing = "tagwise's best by validation" if ours is None else "a peer"
         return [f"No comparison: {missing} has no result here."]
     theirs = max(peers, key=lambda cell: (cell["metrics"]["P@1"], cell["metrics"]["nDCG@5"]))
-    return [opening(ours, theirs, peers), "", *side_by_side(ours, theirs, peers), "", choice(ours)]
+    lines = [opening(ours, theirs, peers), "", *side_by_side(ours, theirs, peers)]
+    return [*lines, "", choice(ours)] if "choice" in ours else lines
 
 
 def opening(ours: Cell, theirs: Cell, peers: list[Cell]) -> str:
@@ -28,12 +32,17 @@ def opening(ours: Cell, theirs: Cell, peers: list[Cell]) -> str:
     errors = f"standard errors {standard_error(ours):.1f} and {standard_error(theirs):.1f}"
     beside_it = standing(ours, dict.fromkeys(ALL, theirs))
     beside_all = standing(ours, {measure: measure.best_cell(peers) for measure in ALL})
+    name = f"tagwise's best by validation ({model_of(ours)})" if "choice" in ours else ours["system"]
     return (
-        f"**tagwise's best by validation ({ours['choice']['chosen']}) against the best peer ({theirs['system']}).** "
+        f"**{name} against the best peer ({theirs['system']}).** "
         f"P@1 {precision.shown(ours)} against {precision.shown(theirs)} ({errors}). Of {len(ALL)} columns tagwise is "
         f"{beside_it}. Against the best of any peer in each column it is {beside_all}. The best peer is the one with "
         "the best P@1 on the test rows themselves, which favours it."
     )
+
+
+def model_of(ours: Cell) -> str:
+    return ours["choice"]["chosen"] if "choice" in ours else ours["settings"]["model"]
 
 
 def standing(ours: Cell, others: dict[Measure, Cell]) -> str:
@@ -48,7 +57,7 @@ def standing(ours: Cell, others: dict[Measure, Cell]) -> str:
 
 def side_by_side(ours: Cell, theirs: Cell, peers: list[Cell]) -> list[str]:
     lines = [
-        f"| | tagwise ({ours['choice']['chosen']}) | {theirs['system']} | ahead | best of any peer |",
+        f"| | tagwise ({model_of(ours)}) | {theirs['system']} | ahead | best of any peer |",
         "|---|---|---|---|---|",
     ]
     for measure in ALL:

@@ -19,7 +19,8 @@ def full_page(report: dict[str, Any]) -> str:
     lines += [introduction(report), ""]
     for name in sets_of(cells):
         of_set = [cell for cell in cells if cell["set"] == name]
-        lines += [f"## {_title(name)}", "", shape(of_set[0]), "", *table(of_set), "", *comparison(of_set), ""]
+        about = f"{shape(of_set[0])} {_note(name)}".rstrip()
+        lines += [f"## {_title(name)}", "", about, "", *table(of_set), "", *comparison(of_set), ""]
     lines += ["## Systems and settings", "", *settings(cells)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -51,6 +52,12 @@ def _title(name: str) -> str:
     from peers.problems import SETS
 
     return SETS[name].title if name in SETS else name
+
+
+def _note(name: str) -> str:
+    from peers.problems import SETS
+
+    return SETS[name].note if name in SETS else ""
 
 
 def shape(cell: Cell) -> str:

@@ -29,7 +29,6 @@ from peers.exchange import RESULT, Job, read_labels
 from peers.plugin import PLUGINS, Plugin, find_plugins
 from peers.problems import SETS, Judge, hand_out
 from peers.watched import Limits, WorkerError, run_watched
-from tagwise.data import available_datasets
 from tagwise.exceptions import TagwiseError
 from tagwise.persistence.atomic import atomic_write
 
@@ -179,9 +178,8 @@ def run_all(options: argparse.Namespace) -> None:
     store.report["machine"] = description()
     limits = Limits(options.minutes, options.gigabytes)
     runner = Runner(store, options.environments or default_folder(), options.threads, limits)
-    at_hand = set(available_datasets())
     for name in options.only or [name for name, one in SETS.items() if one.usual]:
-        if SETS[name].dataset not in at_hand:
+        if not SETS[name].at_hand():
             print(f"{name} is not at hand: left out", flush=True)
             continue
         todo = [(plugin, cell) for plugin in plugins for cell in wanted_cells(plugin, name, options.threads)]

@@ -128,6 +128,27 @@ def test_without_one_side_there_is_no_comparison(report, kept, missing):
     assert f"No comparison: {missing} has no result here." in full_page(report)
 
 
+def test_where_nothing_is_chosen_the_only_model_is_compared(report):
+    ours = report["cells"][2]
+    del ours["choice"]
+    ours |= {"system": "tagwise-Cascade", "settings": {"model": "Cascade"}}
+    page = full_page(report)
+    assert "**tagwise-Cascade against the best peer (slow).** P@1 65.00 against 64.00" in page
+    assert "| | tagwise (Cascade) | slow | ahead | best of any peer |" in page
+    assert "The choice by" not in page
+    # Of two models neither is the one.
+    report["cells"].append(ours | {"system": "tagwise-LEML", "settings": {"model": "LEML"}})
+    assert "No comparison: tagwise's best by validation has no result here." in full_page(report)
+
+
+def test_a_generated_set_is_said_to_be_one(report):
+    for cell in report["cells"]:
+        cell["set"] = "amazon-like"
+    assert "159 labels. Generated: sizes and power laws like those of Amazon-670K, but not its data;" in full_page(
+        report
+    )
+
+
 def test_sets_are_in_the_usual_order_with_shape_date_and_settings(report):
     later = copy.deepcopy(report["cells"][1])
     later |= {"set": "debtags-20", "date": "2026-01-05"}

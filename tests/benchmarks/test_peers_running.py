@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
 from tagwise import BinaryRelevance
 from tagwise.data import hide_labels, load_dataset, split_rows
@@ -18,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from peers import environments, run, top_labels
 from peers.exchange import Problem
 from peers.plugin import PluginError, find_plugins, read_plugin
-from peers.problems import SETS, ProblemSet, hand_out
+from peers.problems import AMAZON_FEATURES, SETS, ProblemSet, hand_out
 from peers.watched import Limits, WorkerError, run_watched
 
 # Always answers the labels that most training rows have, and notes every training.
@@ -231,6 +232,21 @@ def test_where_only_positives_are_known_some_are_missing_and_everybody_is_told(t
     np.testing.assert_array_equal(judge.weights, inverse_propensity(Y))
     Problem(problem.X, problem.Y, problem.X_test).write(tmp_path / "other")
     assert Problem.read(tmp_path / "other", with_mask=True).unlisted == "off"
+
+
+def test_the_generated_set_has_rare_labels_that_can_be_told(tmp_path):
+    share = 1 / 500
+    judge = hand_out(ProblemSet("small", amazon_share=share), tmp_path)
+    problem = Problem.read(tmp_path, with_mask=True)
+    assert judge.shape == (981, AMAZON_FEATURES, 1340)
+    assert judge.Y_test.shape[0] == problem.X_test.shape[0] == 100
+    rows_of_label = np.bincount(problem.Y.indices, minlength=1340)
+    assert (rows_of_label < 10).mean() > 0.8
+    # The label whose rows are most similar is right far more often than any label would be.
+    prototypes = normalize(problem.Y.T @ problem.X)
+    guessed = np.asarray((problem.X_test @ prototypes.T).argmax(axis=1)).reshape(-1, 1)
+    most_frequent = judge.Y_test[:, rows_of_label.argmax()].mean()
+    assert 1.5 * most_frequent < precision_at_k(judge.Y_test, guessed, 1) < 0.95
 
 
 def test_who_cannot_use_a_mask_gets_the_rows_that_have_a_label(tmp_path):

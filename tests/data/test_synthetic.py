@@ -28,14 +28,17 @@ def same(one, other):
 
 @given(
     st.integers(1, 30), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1),
-    st.sampled_from([0.0, 0.5, 1.0, 1.7]), st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.5, 1.0, 1.7]), st.integers(0, 3), st.integers(0, 2), st.integers(0, 2**32),
 )  # fmt: skip
-def test_power_law_data_have_the_shape_asked_for(n, d, L, features, labels, exponent, seed):
+def test_power_law_data_have_the_shape_asked_for(n, d, L, features, labels, exponent, own, topics, seed):
     arguments = {
         "features_per_row": 1 + features * (d - 1),
         "labels_per_row": 1 + labels * (L - 1),
         "feature_exponent": exponent,
         "label_exponent": exponent,
+        "n_topics": topics,
+        "own_features": min(own, d),
+        "own_share": features,
         "random_state": seed,
     }
     X, Y = make_power_law(n, d, L, **arguments)
@@ -64,6 +67,24 @@ def test_power_law_means_and_popularity():
         tail = slice(columns // 10, None)
         assert found[tail].sum() == pytest.approx(expected[tail].sum(), rel=0.1)
         assert found[: columns // 100].sum() > 5 * found[-columns // 100 :].sum()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_labels_show_in_their_own_features(share):
+    n, d, L = 4000, 1000, 20
+    sizes = {"features_per_row": 10, "labels_per_row": 1, "feature_exponent": 0, "own_features": 4, "own_share": share}
+    X, Y = make_power_law(n, d, L, **sizes, random_state=0)
+    found = (Y.T @ (X > 0)).toarray() / np.asarray(Y.sum(axis=0)).reshape(-1, 1)
+    # Of t = 1 + Poisson(9) draws each is a given own feature with probability share/4: E (1 − share/4)^t is how often
+    # none is. Each is any other feature with probability 1/d.
+    expected = 1 - (1 - share / 4) * np.exp(-9 * share / 4)
+    largest_first = np.sort(found, axis=1)[:, ::-1]
+    assert (largest_first[:, 4:] < 0.1).all()
+    if share:
+        np.testing.assert_allclose(largest_first[:, :4].mean(), expected, atol=0.03)
+        assert (largest_first[:, :4] > 0.4).all()
+    else:
+        assert (largest_first < 0.15).all()
 
 
 def test_exponent_nought_makes_all_labels_alike():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -173,14 +173,17 @@ def make_power_law(
     label_exponent: float = 1.0,
     n_topics: int = 0,
     topic_share: float = 0.5,
+    own_features: int = 0,
+    own_share: float = 0.25,
     random_state: RandomState = None,
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Make random features and labels of a given shape and sparsity, for benchmarks.
 
-    The popularity of features and of labels falls by a power law, as in text. Without topics, labels are
-    independent of features: there is nothing to learn, but every size, sparsity and skew that decides a program's
-    speed is there. With topics, a row's topic shows in its features and in its labels, so that a model
-    whose rank is about the number of topics can predict them.
+    The popularity of features and of labels falls by a power law, as in text. With neither topics nor own features,
+    labels are independent of features: there is nothing to learn, but every size, sparsity and skew that decides a
+    program's speed is there. With topics, a row's topic shows in its features and in its labels, so that a model
+    whose rank is about the number of topics can predict them. With features of their own, such as the words of
+    a product's name, rare labels can be told from others of their topic too.
 
     Parameters
     ----------
@@ -195,6 +198,11 @@ def make_power_law(
         the topics in turn.
     topic_share : float, default 0.5
         The share of a row's entries that are of its topic, where there are topics.
+    own_features : int, default 0
+        How many features are each label's own, at most d; popular features are those of many labels.
+    own_share : float, default 0.25
+        The share of a row's features that are drawn from its labels' own ones, where labels have some. One that is
+        drawn twice counts once, which makes rows a little shorter than ``features_per_row``.
     random_state : int, numpy.random.Generator or None, default None
         Seed.
 
@@ -207,7 +215,8 @@ def make_power_law(
 
     Notes
     -----
-    Time is linear in the number of entries; memory is that of the result plus one block of rows.
+    Time is linear in the number of entries; memory is that of the result plus one block of rows, or three times the
+    result where labels have features of their own.
     """
     rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
     mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
@@ -215,15 +224,42 @@ def make_power_law(
     label_fall = check_real(label_exponent, "label_exponent", minimum=0)
     topic_number = check_integer(n_topics, "n_topics", minimum=0)
     share = check_real(topic_share, "topic_share", minimum=0, maximum=1)
+    own = check_integer(own_features, "own_features", minimum=0)
+    if own > features:
+        raise InvalidInputError(f"own_features must be at most n_features = {features}; found {own}.")
+    from_labels = check_real(own_share, "own_share", minimum=0, maximum=1)
     rng = random_generator(random_state)
     feature_counts = _row_lengths(rng, rows, mean_features, features)
     label_counts = _row_lengths(rng, rows, mean_labels, labels)
     topics = None
     if topic_number:  # their popularity falls as 1 over their place
         topics = _Topics(topic_number, _rank_at(rng.random(rows), topic_number, 1.0), share)
-    X = _power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True, topics=topics)
+    if own == 0:
+        X = _power_law_rows(rng, feature_counts, features, feature_fall, unit_rows=True, topics=topics)
+        return X, _power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False, topics=topics)
     Y = _power_law_rows(rng, label_counts, labels, label_fall, unit_rows=False, topics=topics)
+    drawn_from_labels = rng.binomial(feature_counts, from_labels)
+    # The labels' own features are further rows, so that a feature is as popular with labels as it is with rows.
+    lengths = np.concatenate([feature_counts - drawn_from_labels, np.full(labels, own)])
+    if topics is not None:
+        topics = replace(topics, of_row=np.concatenate([topics.of_row, rng.integers(topic_number, size=labels)]))
+    both = _power_law_rows(rng, lengths, features, feature_fall, unit_rows=False, topics=topics)
+    X = sp.csr_matrix(both[:rows] + _drawn_from_labels(rng, Y, both[rows:], drawn_from_labels))
+    X.data = _unit_values(rng, X.indptr)
     return X, Y
+
+
+def _drawn_from_labels(
+    rng: np.random.Generator, Y: sp.csr_matrix, own: sp.csr_matrix, counts: np.ndarray
+) -> sp.csr_matrix:
+    """Rows of ``counts`` (n) features, each an ``own`` one (L, d) of a label that Y (n, L) has in the row."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    label = Y.indices[Y.indptr[row] + (rng.random(len(row)) * np.diff(Y.indptr)[row]).astype(np.int64)]
+    feature = own.indices[own.indptr[label] + (rng.random(len(row)) * np.diff(own.indptr)[label]).astype(np.int64)]
+    indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    drawn = sp.csr_matrix((np.ones(len(row), dtype=np.float32), feature, indptr), shape=(len(counts), own.shape[1]))
+    drawn.sum_duplicates()
+    return drawn
 
 
 def _check_sizes(n_rows: int, n_features: int, n_labels: int) -> tuple[int, int, int]:
