@@ -24,7 +24,7 @@ def own_terms(numbers):
 def counts(facts):
     """c (L, L), symmetric."""
     n_labels = len(facts.frequency)
-    stored = facts.pair_counts, facts.pair_labels, facts.pair_starts
+    stored = facts.pairs.values, facts.pairs.columns, facts.pairs.starts
     return sp.csr_matrix(stored, shape=(n_labels, n_labels)).toarray()
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
+from tagwise.kernels.lookups import Lookup
 from tagwise.kernels.random_stream import next_below, random_stream, shuffle
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
@@ -134,8 +135,8 @@ def test_margins_are_entries_of_the_product():
     for threads in (1, 3):
         found = shortlist_margins(X, labels, weights, intercept, n_threads=threads)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        by_feature = sp.csr_matrix(weights.T)
-        found = shortlist_margins(X, labels, by_feature, intercept, by_feature=True, n_threads=threads)
+        by_feature = Lookup.of(sp.csr_matrix(weights.T))
+        found = shortlist_margins(X, labels, by_feature, intercept, n_threads=threads)
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -146,4 +147,4 @@ def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
         shortlist_margins(X, np.zeros((3, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7))
     with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):
-        shortlist_margins(X, np.zeros((80, 2), dtype=np.int64), sp.csr_matrix((7, 30)), np.zeros(7), by_feature=True)
+        shortlist_margins(X, np.zeros((80, 2), dtype=np.int64), Lookup.of(sp.csr_matrix((7, 30))), np.zeros(7))

@@ -219,11 +219,31 @@ def test_the_floor_is_a_score_that_k_labels_reach():
     )
     for row in range(len(left)):
         scores = known[row] + right @ left[row]
-        for k in (1, 10, 128):
+        for k in (1, 10, 300):
             floor = norm_pruned._floor(left[row], right, known[row], k)
-            assert np.isfinite(floor)
+            assert floor > np.finfo(np.float64).min
             assert (scores >= floor - 1e-9).sum() >= k
-    assert norm_pruned._floor(left[0], right, known[0], 129) == -np.inf
+    # Half of the labels are wanted: no floor would rule many out.
+    assert norm_pruned._floor(left[0], right, known[0], 1500) == np.finfo(np.float64).min
+
+
+def test_in_the_order_of_labels_and_by_any_number_of_threads():
+    given = problem(np.float32, n=700, n_labels=2000)
+    left, right = given.pop("left"), given.pop("right")
+    lengths = norm_bounds(right)
+    labels, scores = top_k_within_bounds(left, right, lengths, 9, **given)
+    for n_threads in (1, 2, 3):
+        for ours, theirs in zip(
+            top_k_within_bounds(left, right, lengths, 9, **given, n_threads=n_threads), (labels, scores)
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+        unsorted = top_k_within_bounds(left, right, lengths, 9, **given, best_first=False, n_threads=n_threads)
+        np.testing.assert_array_equal(unsorted[0], np.sort(labels, axis=1))
+        np.testing.assert_array_equal(-np.sort(-unsorted[1], axis=1), scores)
+    # A row alone has the bits that it has among others.
+    parts = given | {"rows": given["rows"][640]}
+    alone = top_k_within_bounds(left[640:641], right, lengths, 9, **parts)
+    np.testing.assert_array_equal(alone[1][0], scores[640])
 
 
 def test_parts_that_do_not_fit_are_named():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import top_k
+from tagwise.kernels.top_k import count_above, kth_largest
 
 FLOATS = [np.float32, np.float64]
 
@@ -158,3 +159,23 @@ def test_parts_that_do_not_fit_are_named(change, message):
         parts.pop("k")
         with pytest.raises(InvalidInputError, match=message):
             kernels.scores_of_factors_and_sparse(**{**parts, **change})
+
+
+@given(
+    st.lists(st.sampled_from([-np.inf, -1e30, -3.5, -1e-45, 0.0, 1e-45, 1.0, 1 + 2**-23, 7e37, 3e38]), min_size=1),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_the_kth_largest_parts_the_k_largest_from_the_others(some, seed, dtype):
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([some, rng.standard_normal(rng.integers(0, 60))]).astype(dtype)
+    falling = -np.sort(-values)
+    for k in range(1, len(values) + 1):
+        border = kth_largest(values, k)
+        if falling[k - 1] == -np.inf:
+            assert border == -np.inf
+            continue
+        assert (values >= border).sum() >= k
+        assert count_above(values, border) == (values > border).sum() <= k
+        if (values >= border).sum() > k:  # equal values, of which some are among the k largest
+            assert border == falling[k - 1]

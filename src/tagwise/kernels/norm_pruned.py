@@ -20,10 +20,11 @@ from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
     check_parts,
+    count_above,
     hidden_pairs,
     hide,
     keep,
-    merge,
+    kth_largest,
     nothing_found,
     row_blocks,
 )
@@ -35,8 +36,11 @@ FEW_ROWS = 8
 """Up to here rows are answered one at a time and without BLAS, which reads label factors once for many rows."""
 # Labels that are scored before the rows that are done are left out; with as many rows, 1 MB of float32.
 _TILE_WIDTH = 512
-# Groups of labels, of which the best of each is found in one pass.
-_GROUPS = 512
+# Rows that are answered together by one thread.
+_BOUNDED_ROWS = 256
+# Groups of labels, of which the best of each is found in one pass: as many at least, and so many for each of the k best
+# labels. Where groups would have fewer labels than this, bounds would leave most.
+_GROUPS, _GROUPS_PER_PLACE, _LABELS_PER_GROUP = 512, 4, 2
 # Marks of one byte that are looked at together.
 _WORD = 8
 
@@ -149,28 +153,36 @@ def top_k_within_bounds(
     rows: sp.csr_matrix,
     sparse: sp.csr_matrix,
     exclude: sp.csr_matrix | None = None,
+    best_first: bool = True,
+    n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns, on one thread.
+    """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns.
 
-    Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by :func:`norm_bounds`.
+    Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by :func:`norm_bounds`. Without
+    ``best_first``, the k best of a row come in rising order of their labels.
 
-    Steps: add up intercept and sparse part of all labels; the k labels that are best by these have k scores, of which
-    the least is a floor; of the labels whose bound reaches the floor, take the k best scores.
+    Steps: add up intercept and sparse part of all labels; k labels that are good by these have k scores, of which the
+    least is a floor; of the labels whose bound reaches the floor, take the k best scores. A row has the same bits alone
+    and among others.
 
-    Time a row: two passes over L numbers, one addition for every weight that its features have in ``sparse``, and a
-    product of length r for each label that the bounds leave. Memory 3·L numbers and the result.
+    Time per row: three passes over L numbers, one addition for every weight that its features have in ``sparse``, and a
+    product of length r for each label that the bounds leave; for all of them where L < 32·k. Memory O(n·k) and 13·L
+    bytes per thread (for float32).
     """
     n_rows, n_labels = len(left), len(right)
     check_parts(left, right, rows, sparse)
     if lengths.shape != (n_labels,):
         raise InvalidInputError(f"lengths has shape {lengths.shape} where {(n_labels,)} is expected.")
     hidden = hidden_pairs(exclude, (n_rows, n_labels))
-    labels, scores = nothing_found(n_rows, k, left.dtype)
-    factors = np.ascontiguousarray(left), np.ascontiguousarray(right), lengths
+    best = nothing_found(n_rows, k, left.dtype)
+    factors = np.ascontiguousarray(left), np.ascontiguousarray(right), lengths, intercept.astype(left.dtype, copy=False)
     features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
-    shift = intercept.astype(left.dtype, copy=False)
-    _search_within_bounds(factors, shift, features, lists, hidden, scores, labels)
-    return labels, scores
+    run_chunks(
+        lambda start, stop: _search_within_bounds(factors, features, lists, hidden, best, best_first, start, stop),
+        even_chunks(n_rows, _BOUNDED_ROWS),
+        n_threads,
+    )
+    return best
 
 
 @compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
@@ -244,78 +256,80 @@ def _add_up(row, features, lists, shift, sums):
     """``sums`` (L) = ``shift`` plus the listed weights of the row's features times their values."""
     indptr, indices, data = features
     list_indptr, list_labels, list_weights = lists
-    sums[:] = shift
+    for label in range(len(shift)):  # four times as fast as an assignment of arrays
+        sums[label] = shift[label]
     for entry in range(indptr[row], indptr[row + 1]):
         value = sums.dtype.type(data[entry])
-        for place in range(list_indptr[indices[entry]], list_indptr[indices[entry] + 1]):
-            sums[np.uintp(list_labels[place])] += value * sums.dtype.type(list_weights[place])
+        for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
+            sums[np.uintp(list_labels[at])] += value * sums.dtype.type(list_weights[at])
 
 
 # Without "reassoc" and "contract": a score is its sum plus its product, rounded once, and so is its bound, which is
 # then never below it.
 @compiled()
-def _search_within_bounds(factors, shift, features, lists, hidden, best_scores, best_labels):
-    left, right, lengths = factors
-    n_labels, (n_rows, k) = len(right), best_scores.shape
-    tile, scores = np.empty((1, n_labels), dtype=left.dtype), np.empty((1, n_labels), dtype=left.dtype)
+def _search_within_bounds(factors, features, lists, hidden, best, best_first, start, stop):
+    left, right, lengths, shift = factors
+    best_labels, best_scores = best
+    n_labels, k = len(right), best_labels.shape[1]
+    tile, scores = np.empty((1, n_labels), dtype=left.dtype), np.empty(n_labels, dtype=left.dtype)
     sums = tile[0]
     reaching = np.zeros((n_labels + _WORD - 1) // _WORD * _WORD, dtype=np.uint8)
     candidates = np.empty(n_labels + 1, dtype=np.int32)
-    for row in range(n_rows):
+    for row in range(start, stop):
         embedded = left[row]
         _add_up(row, features, lists, shift, sums)
-        # A finite number first: -inf would spoil the maxima of the groups, which are sums of products.
-        hide(tile, hidden, row, 0, np.finfo(sums.dtype).min)
-        floor = _floor(embedded, right, sums, k)
         hide(tile, hidden, row, 0, -np.inf)
+        floor = _floor(embedded, right, sums, k)
         length = left.dtype.type(norm(embedded))
         for label in range(n_labels):
             reaching[label] = np.uint8(sums[label] + length * lengths[label] >= floor)
         count = _listed(reaching, candidates)
         for at in range(count):
-            scores[0, at] = sums[candidates[at]] + product(embedded, right, candidates[at])
-        names = best_labels[row : row + 1]
-        merge(scores[:, :count], 0, best_scores[row : row + 1], names)
-        for place in range(k):
-            if names[0, place] >= 0:
-                names[0, place] = candidates[names[0, place]]
+            scores[at] = sums[candidates[at]] + product(embedded, right, candidates[at])
+        _keep_largest(scores[:count], candidates, best_scores[row], best_labels[row])
+        if best_first:
+            _sort(best_scores[row], best_labels[row], min(k, count))
 
 
 @compiled()
 def _floor(embedded, right, sums, k):
-    """The least score of k labels with high ``sums``: a score that the k best reach at least; -inf if there are fewer.
+    """The least score of k labels with high ``sums``: a score that the k best reach at least.
 
-    The labels are the best of k of 512 groups, those with the highest best: nearly as good as the k best of all, which
-    take longer to find.
+    The labels are the best of k groups of labels, those with the highest best: nearly as good as the k best of all,
+    which take longer to find. The lowest finite number where there are too few labels, or most are hidden.
     """
     n_labels, lowest = len(sums), np.finfo(sums.dtype).min
-    if 4 * k > _GROUPS:
-        return sums.dtype.type(-np.inf)
-    highest = np.full((1, _GROUPS), lowest, dtype=sums.dtype)
-    whole = n_labels // _GROUPS * _GROUPS
-    for begin in range(0, whole, _GROUPS):
-        _raise_to(highest[0], sums[begin : begin + _GROUPS])
-    for label in range(whole, n_labels):
-        highest[0, label - whole] = max(highest[0, label - whole], sums[label])
-    best, groups = np.full((1, k), -np.inf, dtype=sums.dtype), np.full((1, k), -1, dtype=np.int64)
-    merge(highest, 0, best, groups)
+    n_groups = _group_count(n_labels, k)
+    if n_groups == 0:
+        return lowest
+    highest = sums[:n_groups].copy()
+    for begin in range(n_groups, n_labels, n_groups):
+        _raise_to(highest, sums[begin : begin + n_groups])
+    border = kth_largest(highest, k)
+    if border == -np.inf:
+        return lowest
     floor = sums.dtype.type(np.inf)
-    for place in range(k):
-        if best[0, place] == lowest:  # a group without labels, or with hidden ones only
-            return sums.dtype.type(-np.inf)
-        label = groups[0, place]
-        while sums[label] != best[0, place]:
-            label += _GROUPS
-        floor = min(floor, sums[label] + product(embedded, right, label))
+    for group in range(n_groups):
+        if highest[group] >= border:
+            label = group
+            while sums[label] != highest[group]:
+                label += n_groups
+            floor = min(floor, sums[label] + product(embedded, right, label))
     return floor
 
 
 @compiled()
+def _group_count(n_labels, k):
+    """How many groups labels are dealt into: some hundred, and several for each of the k best; 0 for few labels."""
+    n_groups = max(_GROUPS, _GROUPS_PER_PLACE * k)
+    return n_groups if n_labels >= _LABELS_PER_GROUP * n_groups else 0
+
+
+@compiled(fastmath={"nnan", "nsz"})
 def _raise_to(highest, values):
-    """The larger of two numbers at each place; as a sum of products, which the compiler does for 8 at once."""
-    for place in range(_GROUPS):
-        value, known = values[place], highest[place]
-        highest[place] = value * (value > known) + known * (value <= known)
+    """The larger of two numbers at each place; there may be fewer ``values``."""
+    for place in range(len(values)):
+        highest[place] = values[place] if values[place] > highest[place] else highest[place]
 
 
 @compiled()
@@ -328,3 +342,24 @@ def _listed(marks, positions):
                 positions[count] = position
                 count += marks[position]
     return count
+
+
+@compiled()
+def _keep_largest(scores, names, best_scores, best_names):
+    """The k largest scores and their names, in the order they come in; of equal scores the first ones."""
+    k = len(best_scores)
+    least = kth_largest(scores, k) if len(scores) > k else np.finfo(scores.dtype).min
+    equal = k - count_above(scores, least)
+    kept = 0
+    for at in range(len(scores)):
+        if scores[at] > least or (scores[at] == least and equal > 0):
+            equal -= scores[at] == least
+            best_scores[kept], best_names[kept] = scores[at], names[at]
+            kept += 1
+
+
+@compiled()
+def _sort(scores, names, count):
+    """Bring the first ``count`` scores, and their names, in falling order; equal ones stay in theirs."""
+    order = np.argsort(-scores[:count], kind="mergesort")
+    scores[:count], names[:count] = scores[order], names[order]

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.lookups import Lookup, place_in_bitmap
 from tagwise.kernels.norm_pruned import norm_bounds, product
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import check_parts, hidden_pairs, keep, nothing_found
@@ -24,12 +25,15 @@ __all__ = [
     "behind_shortlist",
     "scores_of_listed",
     "shortlist_margins",
+    "steps_by_feature",
     "top_k_of_candidates",
     "top_k_of_listed",
     "top_k_of_touched",
 ]
 
 _ROWS = 512
+# Measured: looking a weight up takes as long as adding so many that are next to each other.
+_ADDITIONS_PER_LOOKUP = 4
 # So many rows before a row tell which scores it need not look at.
 _RECENT_ROWS = 8
 
@@ -70,23 +74,23 @@ def top_k_of_candidates(
 def shortlist_margins(
     rows: sp.csr_matrix,
     labels: np.ndarray,
-    weights: sp.csr_matrix,
+    weights: sp.csr_matrix | Lookup,
     intercept: np.ndarray,
     *,
-    by_feature: bool = False,
     n_threads: int = 1,
 ) -> np.ndarray:
     """``x_iᵀ w_j + b_j`` for the labels j of a shortlist of each row: (n, M) in the type of ``rows``.
 
-    ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d), or (d, L) if they are stored
-    ``by_feature``.
+    ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d), or a
+    :class:`~tagwise.kernels.lookups.Lookup` (d, L).
 
     By label, a row is spread over an array of d numbers and read at each label's features: time O(Σ weights of the
-    shortlisted labels), memory d numbers per thread. By feature, the lists of the row's features are searched for the
-    labels of its shortlist: time O(L + Σ weights of the row's features), memory 5·L bytes per thread; faster where rows
-    are short and rankers have many weights.
+    shortlisted labels), memory d numbers per thread. By feature, the weights of a row's features are added up;
+    of features with very many of them only those of the shortlisted labels, which are looked up. Memory L numbers per
+    thread.
     """
     n_labels, n_features = len(intercept), rows.shape[1]
+    by_feature = isinstance(weights, Lookup)
     expected = (n_features, n_labels) if by_feature else (n_labels, n_features)
     if labels.shape[0] != rows.shape[0] or weights.shape != expected:
         raise InvalidInputError(
@@ -95,17 +99,27 @@ def shortlist_margins(
         )
     out = np.zeros(labels.shape, dtype=rows.dtype)
     shift = intercept.astype(rows.dtype, copy=False)
-    features, lists = (rows.indptr, rows.indices, rows.data), (weights.indptr, weights.indices, weights.data)
+    features = rows.indptr, rows.indices, rows.data
+    if isinstance(weights, Lookup):
+        lookup = weights
 
-    def part(start: int, stop: int) -> None:
-        if by_feature:
-            _margins_by_feature(features, labels, lists, shift, np.empty(n_labels, dtype=np.int32), out, start, stop)
-        else:
+        def part(start: int, stop: int) -> None:
+            _margins_by_feature(features, labels, lookup, shift, out, start, stop)
+    else:
+        lists = weights.indptr, weights.indices, weights.data
+
+        def part(start: int, stop: int) -> None:
             _margins(features, labels, lists, shift, np.zeros(n_features, dtype=rows.dtype), out, start, stop)
 
-    row_work = n_labels if by_feature else max(1, labels.shape[1])
-    run_chunks(part, work_chunks(np.arange(len(labels) + 1) * row_work), n_threads)
+    run_chunks(part, even_chunks(len(labels), _ROWS), n_threads)
     return out
+
+
+def steps_by_feature(rows: sp.csr_matrix, weights: sp.csr_matrix, n_listed: int) -> int:
+    """How many additions :func:`shortlist_margins` by feature is worth, for ``weights`` (d, L) and M = ``n_listed``."""
+    lookup = Lookup.of(weights)
+    additions = np.where(lookup.bitmap_of < 0, np.diff(weights.indptr), _ADDITIONS_PER_LOOKUP * n_listed)
+    return int(additions[rows.indices].sum())
 
 
 def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
@@ -324,29 +338,28 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
 
 
 @compiled(fastmath={"contract"})
-def _margins_by_feature(features, labels, lists, shift, place_of, out, start, stop):
+def _margins_by_feature(features, labels, lookup, shift, out, start, stop):
     indptr, indices, data = features
-    list_indptr, list_labels, weights = lists
-    # A byte per label says whether it is on the row's shortlist: these stay in the cache, and most weights go unread.
-    listed = np.zeros(len(shift), dtype=np.bool_)
+    n_listed, last = labels.shape[1], len(lookup.values) - 1
+    # Of labels that are not on the row's shortlist, nothing is read.
+    totals = np.zeros(len(shift), dtype=out.dtype)
     for row in range(start, stop):
-        margins = out[row]
-        for place in range(labels.shape[1]):
-            label = labels[row, place]
-            if label >= 0:
-                listed[label], place_of[label], margins[place] = True, place, shift[label]
+        listed, margins = labels[row], out[row]
+        for place in range(n_listed):
+            if listed[place] >= 0:
+                margins[place], totals[listed[place]] = shift[listed[place]], 0
         for entry in range(indptr[row], indptr[row + 1]):
-            value = data[entry]
-            for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
-                label = np.uintp(list_labels[at])
-                if listed[label]:
-                    margins[place_of[label]] += value * weights[at]
-        for place in range(labels.shape[1]):
-            label = labels[row, place]
-            if label >= 0:
-                # A label that is listed twice has been added up at its last place.
-                margins[place] = margins[place_of[label]]
-                listed[label] = False
+            value, feature = data[entry], indices[entry]
+            begin, end, bitmap = lookup.starts[feature], lookup.starts[feature + 1], lookup.bitmap_of[feature]
+            if bitmap < 0:
+                for at in range(np.uintp(begin), np.uintp(end)):
+                    totals[np.uintp(lookup.columns[at])] += value * lookup.values[at]
+                continue
+            for place in range(n_listed):
+                before, there = place_in_bitmap(lookup, bitmap, max(listed[place], 0))
+                margins[place] += value * (lookup.values[np.uintp(min(begin + before, last))] * there)
+        for place in range(n_listed):
+            margins[place] = margins[place] + totals[listed[place]] if listed[place] >= 0 else 0
 
 
 @compiled()

@@ -26,9 +26,11 @@ from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = [
     "check_parts",
+    "count_above",
     "hidden_pairs",
     "hide",
     "keep",
+    "kth_largest",
     "merge",
     "nothing_found",
     "row_blocks",
@@ -322,6 +324,55 @@ def keep(best, names, score, label):
         at -= 1
     best[at], names[at] = score, label
     return True
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def count_above(values, least):
+    """How many values are above ``least``."""
+    count = np.int32(0)
+    for at in range(len(values)):
+        count += np.int32(values[at] > least)
+    return count
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def _count_from(values, least):
+    count = np.int32(0)
+    for at in range(len(values)):
+        count += np.int32(values[at] >= least)
+    return count
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def kth_largest(values, k):
+    """A number that the k largest values reach, and no others unless they equal it; -inf if fewer are finite.
+
+    By halving the range in which it lies: a step counts 8 values or more at once, without a branch for any, which takes
+    a fifth of the time of a partition of some hundred values.
+    """
+    low, high = values[0], values[0]
+    for at in range(len(values)):
+        low = values[at] if values[at] < low else low
+        high = values[at] if values[at] > high else high
+    if low == -np.inf:
+        low = np.finfo(values.dtype).min
+        if _count_from(values, low) < k:
+            return values.dtype.type(-np.inf)
+    if _count_from(values, high) >= k:
+        return high
+    # At least k values reach low, and fewer reach high.
+    half = values.dtype.type(0.5)
+    while True:
+        middle = low + (high - low) * half if high - low < np.inf else low * half + high * half
+        if not low < middle < high:
+            return low
+        count = _count_from(values, middle)
+        if count == k:
+            return middle
+        if count > k:
+            low = middle
+        else:
+            high = middle
 
 
 @compiled(fastmath={"contract"})

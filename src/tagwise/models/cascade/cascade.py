@@ -13,8 +13,9 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
+from tagwise.kernels.lookups import Lookup
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import behind_shortlist, shortlist_margins
+from tagwise.kernels.shortlists import behind_shortlist, shortlist_margins, steps_by_feature
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
@@ -36,7 +37,7 @@ from tagwise.models.cascade.rankers import (
 )
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
-from tagwise.parallel import even_chunks, thread_count
+from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.problems.labels import UNLISTED, known_positives
@@ -46,8 +47,8 @@ from tagwise.validation import Features, check_choice, check_features, check_fla
 
 __all__ = ["Cascade"]
 
-# Candidates of a block of rows, labels and scores: 50 MB.
-_BLOCK_CANDIDATES = 1 << 22
+# Candidates of a block of rows: 300 kB of labels, scores and opinions.
+_BLOCK_CANDIDATES = 1 << 14
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
 # Validation rows: some 30 coefficients need no more than the most; where a tenth of the rows is less than enough,
@@ -221,7 +222,7 @@ class Cascade(MultiLabelModel):
     fusion_unseen_: np.ndarray
     n_rows_: int
     product_: dict[str, Any] | None
-    _weights_by_label: sp.csr_matrix | None
+    _rankers: sp.csr_matrix | Lookup
     _no_shift: np.ndarray
     _label_features: Features | None = None
     _facts: LabelFacts
@@ -482,16 +483,16 @@ class Cascade(MultiLabelModel):
         return rankers
 
     def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
-        """Which way of summing margins takes fewer additions on these rows (n×d) and their shortlists (n×M)."""
-        weights_of_feature = np.diff(self.ranker_weights_.indptr)
+        """Which way of summing margins takes fewer steps on these rows (n×d) and their shortlists (n×M)."""
         weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
-        by_feature, by_label = weights_of_feature[X.indices].sum(), weights_of_label[labels[labels >= 0]].sum()
-        return bool(by_feature <= _EASE_BY_FEATURE * by_label)
+        by_label = weights_of_label[labels[labels >= 0]].sum()
+        return steps_by_feature(X, self.ranker_weights_, labels.shape[1]) <= _EASE_BY_FEATURE * by_label
 
     # ------------------------------------------------------------------ predict
 
     def _build_prediction_cache(self) -> None:
-        self._weights_by_label = None if self.rankers_by_feature_ else sp.csr_matrix(self.ranker_weights_.T)
+        W = self.ranker_weights_
+        self._rankers = Lookup.of(W) if self.rankers_by_feature_ else sp.csr_matrix(W.T)
         self._no_shift = np.zeros_like(self.ranker_intercept_)
         self._facts = LabelFacts.of(
             self.has_ranker_,
@@ -524,19 +525,14 @@ class Cascade(MultiLabelModel):
             )
             names = shares**2
         shortlist, b = labels[:, :width], self.ranker_intercept_
-        if self._weights_by_label is None:
-            margins = shortlist_margins(rows, shortlist, self.ranker_weights_, b, by_feature=True, n_threads=threads)
-        else:
-            margins = shortlist_margins(rows, shortlist, self._weights_by_label, b, n_threads=threads)
+        margins = shortlist_margins(rows, shortlist, self._rankers, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
         return Opinions(labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names))
 
     def _opinions_on(self, X: Features) -> Opinions:
         """On the shortlists of rows."""
-        rows, embedded = self.proposer_._rows_and_embedding(X)
-        width = min(self.shortlist, self.n_labels_)
-        return self._opinions(rows, *self.proposer_._best_of_rows(rows, embedded, width))
+        return self._opinions(*self._proposals(X, min(self.shortlist, self.n_labels_)))
 
     def _score_rows(self, X: Features) -> np.ndarray:
         proposed = self.proposer_._score_rows(X)
@@ -553,24 +549,34 @@ class Cascade(MultiLabelModel):
         excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         # The shortlist is the same whatever is excluded, so that no label's score depends on it.
         width = min(max(self.shortlist, k + excluded), self.n_labels_)
+        # All stages for a block of rows, whose candidates stay in the cache, before the next block.
         blocks = even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
         if len(blocks) == 1:
             return self._top_k_of_block(X, k, width, exclude)
-        parts = [
-            self._top_k_of_block(X[start:stop], k, width, None if exclude is None else exclude[start:stop])
-            for start, stop in blocks
-        ]
+        parts = run_chunks(
+            lambda start, stop: self._top_k_of_block(
+                X[start:stop], k, width, None if exclude is None else exclude[start:stop]
+            ),
+            blocks,
+            thread_count(self.n_jobs),
+        )
         labels, scores = (np.concatenate(part) for part in zip(*parts))
         return labels, scores
 
     def _top_k_of_block(
         self, X: Features, k: int, width: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        rows, embedded = self.proposer_._rows_and_embedding(X)
-        opinions = self._opinions(rows, *self.proposer_._best_of_rows(rows, embedded, width))
-        threads = self._threads_for(rows)
+        opinions = self._opinions(*self._proposals(X, width))
+        threads = self._threads_for(X)
         hidden = None if exclude is None else contains_pairs(exclude, opinions.labels, n_threads=threads)
         return self._fusion.best(opinions, self._facts, k, hidden, n_threads=threads)
+
+    def _proposals(self, X: Features, width: int) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
+        """Rows as the proposer reads them, and the labels and scores (n, width) that it proposes."""
+        rows, embedded = self.proposer_._rows_and_embedding(X)
+        # The order within the shortlist does not matter.
+        best_first = width > self.shortlist
+        return rows, *self.proposer_._best_of_rows(rows, embedded, width, best_first=best_first)
 
     @property
     def probabilistic(self) -> bool:

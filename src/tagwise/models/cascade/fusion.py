@@ -39,6 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.lookups import Lookup, place_in_bitmap
 from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
@@ -159,7 +160,7 @@ _Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Opinions(NamedTuple):
-    """What is known of N labels per row; the first M ≤ N of them are the shortlist, best proposals first."""
+    """What is known of N labels per row; the first M ≤ N of them are the shortlist, in any order."""
 
     labels: np.ndarray
     """int (n, N); −1 for none."""
@@ -182,10 +183,8 @@ class LabelFacts(NamedTuple):
     """f (L,): known positive rows, float64."""
     n_rows: float
     """n: training rows."""
-    pair_starts: np.ndarray
-    """CSR (L, L) of c, symmetric: ``indptr``, sorted ``indices`` and counts."""
-    pair_labels: np.ndarray
-    pair_counts: np.ndarray
+    pairs: Lookup
+    """c (L, L), symmetric."""
     often: np.ndarray
     """½ log((f + ½)/30) (L,): the opinion by frequency."""
     log_rows: np.ndarray
@@ -209,7 +208,6 @@ class LabelFacts(NamedTuple):
     ) -> LabelFacts:
         """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t. None: no names."""
         both = sp.csr_matrix(pairs + pairs.T)
-        both.sort_indices()
         f = np.asarray(frequency, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):  # the numbers of a forged folder are checked later
             often, log_rows = 0.5 * np.log((f + 0.5) / _USUAL_ROWS), np.log(f + _PAIR_SHRINKAGE)
@@ -217,15 +215,13 @@ class LabelFacts(NamedTuple):
         whole = np.zeros_like(f)
         if name_weights is not None:
             whole = np.asarray(name_weights.sum(axis=1), dtype=np.float64).ravel() ** 2
-        return cls(
-            has_ranker, f, float(n_rows), both.indptr, both.indices, both.data, often, log_rows, rarity, named, whole
-        )
+        return cls(has_ranker, f, float(n_rows), Lookup.of(both), often, log_rows, rarity, named, whole)
 
     def check(self) -> None:
         """Raise ValueError unless all are what a fit can count."""
         limits = (
             (self.frequency, self.n_rows),
-            (self.pair_counts, self.n_rows),
+            (self.pairs.values, self.n_rows),
             (self.log_named, math.log1p(self.n_rows)),
         )
         for counts, most in limits:
@@ -482,40 +478,62 @@ def _level_terms(score: float, rank: int, terms: np.ndarray) -> None:
 
 
 @compiled()
-def _lifts(facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """ℓ of the labels of a row, from the ``order`` of their odds, best first; in that order."""
-    lifts, weights = np.zeros(len(order)), np.zeros(len(order))
-    # Source by source, whose pairs then stay in the cache.
-    for source in range(min(_SOURCES, len(order))):
-        other = labels[order[source]]
-        chance, log_rows = sigmoid(odds[order[source]]), facts.log_rows[other]
+def _lifts(
+    facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, ranks: np.ndarray, place_of: np.ndarray
+) -> np.ndarray:
+    """ℓ of the labels of a row; ``place_of`` (L) is workspace, full of zeros, and left so."""
+    lifts, weights = np.zeros(len(labels)), np.zeros(len(labels))
+    # What occurs together with a source, by the place of the other label, counted from 1; others share place 0.
+    together = np.zeros(len(labels) + 1, dtype=facts.pairs.values.dtype)
+    for place in range(len(labels)):
+        if labels[place] >= 0:
+            place_of[labels[place]] = place + 1
+    for source in _most_probable(odds, ranks):
+        other, chance = labels[source], sigmoid(odds[source])
         if chance < _LEAST_CHANCE:
             break
-        for place in range(len(order)):
+        log_rows = facts.log_rows[other]
+        _count_together(facts.pairs, other, labels, place_of, together)
+        for place in range(len(labels)):
+            count = together[place + 1]
+            # log((c + 5π)/π) without a logarithm for the many pairs that never occur.
+            ratio = _LOG_SHRINKAGE
+            if count > 0:
+                ratio, together[place + 1] = math.log(count * facts.rarity[labels[place]] + _PAIR_SHRINKAGE), 0
             if place != source:
-                label = labels[order[place]]
-                together = _together(facts, other, label)
-                # log((c + 5π)/π) without a logarithm for the many pairs that never occur.
-                ratio = _LOG_SHRINKAGE if together == 0 else math.log(together * facts.rarity[label] + _PAIR_SHRINKAGE)
                 lifts[place] += chance * (ratio - log_rows)
                 weights[place] += chance
-    for place in range(len(order)):
+    for place in range(len(labels)):
         lifts[place] /= max(weights[place], _LEAST_SOURCES)
+        if labels[place] >= 0:
+            place_of[labels[place]] = 0
     return lifts
 
 
 @compiled()
-def _together(facts: LabelFacts, a: int, b: int) -> float:
-    """c: the number of rows that have both labels."""
-    left, size = facts.pair_starts[a], facts.pair_starts[a + 1] - facts.pair_starts[a]
-    if size == 0:
-        return 0.0
-    # Halves without a branch: the first label that is not below b, or the last of the list.
-    while size > 1:
-        half = size // 2
-        left += half * (facts.pair_labels[left + half - 1] < b)
-        size -= half
-    return np.float64(facts.pair_counts[left]) if facts.pair_labels[left] == b else 0.0
+def _most_probable(odds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The places of up to eight labels with the largest odds, best first."""
+    places, found = np.empty(_SOURCES, dtype=np.int64), 0
+    for rank in range(_SOURCES):
+        for place in range(len(odds)):
+            if ranks[place] == rank and odds[place] > -np.inf and found < _SOURCES:
+                places[found] = place
+                found += 1
+    return places[:found]
+
+
+@compiled()
+def _count_together(pairs: Lookup, label: int, others: np.ndarray, place_of: np.ndarray, together: np.ndarray) -> None:
+    """Write c of a label and each of the others, where it is not 0, to ``together`` at 1 + their place."""
+    begin, end, bitmap = pairs.starts[label], pairs.starts[label + 1], pairs.bitmap_of[label]
+    if bitmap < 0:
+        for at in range(np.uintp(begin), np.uintp(end)):
+            together[place_of[np.uintp(pairs.columns[at])]] = pairs.values[at]
+        return
+    for place in range(len(others)):
+        before, there = place_in_bitmap(pairs, bitmap, max(others[place], 0))
+        if there and others[place] >= 0:
+            together[place + 1] = pairs.values[begin + before]
 
 
 @compiled()
@@ -527,21 +545,13 @@ def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
 
 
 @compiled()
-def _best_first(odds: np.ndarray) -> np.ndarray:
-    """The positions of log odds, largest first; without those that are −∞."""
-    order = np.argsort(-odds, kind="mergesort")
-    many = len(order)
-    while many > 0 and odds[order[many - 1]] == -np.inf:
-        many -= 1
-    return order[:many]
-
-
-@compiled()
-def _ranks(odds: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """How many odds are larger than each, in ``order``."""
-    ranks = np.zeros(len(order), dtype=np.int64)
-    for place in range(1, len(order)):
-        ranks[place] = ranks[place - 1] if odds[order[place]] == odds[order[place - 1]] else place
+def _ranks(odds: np.ndarray) -> np.ndarray:
+    """How many odds are larger than each."""
+    ranks = np.zeros(len(odds), dtype=np.int64)
+    # All pairs, several at once and without a branch: faster than sorting a shortlist.
+    for other in range(len(odds)):
+        for place in range(len(odds)):
+            ranks[place] += odds[other] > odds[place]
     return ranks
 
 
@@ -553,34 +563,37 @@ def _fuse(
     row: int,
     odds: np.ndarray,
     terms: np.ndarray,
+    place_of: np.ndarray,
 ) -> None:
-    """Final log odds of a row's shortlist, in ``odds`` (M,), −∞ for the label −1; ``terms`` is workspace."""
+    """Final log odds of a row's shortlist, in ``odds`` (M,), −∞ for the label −1; the last two are workspace."""
     own, context, level, unseen = coefficients
-    labels = opinions.labels[row]
-    fused = np.full(len(odds), -np.inf)
+    labels = opinions.labels[row, : len(odds)]
+    by_name = np.full(len(odds), -np.inf)
     for at in range(len(odds)):
         odds[at] = -np.inf
         if _named_alone(opinions, facts, row, at):
             _unseen_terms(opinions, facts, row, at, terms)
-            fused[at] = _dot(terms, unseen)
+            by_name[at] = _dot(terms, unseen)
         elif labels[at] >= 0:
             _own_terms(opinions, facts, row, at, terms)
             odds[at] = _dot(terms, own)
-    order = _best_first(odds)
-    lifts, ranks = _lifts(facts, labels, odds, order), _ranks(odds, order)
-    for place in range(len(order)):
-        at = order[place]
-        _context_terms(odds[at], ranks[place] == 0, facts.often[labels[at]], lifts[place], terms)
-        _level_terms(_dot(terms, context), ranks[place], terms)
-        fused[at] = _dot(terms, level)
-    odds[:] = fused
+    ranks = _ranks(odds)
+    lifts = _lifts(facts, labels, odds, ranks, place_of)
+    for at in range(len(odds)):
+        if odds[at] == -np.inf:
+            odds[at] = by_name[at]
+            continue
+        _context_terms(odds[at], ranks[at] == 0, facts.often[labels[at]], lifts[at], terms)
+        _level_terms(_dot(terms, context), ranks[at], terms)
+        odds[at] = _dot(terms, level)
 
 
 @compiled()
 def _scores(opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, out: np.ndarray) -> None:
     odds, terms = np.empty(out.shape[1]), np.empty(_MOST_TERMS)
+    place_of = np.zeros(len(facts.often), dtype=np.int32)
     for row in range(out.shape[0]):
-        _fuse(opinions, facts, coefficients, row, odds, terms)
+        _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
         for at in range(out.shape[1]):
             out[row, at] = sigmoid(odds[at]) - 0.5
 
@@ -599,8 +612,9 @@ def _best(
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
     odds, terms = np.empty(shortlisted), np.empty(_MOST_TERMS)
+    place_of = np.zeros(len(facts.often), dtype=np.int32)
     for row in range(start, stop):
-        _fuse(opinions, facts, coefficients, row, odds, terms)
+        _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
         best, names = best_scores[row], best_labels[row]
         for at in range(labels.shape[1]):
             label = labels[row, at]
@@ -620,21 +634,22 @@ def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
 
 @compiled()
 def _fill_context(opinions: Opinions, facts: LabelFacts, odds: np.ndarray, out: np.ndarray) -> None:
+    place_of = np.zeros(len(facts.often), dtype=np.int32)
     for row in range(out.shape[0]):
-        labels, order = opinions.labels[row], _best_first(odds[row])
-        lifts, ranks = _lifts(facts, labels, odds[row], order), _ranks(odds[row], order)
-        for place in range(len(order)):
-            at = order[place]
-            _context_terms(odds[row, at], ranks[place] == 0, facts.often[labels[at]], lifts[place], out[row, at])
+        labels, ranks = opinions.labels[row, : odds.shape[1]], _ranks(odds[row])
+        lifts = _lifts(facts, labels, odds[row], ranks, place_of)
+        for at in range(len(ranks)):
+            if odds[row, at] > -np.inf:
+                _context_terms(odds[row, at], ranks[at] == 0, facts.often[labels[at]], lifts[at], out[row, at])
 
 
 @compiled()
 def _fill_level(odds: np.ndarray, scores: np.ndarray, out: np.ndarray) -> None:
     for row in range(out.shape[0]):
-        order = _best_first(odds[row])
-        ranks = _ranks(odds[row], order)
-        for place in range(len(order)):
-            _level_terms(scores[row, order[place]], ranks[place], out[row, order[place]])
+        ranks = _ranks(odds[row])
+        for at in range(len(ranks)):
+            if odds[row, at] > -np.inf:
+                _level_terms(scores[row, at], ranks[at], out[row, at])
 
 
 @compiled()

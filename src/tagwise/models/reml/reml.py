@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse
 from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
@@ -48,7 +48,7 @@ __all__ = ["REML"]
 _EQUATION_5 = 8.0
 # A fall below this share of the objective is rounding.
 _ROUNDING = 1e-12
-# From more rows on, one product by BLAS for all of them is faster than looking at each row's bounds.
+# From more rows on, threads and blocks are worth their start.
 _FEW_ROWS = 16
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
@@ -457,19 +457,32 @@ class REML(FactorModel):
         return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
 
     def _best_of_rows(
-        self, rows: sp.csr_matrix, embedded: np.ndarray, k: int, exclude: sp.csr_matrix | None = None
+        self,
+        rows: sp.csr_matrix,
+        embedded: np.ndarray,
+        k: int,
+        exclude: sp.csr_matrix | None = None,
+        *,
+        best_first: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The k best labels and scores of rows (n×d) and their XW (n×k)."""
+        """The k best labels and scores of rows (n×d) and their XW (n×k); or in the order of labels."""
         most_weights = self._largest_weight * math.sqrt(rows.nnz)
         if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
             require_finite(
                 lambda start, stop: self._scores_of(rows[start:stop], embedded[start:stop]), self._row_blocks(rows)
             )
-        parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
-        if len(embedded) <= _FEW_ROWS:
-            return top_k_within_bounds(embedded, self.label_factors_, self._lengths, k, **parts)
-        threads = self._threads_for(embedded)
-        return top_k_of_factors_and_sparse(embedded, self.label_factors_, k, **parts, n_threads=threads)
+        return top_k_within_bounds(
+            embedded,
+            self.label_factors_,
+            self._lengths,
+            k,
+            intercept=self.intercept_,
+            rows=rows,
+            sparse=self.sparse_weights_,
+            exclude=exclude,
+            best_first=best_first,
+            n_threads=self._threads_for(embedded),
+        )
 
     def _check_restored(self) -> None:
         super()._check_restored()
