@@ -161,7 +161,7 @@ def _with_product(record: ModelRecord) -> ModelRecord:
         "fusion_level_": np.zeros(0),
         "fusion_unseen_": np.zeros(0),
     }
-    parameters |= {"refit": True, "unlisted": "off"}
+    parameters |= {"refit": "auto", "unlisted": "off"}
     return replace(record, parameters=parameters, values=values, tensors=record.tensors | nothing)
 
 

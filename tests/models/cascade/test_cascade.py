@@ -160,23 +160,62 @@ def test_explanations_add_up_to_the_margin(problem, fitted):
     assert "margin" in found.explained
 
 
+def rows_of_one_label(n_rows, known):
+    """Labels of ``n_rows`` rows, and a mask of the share that is known, None for all."""
+    Y = sp.csr_matrix(np.ones((n_rows, 1), dtype=np.float32))
+    mask = sp.csr_matrix((np.random.default_rng(0).random((n_rows, 1)) < known).astype(np.float32))
+    return Y, None if known == 1 else mask
+
+
 @pytest.mark.parametrize(
     ("rows", "known", "parts", "size"),
     [
         (10, 1.0, 0, 0),
         (400, 1.0, 10, 40),
         (5_000, 1.0, 2, 500),
-        (20_000, 1.0, 1, 2_000),
+        (19_000, 1.0, 1, 1_900),
         (20_000, 0.2, 3, 2_000),
         (50_000, 0.01, 1, 5_000),
-        (900_000, 1.0, 1, 5_000),
     ],
 )
 def test_the_less_is_known_of_validation_rows_the_more_parts_teach_while_rows_are_few(rows, known, parts, size):
-    folds = Cascade()._validation_folds(rows, known)
-    assert [len(fold) for fold in folds] == [size] * parts
-    assert len(np.unique(np.concatenate([*folds, np.empty(0)]))) == parts * size
-    assert len(Cascade(refit=False)._validation_folds(rows, known)) == min(parts, 1)
+    Y, mask = rows_of_one_label(rows, known)
+    for refit in ("auto", True):
+        folds, all_learnt = Cascade(refit=refit)._validation_folds(Y, mask)
+        assert all_learnt
+        assert [len(fold) for fold in folds] == [size] * parts
+        assert len(np.unique(np.concatenate([*folds, np.empty(0)]))) == parts * size
+
+
+@pytest.mark.parametrize(
+    ("rows", "known", "size"),
+    [(20_000, 1.0, 1_000), (24_000, 1.0, 1_200), (300_000, 1.0, 2_000), (300_000, 0.6, 2_000)],
+)
+def test_where_a_twentieth_of_the_rows_is_enough_it_is_set_aside_for_good(rows, known, size):
+    Y, mask = rows_of_one_label(rows, known)
+    (fold,), all_learnt = Cascade()._validation_folds(Y, mask)
+    assert not all_learnt
+    assert len(fold) == size
+    assert Cascade(refit=True)._validation_folds(Y, mask)[1]
+
+
+@pytest.mark.parametrize("rows", [400, 30_000])
+def test_without_a_refit_there_is_one_part(rows):
+    folds, all_learnt = Cascade(refit=False)._validation_folds(*rows_of_one_label(rows, 1.0))
+    assert [len(fold) for fold in folds] == [rows // 10]
+    assert not all_learnt
+
+
+def test_no_label_loses_its_last_row_to_validation():
+    """Every second row has a label of its own, which no other row has."""
+    labels = np.where(np.arange(40_000) % 2 == 0, 0, np.arange(40_000))
+    Y = sp.csr_matrix((np.ones(40_000, dtype=np.float32), labels, np.arange(40_001)), shape=(40_000, 40_000))
+    (fold,), all_learnt = Cascade()._validation_folds(Y, None)
+    assert not all_learnt
+    assert len(fold) == 2_000
+    assert (fold % 2 == 0).all()
+    # If all rows have such a label, none can be spared.
+    assert Cascade()._validation_folds(sp.csr_matrix(sp.identity(40_000, dtype=np.float32)), None)[1]
 
 
 def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, monkeypatch):
@@ -186,7 +225,7 @@ def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, mon
     monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
     model = small(validation_fraction=0.1).fit(X, Y)
     assert [len(lesson.on) for lesson in lessons] == [40] * 10
-    folds = model._validation_folds(400, 1.0)
+    folds, _ = model._validation_folds(Y, None)
     for lesson, rows in zip(lessons, folds):
         train = np.setdiff1d(np.arange(400), rows)
         np.testing.assert_array_equal(lesson.facts.frequency, np.asarray(Y[train].sum(axis=0)).ravel())
@@ -200,7 +239,7 @@ def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, mon
 def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
     X, Y = problem
     model = small(validation_fraction=0.2, refit=False).fit(X, Y)
-    (rows,) = model._validation_folds(400, 1.0)
+    (rows,), _ = model._validation_folds(Y, None)
     train = np.setdiff1d(np.arange(400), rows)
     taught = small(validation_fraction=0.0).fit(X[train], Y[train])
     np.testing.assert_array_equal(model.ranker_weights_.toarray(), taught.ranker_weights_.toarray())

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel, finite_scores
+from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.lookups import Lookup
@@ -55,6 +56,9 @@ _SAMPLE_ROWS = 256
 # several tenths teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
 _MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
 _MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
+# Rows that can be spared for good, if they are enough: to learn them as well would take another fit, for up to 0.1
+# points of precision.
+_SPARED_FRACTION, _MOST_SPARED_ROWS = 0.05, 2_000
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -123,9 +127,11 @@ class Cascade(MultiLabelModel):
         about them. Where fewer than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside
         in turn, if a set is small. The fewer known positives they have, the more a prior from other data sets counts;
         0 takes the prior as it is.
-    refit : bool
+    refit : bool or "auto"
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
-        fitted without the validation rows.
+        fitted without the validation rows, of which every label keeps a row. "auto" is False where at most a
+        twentieth of the rows, and no more than 2,000, are enough: 1,000 rows' worth of known pairs. These alone are
+        then set aside.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -151,7 +157,7 @@ class Cascade(MultiLabelModel):
     prototypes_ : CSR (L, d)
         The mean of each label's rows, of unit length; its 50 largest weights.
     label_frequency_ : int array (L,)
-        Known positive rows of each label.
+        Known positive rows of each label, among those that the cascade was fitted to.
     cooccurrence_ : CSR (L, L)
         In how many rows two labels j < t occur together.
     name_weights_ : CSR (L, d)
@@ -168,7 +174,7 @@ class Cascade(MultiLabelModel):
     Time: REML's; shortlists of all rows at O(n·L·k) by BLAS plus one addition for every weight of S that a row's
     features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
     label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
-    label; the fusion a second fit and some steps of Newton's method on its validation rows.
+    label; the fusion some steps of Newton's method on its validation rows, and with ``refit`` a second fit.
     Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 22
     bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
     numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
@@ -240,7 +246,7 @@ class Cascade(MultiLabelModel):
         prune: float = 0.1,
         unlisted: str = "off",
         validation_fraction: float = 0.1,
-        refit: bool = True,
+        refit: bool | str = "auto",
         reg_low_rank: float = 1.0,
         reg_sparse: float = 1.0,
         max_iter: int = 5,
@@ -278,7 +284,10 @@ class Cascade(MultiLabelModel):
         check_real(self.C, "C", minimum=0, open_minimum=True)
         check_real(self.prune, "prune", minimum=0)
         check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
-        check_flag(self.refit, "refit")
+        if isinstance(self.refit, str):
+            check_choice(self.refit, "refit", ("auto",))
+        else:
+            check_flag(self.refit, "refit")
         check_choice(self.unlisted, "unlisted", UNLISTED)
         if self.unlisted == "unknown" and self.validation_fraction == 0:
             raise InvalidInputError("unlisted='unknown' needs validation rows; set validation_fraction above 0.")
@@ -309,7 +318,8 @@ class Cascade(MultiLabelModel):
         Notes
         -----
         The other parameters are those of every model's :meth:`~tagwise.base.MultiLabelModel.fit`. ``callback`` hears of
-        the fit with all rows; the cascades that teach the fusion before it cannot be stopped by it.
+        the fit whose result is kept; with ``refit``, the cascades that teach the fusion before it cannot be stopped by
+        it.
         """
         if observed is not None and self.unlisted == "unknown":
             raise InvalidInputError(
@@ -327,28 +337,40 @@ class Cascade(MultiLabelModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         features = sp.csr_matrix(X)
         expected = (self.n_labels_, self.n_features_in_)
-        names, name_rows = sp.csr_matrix(expected, dtype=X.dtype), np.zeros(self.n_labels_, dtype=np.int64)
-        if self._label_features is not None:
-            if self._label_features.shape != expected:
-                raise InvalidInputError(
-                    f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
-                    f"{shape_text(self._label_features.shape)}."
-                )
-            names = name_weights(sp.csr_matrix(self._label_features), features)
-            name_rows = rows_with_name(names, features, observed)
-        self.name_weights_, self.name_rows_ = names, name_rows
-        fusion, without_validation_rows = self._learn_fusion(features, Y, observed, progress)
+        if self._label_features is not None and self._label_features.shape != expected:
+            raise InvalidInputError(
+                f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
+                f"{shape_text(self._label_features.shape)}."
+            )
+        folds, refit = self._validation_folds(Y, observed)
+        if self.unlisted == "unknown" and not folds:
+            warn(
+                f"unlisted='unknown' needs validation rows, and {Y.shape[0]} rows are too few to set some aside: "
+                "unlisted labels are taken for off.",
+                TagwiseWarning,
+            )
+        if folds and not refit:
+            (validation,) = folds
+            training = np.setdiff1d(np.arange(Y.shape[0]), validation)
+            known = None if observed is None else observed[training]
+            self._fit_opinions(features[training], Y[training], known, progress)
+            self._take_fusion(Fusion.prior(names=self.name_weights_.nnz > 0))
+            self._build_prediction_cache()
+            fusion = self._learn_fusion([self._lesson(features, Y, observed, validation)], Y)
+        else:
+            learnt = self._fusion_of_folds(features, Y, observed, folds, progress)
+            self._fit_opinions(features, Y, observed, progress)
+            fusion = Fusion.prior(names=self.name_weights_.nnz > 0) if learnt is None else learnt
+        self._take_fusion(fusion)
+
+    def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
         self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
-        if without_validation_rows is None or self.refit:
-            self._fit_opinions(features, Y, observed, progress)
-        else:
-            self._adopt(without_validation_rows, progress)
 
     def _fit_opinions(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
     ) -> None:
-        """All that has an opinion, from all rows."""
+        """All that has an opinion, from these rows."""
         threads = thread_count(self.n_jobs)
         positives = known_positives(Y, observed)
 
@@ -364,82 +386,83 @@ class Cascade(MultiLabelModel):
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
-        # 3. What labels look like, and which occur together.
+        # 3. What labels look like, which occur together, and what they are called.
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(X, n_threads=threads))
         self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
         self.label_frequency_ = np.bincount(positives.indices, minlength=self.n_labels_)
         self.cooccurrence_ = cooccurrence_counts(positives)
+        self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=X.dtype)
+        self.name_rows_ = np.zeros(self.n_labels_, dtype=np.int64)
+        if self._label_features is not None:
+            self.name_weights_ = name_weights(sp.csr_matrix(self._label_features), X)
+            self.name_rows_ = rows_with_name(self.name_weights_, X, observed)
         self.n_rows_, self.product_ = X.shape[0], None
 
-    def _learn_fusion(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> tuple[Fusion, Cascade | None]:
-        """The fusion, and the last cascade that taught it: of all rows but those it was asked about."""
-        fusion = progress.resume(Fusion, "fusion") if self.refit else None
-        if fusion is not None:
-            return fusion, None
-        lessons, model = self._lessons(X, Y, observed, progress)
-        if model is None:
-            return Fusion.prior(names=self.name_weights_.nnz > 0), None
-        fusion = learn_fusion(lessons)
-        if self.refit:
-            progress.finish_stage("fusion", fusion)
-        return fusion, model
-
-    def _lessons(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> tuple[list[Lesson], Cascade | None]:
-        """What cascades that were fitted without some rows say about these, and the last such cascade."""
-        n_rows, n_labels = Y.shape
-        folds = self._validation_folds(n_rows, 1.0 if observed is None else observed.nnz / (n_rows * n_labels))
-        if observed is not None:  # a cascade needs a known pair to learn from
-            n_known = np.diff(observed.indptr)
-            folds = [validation for validation in folds if n_known[validation].sum() < n_known.sum()]
-        if self.unlisted == "unknown" and not folds:
-            warn(
-                f"unlisted='unknown' needs validation rows, and {n_rows} rows are too few to set some aside: unlisted "
-                "labels are taken for off.",
-                TagwiseWarning,
-            )
-        lessons, model = [], None
+    def _fusion_of_folds(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        folds: list[np.ndarray],
+        progress: FitProgress,
+    ) -> Fusion | None:
+        """What cascades that were fitted without a part of the rows teach about it; None without a part."""
+        fusion = progress.resume(Fusion, "fusion")
+        if fusion is not None or not folds:
+            return fusion
+        lessons = []
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
-            train = np.setdiff1d(np.arange(n_rows), validation)
+            training = np.setdiff1d(np.arange(Y.shape[0]), validation)
             alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
             model = Cascade(**self.get_params(deep=False) | alone)
-            with warnings.catch_warnings():
-                if self.refit:  # the fit with all rows says it
-                    warnings.simplefilter("ignore", TagwiseWarning)
-                known = None if observed is None else observed[train]
-                model.fit(X[train], Y[train], known, label_features=self._label_features)
-            opinions = model._opinions_on(X[validation])
-            labels = opinions.labels
-            known = labels >= 0
-            if observed is not None:
-                known &= contains_pairs(observed[validation], labels)
-            on = contains_pairs(Y[validation], labels) & known
-            lessons.append(Lesson(opinions, model._facts, on, known))
-        if self.unlisted == "unknown" and lessons:
-            lessons = _counting_missing_labels(lessons, inverse_propensity(Y, listed_only=True))
-        return lessons, model
+            with warnings.catch_warnings():  # the fit with all rows says it
+                warnings.simplefilter("ignore", TagwiseWarning)
+                known = None if observed is None else observed[training]
+                model.fit(X[training], Y[training], known, label_features=self._label_features)
+            lessons.append(model._lesson(X, Y, observed, validation))
+        fusion = self._learn_fusion(lessons, Y)
+        progress.finish_stage("fusion", fusion)
+        return fusion
 
-    def _validation_folds(self, n_rows: int, known_share: float) -> list[np.ndarray]:
-        """Disjoint rows to learn the fusion from, a part at a time: several parts where little is known of one."""
+    def _lesson(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, validation: np.ndarray
+    ) -> Lesson:
+        """What this cascade says about rows that it has not seen, beside what is known of them."""
+        opinions = self._opinions_on(X[validation])
+        known = opinions.labels >= 0
+        if observed is not None:
+            known &= contains_pairs(observed[validation], opinions.labels)
+        on = contains_pairs(Y[validation], opinions.labels) & known
+        return Lesson(opinions, self._facts, on, known)
+
+    def _learn_fusion(self, lessons: list[Lesson], Y: sp.csr_matrix) -> Fusion:
+        if self.unlisted == "unknown":
+            lessons = _counting_missing_labels(lessons, inverse_propensity(Y, listed_only=True))
+        return learn_fusion(lessons)
+
+    def _validation_folds(self, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> tuple[list[np.ndarray], bool]:
+        """Disjoint rows to learn the fusion from, a part at a time, and whether all rows are learnt in the end.
+
+        Where little is known of a part, there are several of them; one at most where its rows are not learnt.
+        """
+        n_rows, n_labels = Y.shape
         size = min(round(self.validation_fraction * n_rows), _MOST_VALIDATION_ROWS)
         if size == 0 or n_rows < _FEWEST_ROWS:
-            return []
+            return [], True
+        known_share = 1.0 if observed is None else observed.nnz / (n_rows * n_labels)
+        auto = isinstance(self.refit, str)
+        if auto or not self.refit:
+            most = min(size, round(_SPARED_FRACTION * n_rows), _MOST_SPARED_ROWS) if auto else size
+            # Every label keeps a row, or it would be lost.
+            _, spared = split_rows(known_positives(Y, observed), most / n_rows, self.random_state)
+            if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
+                return _that_leave_pairs([spared], observed), False
         needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
         affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
-        parts = min(needed, affordable) if self.refit else 1
         order = random_generator(self.random_state).permutation(n_rows)
-        return [np.sort(order[part * size : (part + 1) * size]) for part in range(parts)]
-
-    def _adopt(self, model: Cascade, progress: FitProgress) -> None:
-        for name in (*self._saved_models, *self._saved_arrays, *self._saved_values):
-            if not name.startswith("fusion_"):
-                setattr(self, name, getattr(model, name))
-        for info in model.history_:
-            progress.step(info["objective"])
+        parts = [np.sort(order[part * size : (part + 1) * size]) for part in range(min(needed, affordable))]
+        return _that_leave_pairs(parts, observed), True
 
     def _new_proposer(self) -> REML:
         """An unfitted proposer with the parameters of this model."""
@@ -652,6 +675,14 @@ class Cascade(MultiLabelModel):
             Fusion(own, context, level, unseen).check(names=names.nnz > 0)
         else:
             Product.from_values(self.product_)
+
+
+def _that_leave_pairs(parts: list[np.ndarray], observed: sp.csr_matrix | None) -> list[np.ndarray]:
+    """The parts of the rows that are not empty and leave a known pair to learn from."""
+    if observed is None:
+        return [rows for rows in parts if len(rows)]
+    n_known = np.diff(observed.indptr)
+    return [rows for rows in parts if len(rows) and n_known[rows].sum() < n_known.sum()]
 
 
 def _counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
