@@ -1,14 +1,14 @@
 """How Cascade's training time, memory and prediction time grow with rows, features and labels, on generated sets.
 
-    python benchmarks/growth.py [--threads 2] [--minutes 10] [--quick] [--only rows] [--fresh] [--pages-only]
+    python benchmarks/growth.py [--threads 2] [--minutes 20] [--quick] [--only rows] [--fresh] [--pages-only]
 
 One size is varied at a time around a base, and then all together. Popularities fall by a power law; topics and features
 of their own tie labels to features, so that there is something to learn. Each set is a process of its own, kernels
 compiled before it measures; one that has its result is not run again. Prints the slopes of log time against the log of
-the size and, where the number of stored entries grows, against that too: of all sizes by least squares, and of the last
-step. `--quick` is a trial with small sets, a minute in all, that leaves the stored figures alone. `--amazon-like 0.2`
-measures only the stages of that share of the Amazon-670K-like set of benchmarks/peers. Writes results/growth.json after
-each set, and from it results/growth.md and docs/figures/growth.*.
+the size and, where the number of stored entries grows, against that too: of all sizes by least squares, and of the
+last doubling. `--quick` is a trial with small sets, a minute in all, that leaves the stored figures alone.
+`--amazon-like 0.2` measures only the stages of that share of the Amazon-670K-like set of benchmarks/peers. Writes
+results/growth.json after each set, and from it results/growth.md and docs/figures/growth.*.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def page(report: dict[str, Any]) -> str:
         "",
         "## Slopes",
         "",
-        "Of log figure against log size: all sizes by least squares / last step; 1 is linear. By entries: against",
+        "Of log figure against log size: all sizes by least squares / last doubling; 1 is linear. By entries: against",
         "those that X and Y store, whose number stays the same where only d or L grows.",
         "",
         f"| | {' | '.join(headings)} |",
@@ -242,7 +242,7 @@ def page(report: dict[str, Any]) -> str:
     for stage in stage_names([cell for cells in of_columns for cell in cells]):
         values = [stage_seconds(cells, stage) for cells in of_columns]
         lines.append(f"| CPU s of {stage} | " + " | ".join(map(shown_slopes, sizes, values)) + " |")
-    lines += ["", f"More than linear (above {LINEAR:g}) in the last step:", ""]
+    lines += ["", f"More than linear (above {LINEAR:g}) in the last doubling:", ""]
     lines += more_than_linear(report) or ["- nothing."]
     for name in series:
         lines += ["", f"## {name.capitalize()}: {WHAT[name]}", "", *table(report, name)]
@@ -303,6 +303,11 @@ def amazon_section(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def short(size: int) -> str:
+    """10000 as 10k."""
+    return f"{size / 1e6:.3g}M" if size >= 1e6 else f"{size / 1e3:.3g}k"
+
+
 def draw(report: dict[str, Any], folder: Path) -> None:
     """Training by stages above, prediction below, a column for each series."""
     import matplotlib
@@ -335,6 +340,8 @@ def draw(report: dict[str, Any], folder: Path) -> None:
         for axis in (training, prediction):
             axis.set_xscale("log")
             axis.set_yscale("log")
+            axis.set_xticks(sizes, [short(size) for size in sizes], fontsize=7)
+            axis.minorticks_off()
             axis.grid(color="0.9", linewidth=0.5)
         training.set_title({"all": "n, d and L together (n shown)"}.get(series, series), fontsize=10)
         training.set_ylim(bottom=0.01)
@@ -376,7 +383,7 @@ def measured(cell: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=10.0, help="a set may take")
+    parser.add_argument("--minutes", type=float, default=20.0, help="a set may take")
     parser.add_argument("--only", action="append", choices=SERIES, help="a series; can be given several times")
     parser.add_argument("--quick", action="store_true", help="small sets, to see that all of it runs")
     parser.add_argument("--fresh", action="store_true", help="measure sets again that have a result")
