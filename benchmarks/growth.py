@@ -331,16 +331,15 @@ def draw(report: dict[str, Any], folder: Path) -> None:
             training.plot(sizes, stage_seconds(cells, name), color=colours[name], linewidth=1, label=name)
         total = [cell["cpu_seconds"] for cell in cells]
         training.plot(sizes, total, color="black", marker="o", markersize=3, label="training")
-        for axis, top in ((training, total[-1]), (prediction, cells[-1]["one_row_ms"])):
-            guide = [top * size / sizes[-1] for size in sizes]
-            axis.plot(sizes, guide, color="0.6", linestyle="--", linewidth=1, label="linear")
+        guide = [total[-1] * size / sizes[-1] for size in sizes]
+        training.plot(sizes, guide, color="0.6", linestyle="--", linewidth=1, label="linear")
         for key, marker in (("one_row_ms", "s"), ("batch_ms_per_row", "o")):
             name = MEASURES[key][0].split(",")[0]
             prediction.plot(sizes, [cell[key] for cell in cells], marker=marker, markersize=3, label=name)
         for axis in (training, prediction):
             axis.set_xscale("log")
             axis.set_yscale("log")
-            axis.set_xticks(sizes, [short(size) for size in sizes], fontsize=7)
+            axis.set_xticks(sizes, [short(size) for size in sizes], fontsize=7, rotation=30)
             axis.minorticks_off()
             axis.grid(color="0.9", linewidth=0.5)
         training.set_title({"all": "n, d and L together (n shown)"}.get(series, series), fontsize=10)
