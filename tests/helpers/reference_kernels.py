@@ -168,6 +168,8 @@ def support_least_squares(
         system = X.T @ (weight[:, None] * X) + reg * np.eye(X.shape[1])
         candidates = np.flatnonzero(np.count_nonzero(X[(y == 1) & (known[:, label] > 0)], axis=0))
         gain = right[candidates] ** 2 / system[candidates, candidates]
+        worth_it = gain >= 0.002 * gain.max(initial=0)
+        candidates, gain = candidates[worth_it], gain[worth_it]
         chosen = candidates[np.lexsort((candidates, frequency[candidates], -gain))[:support]]
         S[chosen, label] = np.linalg.solve(system[np.ix_(chosen, chosen)], right[chosen])
     return S

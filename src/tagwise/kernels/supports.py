@@ -91,10 +91,14 @@ class LowRankScores(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The penalty, how many features a label may use, and supports to use in place of a choice, or none."""
+    """The penalty, how many features a label may use and which share of the largest gain each must have.
+
+    ``given`` are supports to use in place of a choice, or none.
+    """
 
     reg: float
     support: int
+    least_share: float
     given: Supports
 
 
@@ -252,7 +256,7 @@ def _chosen(label, candidates, gain, choice):
     given = choice.given
     if len(given.indptr) > 0:
         return given.features[given.indptr[label] : given.indptr[label + 1]]
-    return _largest_gains(candidates, gain, choice.support)
+    return _largest_gains(candidates, gain, choice.support, choice.least_share)
 
 
 @compiled()
@@ -325,19 +329,26 @@ def _residuals(rows, rows_of_label, intercept, along):
 
 
 @compiled()
-def _largest_gains(candidates, gain, support):
-    """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones."""
+def _largest_gains(candidates, gain, support, least_share):
+    """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones.
+
+    Those below ``least_share`` of the largest are left out.
+    """
     n_candidates = len(candidates)
-    if n_candidates <= support:
-        return candidates.copy()
-    smallest = np.partition(gain, n_candidates - support)[n_candidates - support]
-    equals = support
+    smallest, equals = 0.0, n_candidates
+    if n_candidates > support:
+        smallest, equals = np.partition(gain, n_candidates - support)[n_candidates - support], support
+        for value in gain:
+            if value > smallest:
+                equals -= 1
+    largest = 0.0
     for value in gain:
-        if value > smallest:
-            equals -= 1
-    chosen = np.empty(support, dtype=np.int64)
+        largest = max(largest, value)
+    chosen = np.empty(min(support, n_candidates), dtype=np.int64)
     count = 0
     for i in range(n_candidates):
+        if gain[i] < least_share * largest:
+            continue
         if gain[i] > smallest:
             chosen[count] = candidates[i]
             count += 1

@@ -189,13 +189,13 @@ def test_the_less_is_known_of_validation_rows_the_more_parts_teach_while_rows_ar
 
 @pytest.mark.parametrize(
     ("rows", "known", "size"),
-    [(20_000, 1.0, 1_000), (24_000, 1.0, 1_200), (300_000, 1.0, 2_000), (300_000, 0.6, 2_000)],
+    [(20_000, 1.0, 1_000), (300_000, 1.0, 1_000), (60_000, 0.5, 2_000)],
 )
 def test_where_a_twentieth_of_the_rows_is_enough_it_is_set_aside_for_good(rows, known, size):
     Y, mask = rows_of_one_label(rows, known)
     (fold,), all_learnt = Cascade()._validation_folds(Y, mask)
     assert not all_learnt
-    assert len(fold) == size
+    assert len(fold) == pytest.approx(size, rel=0.02)
     assert Cascade(refit=True)._validation_folds(Y, mask)[1]
 
 
@@ -212,7 +212,7 @@ def test_no_label_loses_its_last_row_to_validation():
     Y = sp.csr_matrix((np.ones(40_000, dtype=np.float32), labels, np.arange(40_001)), shape=(40_000, 40_000))
     (fold,), all_learnt = Cascade()._validation_folds(Y, None)
     assert not all_learnt
-    assert len(fold) == 2_000
+    assert len(fold) == 1_000
     assert (fold % 2 == 0).all()
     # If all rows have such a label, none can be spared.
     assert Cascade()._validation_folds(sp.csr_matrix(sp.identity(40_000, dtype=np.float32)), None)[1]

@@ -56,9 +56,9 @@ _SAMPLE_ROWS = 256
 # several tenths teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
 _MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
 _MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
-# Rows that can be spared for good, if they are enough: to learn them as well would take another fit, for up to 0.1
-# points of precision.
-_SPARED_FRACTION, _MOST_SPARED_ROWS = 0.05, 2_000
+# Enough rows are spared for good where they are no more than this share: to learn them as well would take another fit,
+# for less than 0.1 points of precision.
+_SPARED_SHARE = 0.05
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -129,9 +129,8 @@ class Cascade(MultiLabelModel):
         0 takes the prior as it is.
     refit : bool or "auto"
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
-        fitted without the validation rows, of which every label keeps a row. "auto" is False where at most a
-        twentieth of the rows, and no more than 2,000, are enough: 1,000 rows' worth of known pairs. These alone are
-        then set aside.
+        fitted without the validation rows; every label keeps a row. "auto" is False where a twentieth of the rows has
+        1,000 rows' worth of known pairs, which are enough; no more are then set aside.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -453,11 +452,12 @@ class Cascade(MultiLabelModel):
         known_share = 1.0 if observed is None else observed.nnz / (n_rows * n_labels)
         auto = isinstance(self.refit, str)
         if auto or not self.refit:
-            most = min(size, round(_SPARED_FRACTION * n_rows), _MOST_SPARED_ROWS) if auto else size
-            # Every label keeps a row, or it would be lost.
-            _, spared = split_rows(known_positives(Y, observed), most / n_rows, self.random_state)
-            if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
-                return _that_leave_pairs([spared], observed), False
+            wanted = math.ceil(_ENOUGH_VALIDATION_ROWS / max(known_share, 1e-9)) if auto else size
+            if not auto or wanted <= min(size, _SPARED_SHARE * n_rows):
+                # Every label keeps a row, or it would be lost.
+                _, spared = split_rows(known_positives(Y, observed), wanted / n_rows, self.random_state)
+                if not auto or len(spared) == wanted:
+                    return _that_leave_pairs([spared], observed), False
         needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
         affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
         order = random_generator(self.random_state).permutation(n_rows)

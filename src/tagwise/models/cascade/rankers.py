@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import finite_scores
-from tagwise.kernels import unit_rows
+from tagwise.kernels.compiled import compiled
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
 from tagwise.kernels.norm_pruned import norm_bounds
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -156,25 +156,66 @@ def label_prototypes(
     From ``rows`` (n, d) of unit length and the known ``positives`` (n, L), CSR (L, d) with sorted indices. Time: one
     addition for every stored entry of every positive row of every label.
     """
-    by_label = _by_label(positives, rows.dtype)
-    entries = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[by_label.indices], dtype=np.int64)])
+    by_label = _by_label(positives, np.int8)
+    entries = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[by_label.indices], dtype=np.int64)])[by_label.indptr]
+    features, rows_of_labels = (rows.indptr, rows.indices, rows.data), (by_label.indptr, by_label.indices)
+    counts = np.zeros(len(entries) - 1, dtype=np.int64)
+    found = run_chunks(
+        lambda start, stop: _prototypes(features, rows.shape[1], rows_of_labels, entries, most, counts, start, stop),
+        work_chunks(entries),
+        n_threads,
+    )
+    indices, data = (np.concatenate(part) for part in zip(*found))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return sp.csr_matrix((data, indices, indptr), shape=(len(counts), rows.shape[1]))
 
-    def of_labels(start: int, stop: int) -> sp.csr_matrix:
-        sums = sp.csr_matrix(by_label[start:stop] @ rows)
-        sums.sort_indices()
-        return _largest(sp.csr_matrix(unit_rows(sums)), most)
 
-    parts = run_chunks(of_labels, work_chunks(entries[by_label.indptr]), n_threads)
-    return sp.csr_matrix(sp.vstack(parts, format="csr"))
-
-
-def _largest(weights: sp.csr_matrix, most: int) -> sp.csr_matrix:
-    """The ``most`` entries of each row that are largest in size; indices are sorted, and stay so."""
-    sizes = np.diff(weights.indptr)
-    row_of = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((-np.abs(weights.data), row_of))
-    place = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], sizes)
-    kept = np.zeros(weights.nnz, dtype=bool)
-    kept[order[place < most]] = True
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
-    return sp.csr_matrix((weights.data[kept], weights.indices[kept], indptr), shape=weights.shape)
+@compiled()
+def _prototypes(
+    features: tuple[np.ndarray, np.ndarray, np.ndarray],
+    n_features: int,
+    rows_of_labels: tuple[np.ndarray, np.ndarray],
+    entries: np.ndarray,
+    most: int,
+    counts: np.ndarray,
+    start: int,
+    stop: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The prototypes of labels ``start`` to ``stop``: features and weights, one label after the other."""
+    indptr, indices, data = features
+    label_indptr, label_rows = rows_of_labels
+    total, seen = np.zeros(n_features), np.zeros(n_features, dtype=np.bool_)
+    touched = np.empty(n_features, dtype=np.int32)
+    room = 0
+    for label in range(start, stop):
+        room += min(most, entries[label + 1] - entries[label])
+    chosen, weights = np.empty(room, dtype=np.int32), np.empty(room, dtype=data.dtype)
+    filled = 0
+    for label in range(start, stop):
+        count = 0
+        for row in label_rows[label_indptr[label] : label_indptr[label + 1]]:
+            for position in range(indptr[row], indptr[row + 1]):
+                feature = indices[position]
+                if not seen[feature]:
+                    seen[feature], touched[count] = True, feature
+                    count += 1
+                total[feature] += data[position]
+        own = touched[:count]
+        own.sort()
+        sizes = np.abs(total[own])
+        # In two steps: squares of sums of the largest or smallest floating numbers are not finite, or nothing.
+        largest = sizes.max() if count > 0 else 0.0
+        length = largest * np.sqrt(np.sum((sizes / largest) ** 2)) if largest > 0 else 1.0
+        least, equal = -1.0, 0
+        if count > most:
+            least = np.partition(sizes, count - most)[count - most]
+            equal = most - np.sum(sizes > least)
+        before = filled
+        for i in range(count):
+            if sizes[i] > least or (sizes[i] == least and equal > 0):
+                equal -= sizes[i] == least
+                chosen[filled], weights[filled] = own[i], total[own[i]] / length
+                filled += 1
+            total[own[i]], seen[own[i]] = 0, False
+        counts[label] = filled - before
+    return chosen[:filled].copy(), weights[:filled].copy()

@@ -91,7 +91,7 @@ class REML(FactorModel):
         How H is found. "auto" takes ADMM where XᵀX or XXᵀ is factorised quickly (a side of at most 2,000) and within
         half of ``memory_limit``, and all labels' Z, μ and H fit the other half; else support.
     support : int
-        Most features per label, with "support".
+        Most features per label, with "support"; those with less than 0.002 of the largest gain are not used.
     prune : float
         After ADMM, entries of H below ``prune`` times the largest of their label are dropped. The default is the
         largest one that cost less than 0.1 points on validation rows of four sets; docs/reml.md shows the curve.
