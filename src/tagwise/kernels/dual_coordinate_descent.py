@@ -125,8 +125,17 @@ def train_sparse_svms(
 
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
     """Stored entries of each label's rows, in all."""
-    total = np.concatenate([[0], np.cumsum(lengths[rows_of_labels.indices], dtype=np.int64)])
-    return np.diff(total[rows_of_labels.indptr])
+    total = np.empty(rows_of_labels.shape[0], dtype=np.int64)
+    _sum_of_rows(rows_of_labels.indptr, rows_of_labels.indices, lengths, total)
+    return total
+
+
+@compiled()
+def _sum_of_rows(indptr, indices, values, total):
+    for label in range(len(total)):
+        total[label] = 0
+        for position in range(indptr[label], indptr[label + 1]):
+            total[label] += values[indices[position]]
 
 
 @compiled()

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.rankers import label_prototypes
+from tagwise.models.cascade.rankers import label_prototypes, rows_by_label
 
 
 @pytest.fixture
@@ -47,3 +47,11 @@ def test_the_same_for_any_number_of_threads_and_stored_values(problem):
     second = label_prototypes(rows, sp.csr_matrix(3 * wide), n_threads=2)
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+def test_rows_by_label_are_the_transpose_in_rising_order(problem):
+    _, Y = problem
+    found = rows_by_label(Y)
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found.toarray(), Y.toarray().T)
+    assert all((np.diff(found[label].indices) > 0).all() for label in range(25))

@@ -34,6 +34,7 @@ from tagwise.models.cascade.rankers import (
     Rankers,
     label_prototypes,
     learn_rankers,
+    rows_by_label,
     wrong_proposals,
 )
 from tagwise.models.factor_model import PositiveWeight
@@ -174,7 +175,7 @@ class Cascade(MultiLabelModel):
     features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
     label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
     label; the fusion some steps of Newton's method on its validation rows, and with ``refit`` a second fit.
-    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 22
+    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
     bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
     numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
     ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the weights of M rankers
@@ -497,10 +498,11 @@ class Cascade(MultiLabelModel):
         if progress.stopped:
             return Rankers.none(n_labels, n_features, X.dtype)
         progress.note("shortlists of the training rows")
-        wrong = wrong_proposals(self.proposer_, X, positives, observed, self.hard_negatives)
+        off = rows_by_label(wrong_proposals(self.proposer_, X, positives, observed, self.hard_negatives))
         progress.note(f"rankers of {n_labels:,} labels")
         seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
-        rankers = learn_rankers(rows, positives, wrong, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
+        on = rows_by_label(positives)
+        rankers = learn_rankers(rows, on, off, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
         progress.step(rankers.objective, stage="rankers")
         progress.finish_stage("rankers", rankers)
         return rankers

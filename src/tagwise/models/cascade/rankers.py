@@ -24,6 +24,7 @@ __all__ = [
     "Rankers",
     "label_prototypes",
     "learn_rankers",
+    "rows_by_label",
     "wrong_proposals",
 ]
 
@@ -72,22 +73,23 @@ def wrong_proposals(
     They are looked for among the ``many`` best labels and as many more as a row has positives on average. With very
     many labels these are approximate: small weights of S are left out, and only labels that have a weight left for the
     row, or are among the 256 that the low rank has most of, are looked at. That finds 97% of them in a third of the
-    time. Memory: 5 bytes per pair, the shortlists of a block of rows, and a copy of S.
+    time. Memory: 5 bytes per pair, ``many`` pairs per row, the shortlists of a block of rows, and a copy of S.
     """
     threads = thread_count(proposer.n_jobs)
     width = min(_depth(positives, many), positives.shape[1])
     best_labels = _search(proposer, X, width)
-    found, sizes = [], [np.zeros(1, dtype=np.int64)]
+    indices = np.empty(X.shape[0] * min(many, width), dtype=np.int32)
+    indptr, filled = np.zeros(X.shape[0] + 1, dtype=np.int64), 0
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         labels = best_labels(X[start:stop])
         wrong = (labels >= 0) & ~contains_pairs(positives[start:stop], labels, n_threads=threads)
         if observed is not None:
             wrong &= contains_pairs(observed[start:stop], labels, n_threads=threads)
         wrong &= np.cumsum(wrong, axis=1, dtype=np.int32) <= many
-        found.append(labels[wrong].astype(np.int32))
-        sizes.append(wrong.sum(axis=1))
-    indices, indptr = np.concatenate(found), np.cumsum(np.concatenate(sizes))
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=positives.shape)
+        indptr[start + 1 : stop + 1] = filled + np.cumsum(wrong.sum(axis=1))
+        indices[filled : indptr[stop]] = labels[wrong]
+        filled = indptr[stop]
+    return sp.csr_matrix((np.ones(filled, dtype=np.int8), indices[:filled], indptr), shape=positives.shape)
 
 
 def _search(proposer: REML, X: sp.csr_matrix, width: int) -> Callable[[sp.csr_matrix], np.ndarray]:
@@ -132,18 +134,31 @@ def learn_rankers(
     seed: int,
     n_threads: int,
 ) -> Rankers:
-    """A ranker for each label that has positive and negative rows, both (n, L)."""
-    on, off = _by_label(positives, np.int8), _by_label(negatives, np.int8)
+    """A ranker for each label that has positive and negative rows, both by label (L, n)."""
     descent = Descent(tol=_TOL, seed=seed)
-    weights, intercept, objective = train_sparse_svms(rows, on, off, descent, C=C, prune=prune, n_threads=n_threads)
-    trained = (np.diff(on.indptr) > 0) & (np.diff(off.indptr) > 0)
+    weights, intercept, objective = train_sparse_svms(
+        rows, positives, negatives, descent, C=C, prune=prune, n_threads=n_threads
+    )
+    trained = (np.diff(positives.indptr) > 0) & (np.diff(negatives.indptr) > 0)
     return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
 
 
-def _by_label(pairs: sp.csr_matrix, dtype: Any) -> sp.csr_matrix:
-    """The transpose, with ones for values."""
-    ones = np.ones(pairs.nnz, dtype=dtype)
-    return sp.csr_matrix(sp.csr_matrix((ones, pairs.indices, pairs.indptr), shape=pairs.shape).T)
+def rows_by_label(pairs: sp.csr_matrix) -> sp.csr_matrix:
+    """The rows of each label: of pairs (n, L) the transpose, CSR (L, n) of ones in int8; 5 bytes per pair."""
+    n_rows, n_labels = pairs.shape
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=n_labels))])
+    rows = np.empty(pairs.nnz, dtype=np.int32)
+    _sort_by_label(pairs.indptr, pairs.indices, indptr[:-1].copy(), rows)
+    return sp.csr_matrix((np.ones(len(rows), dtype=np.int8), rows, indptr), shape=(n_labels, n_rows))
+
+
+@compiled()
+def _sort_by_label(indptr: np.ndarray, indices: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
+    """Put each row behind those that its labels have already; ``ends`` (L,) are where the lists of labels end."""
+    for row in range(len(indptr) - 1):
+        for label in indices[indptr[row] : indptr[row + 1]]:
+            rows[ends[label]] = row
+            ends[label] += 1
 
 
 def label_prototypes(
@@ -156,7 +171,7 @@ def label_prototypes(
     From ``rows`` (n, d) of unit length and the known ``positives`` (n, L), CSR (L, d) with sorted indices. Time: one
     addition for every stored entry of every positive row of every label.
     """
-    by_label = _by_label(positives, np.int8)
+    by_label = rows_by_label(positives)
     entries = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[by_label.indices], dtype=np.int64)])[by_label.indptr]
     features, rows_of_labels = (rows.indptr, rows.indices, rows.data), (by_label.indptr, by_label.indices)
     counts = np.zeros(len(entries) - 1, dtype=np.int64)
