@@ -86,14 +86,17 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     could deadlock. Of several errors, an interrupt or else the first chunk's is raised, after all threads have stopped.
     Interrupts are raised between chunks.
     """
-    if current_call() is None and len(chunks) > 1:
+    if len(chunks) == 1:  # a row alone, whose answer takes some ten such calls
+        raise_if_interrupted()
+        return [function(*chunks[0])]
+    if current_call() is None:
         with deferred_interrupts():
             return _run_chunks(function, chunks, n_threads)
     return _run_chunks(function, chunks, n_threads)
 
 
 def _run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
-    if n_threads <= 1 or len(chunks) <= 1 or _thread.busy:
+    if n_threads <= 1 or not chunks or _thread.busy:
         found = []
         for start, stop in chunks:
             raise_if_interrupted()

@@ -28,6 +28,7 @@ from tagwise.kernels.top_k import (
     nothing_found,
     row_blocks,
 )
+from tagwise.kernels.vectors import scratch
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = ["FEW_ROWS", "NormSorted", "norm_bounds", "norm_pruned_topk", "top_k_within_bounds"]
@@ -176,12 +177,15 @@ def top_k_within_bounds(
     hidden = hidden_pairs(exclude, (n_rows, n_labels))
     best = nothing_found(n_rows, k, left.dtype)
     factors = np.ascontiguousarray(left), np.ascontiguousarray(right), lengths, intercept.astype(left.dtype, copy=False)
-    features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
-    run_chunks(
-        lambda start, stop: _search_within_bounds(factors, features, lists, hidden, best, best_first, start, stop),
-        even_chunks(n_rows, _BOUNDED_ROWS),
-        n_threads,
-    )
+    parts = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
+
+    def chunk(start: int, stop: int) -> None:
+        sums, scores = scratch("sums", n_labels, left.dtype), scratch("scores", n_labels, left.dtype)
+        marks = scratch("marks", -(-n_labels // _WORD) * _WORD, np.uint8)
+        space = sums.reshape(1, -1), scores, marks, scratch("candidates", n_labels + 1, np.int32)
+        _search_within_bounds(factors, parts, hidden, space, best, best_first, start, stop)
+
+    run_chunks(chunk, even_chunks(n_rows, _BOUNDED_ROWS), n_threads)
     return best
 
 
@@ -267,14 +271,14 @@ def _add_up(row, features, lists, shift, sums):
 # Without "reassoc" and "contract": a score is its sum plus its product, rounded once, and so is its bound, which is
 # then never below it.
 @compiled()
-def _search_within_bounds(factors, features, lists, hidden, best, best_first, start, stop):
+def _search_within_bounds(factors, parts, hidden, space, best, best_first, start, stop):
     left, right, lengths, shift = factors
+    features, lists = parts
+    tile, scores, reaching, candidates = space
     best_labels, best_scores = best
     n_labels, k = len(right), best_labels.shape[1]
-    tile, scores = np.empty((1, n_labels), dtype=left.dtype), np.empty(n_labels, dtype=left.dtype)
     sums = tile[0]
-    reaching = np.zeros((n_labels + _WORD - 1) // _WORD * _WORD, dtype=np.uint8)
-    candidates = np.empty(n_labels + 1, dtype=np.int32)
+    reaching[n_labels:] = 0
     for row in range(start, stop):
         embedded = left[row]
         _add_up(row, features, lists, shift, sums)

@@ -7,7 +7,6 @@ BLAS in fixed row blocks, so that rounding does not depend on the number of thre
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -356,7 +355,8 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
     if X.indices.dtype != np.int32:
         return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape)  # which takes 32 bits for indices if they do
     # scipy's constructor would check the indices again, which takes a tenth of the time of an answer to one row.
-    scaled = copy(X)
+    scaled: sp.csr_matrix = object.__new__(type(X))
+    scaled.__dict__.update(X.__dict__)
     scaled.data = data
     return scaled
 

@@ -17,6 +17,7 @@ from tagwise.kernels.lookups import Lookup, place_in_bitmap
 from tagwise.kernels.norm_pruned import norm_bounds, product
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import check_parts, hidden_pairs, keep, nothing_found
+from tagwise.kernels.vectors import scratch
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
 
@@ -104,12 +105,14 @@ def shortlist_margins(
         lookup = weights
 
         def part(start: int, stop: int) -> None:
-            _margins_by_feature(features, labels, lookup, shift, out, start, stop)
+            totals = scratch("totals", n_labels, rows.dtype)
+            _margins_by_feature(features, labels, lookup, shift, totals, out, start, stop)
     else:
         lists = weights.indptr, weights.indices, weights.data
 
         def part(start: int, stop: int) -> None:
-            _margins(features, labels, lists, shift, np.zeros(n_features, dtype=rows.dtype), out, start, stop)
+            spread = scratch("spread", n_features, rows.dtype)
+            _margins(features, labels, lists, shift, spread, out, start, stop)
 
     run_chunks(part, even_chunks(len(labels), _ROWS), n_threads)
     return out
@@ -320,6 +323,7 @@ def _keep_largest(scores, labels, k):
 
 @compiled(fastmath={"contract", "reassoc"})
 def _margins(features, labels, by_label, intercept, spread, out, start, stop):
+    """``spread`` (d) is full of zeros, and left so."""
     indptr, indices, data = features
     label_indptr, weight_features, weights = by_label
     for row in range(start, stop):
@@ -338,13 +342,12 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
 
 
 @compiled(fastmath={"contract"})
-def _margins_by_feature(features, labels, lookup, shift, out, start, stop):
+def _margins_by_feature(features, labels, lookup, shift, totals, out, start, stop):
     indptr, indices, data = features
     n_listed, last = labels.shape[1], len(lookup.values) - 1
-    # Of labels that are not on the row's shortlist, nothing is read.
-    totals = np.zeros(len(shift), dtype=out.dtype)
     for row in range(start, stop):
         listed, margins = labels[row], out[row]
+        # Totals of labels that are not on the row's shortlist are never read.
         for place in range(n_listed):
             if listed[place] >= 0:
                 margins[place], totals[listed[place]] = shift[listed[place]], 0

@@ -126,7 +126,10 @@ def nothing_found(n_rows: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, np.
     """Labels (n, k) of -1 and scores (n, k) of -inf, which a merge starts from."""
     if k < 1:
         raise InvalidInputError(f"k must be at least 1; found {k}.")
-    return np.full((n_rows, k), -1, dtype=np.int64), np.full((n_rows, k), -np.inf, dtype=dtype)
+    labels, scores = np.empty((n_rows, k), dtype=np.int64), np.empty((n_rows, k), dtype=dtype)
+    labels.fill(-1)
+    scores.fill(-np.inf)
+    return labels, scores
 
 
 def hidden_pairs(exclude: sp.csr_matrix | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

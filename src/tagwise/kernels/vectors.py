@@ -11,6 +11,7 @@ thread alone would not reach its rate.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -31,6 +32,7 @@ __all__ = [
     "dot_all",
     "dot_columns",
     "dot_rows",
+    "scratch",
     "sigmoid",
 ]
 
@@ -52,7 +54,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + _CACHE_LINE_BYTES, dtype=np.uint8)
-    start = -room.ctypes.data % _CACHE_LINE_BYTES
+    start = -room.__array_interface__["data"][0] % _CACHE_LINE_BYTES  # ``ctypes`` takes several times as long
     return room[start : start + size].view(dtype).reshape(shape)
 
 
@@ -61,6 +63,27 @@ def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     zeros = aligned_empty(shape, dtype)
     zeros[...] = 0
     return zeros
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.arrays: dict[tuple[str, np.dtype], np.ndarray] = {}
+
+
+_kept = _Kept()
+
+
+def scratch(purpose: str, size: int, dtype: DTypeLike) -> np.ndarray:
+    """An array that each thread keeps for a purpose: zeros the first time, then what its last user left there.
+
+    Memory that is given back and taken anew comes page by page, which takes as long as the rest of an answer to one
+    row. The largest size that was asked for is kept.
+    """
+    key = purpose, np.dtype(dtype)
+    array = _kept.arrays.get(key)
+    if array is None or len(array) < size:
+        array = _kept.arrays[key] = np.zeros(size, dtype=key[1])
+    return array[:size]
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

@@ -42,9 +42,9 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.lookups import Lookup, place_in_bitmap
 from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
-from tagwise.kernels.vectors import sigmoid
+from tagwise.kernels.vectors import scratch, sigmoid
 from tagwise.models.cascade.regressions import Prior, map_listwise, map_logistic
-from tagwise.parallel import run_chunks, work_chunks
+from tagwise.parallel import even_chunks, run_chunks
 from tagwise.persistence.fit_state import State, array
 
 __all__ = [
@@ -154,6 +154,10 @@ _UNSEEN_PRIOR = np.array(
     ]
 ).T
 
+
+_NONE_HIDDEN = np.zeros((0, 0), dtype=np.bool_)
+# Labels of the rows that a thread takes at a time.
+_CHUNK = 1 << 13
 
 # w, v, u and n.
 _Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -284,7 +288,7 @@ class Fusion(State):
     def scores(self, opinions: Opinions, facts: LabelFacts) -> np.ndarray:
         """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``opinions.proposed``."""
         out = np.empty(opinions.proposed.shape, dtype=opinions.proposed.dtype)
-        _scores(opinions, facts, self._coefficients, out)
+        _scores(opinions, facts, self._coefficients, _places(facts), out)
         return out
 
     def best(
@@ -305,14 +309,14 @@ class Fusion(State):
             label is −1.
         """
         n_rows, width = opinions.labels.shape
-        best_labels, best_scores = nothing_found(n_rows, k, opinions.proposed.dtype)
-        skipped = np.zeros((0, 0), dtype=np.bool_) if hidden is None else hidden
+        best = nothing_found(n_rows, k, opinions.proposed.dtype)
+        skipped = _NONE_HIDDEN if hidden is None else hidden
 
         def rows(start: int, stop: int) -> None:
-            _best(opinions, facts, self._coefficients, skipped, best_scores, best_labels, start, stop)
+            _best(opinions, facts, self._coefficients, skipped, _places(facts), best, start, stop)
 
-        run_chunks(rows, work_chunks(np.arange(n_rows + 1) * width * _SOURCES), n_threads)
-        return best_labels, best_scores
+        run_chunks(rows, even_chunks(n_rows, max(1, _CHUNK // max(1, width))), n_threads)
+        return best
 
 
 # ---------------------------------------------------------------------- learn
@@ -394,7 +398,7 @@ def scale_design(own_terms: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
     """(n, M, p) from z (n, M), −∞ where a label has none."""
     out = np.zeros((*odds.shape, _CONTEXT_TERMS))
-    _fill_context(lesson.opinions, lesson.facts, odds, out)
+    _fill_context(lesson.opinions, lesson.facts, odds, _places(lesson.facts), out)
     return out
 
 
@@ -405,10 +409,15 @@ def level_design(odds: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return out
 
 
+def _places(facts: LabelFacts) -> np.ndarray:
+    """A number per label, all 0: workspace of :func:`_lifts`."""
+    return scratch("places", len(facts.often), np.int32)
+
+
 # ---------------------------------------------------------------------- the formula, for single numbers
 
 
-@compiled()
+@compiled(inline="always")
 def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
     """The opinions on one label, their products and 1."""
     label = opinions.labels[row, at]
@@ -432,7 +441,7 @@ def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: 
     terms[end] = 1.0
 
 
-@compiled()
+@compiled(inline="always")
 def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bool:
     """A label that is there, has no training row, and some of whose name the row has."""
     label = opinions.labels[row, at]
@@ -441,7 +450,7 @@ def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bo
     return facts.frequency[label] == 0 and opinions.names[row, at] > 0
 
 
-@compiled()
+@compiled(inline="always")
 def _unseen_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
     label, name = opinions.labels[row, at], np.float64(opinions.names[row, at])
     # But for rounding.
@@ -477,7 +486,7 @@ def _level_terms(score: float, rank: int, terms: np.ndarray) -> None:
     terms[5] = 1.0
 
 
-@compiled()
+@compiled(inline="always")
 def _lifts(
     facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, ranks: np.ndarray, place_of: np.ndarray
 ) -> np.ndarray:
@@ -522,7 +531,7 @@ def _most_probable(odds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     return places[:found]
 
 
-@compiled()
+@compiled(inline="always")
 def _count_together(pairs: Lookup, label: int, others: np.ndarray, place_of: np.ndarray, together: np.ndarray) -> None:
     """Write c of a label and each of the others, where it is not 0, to ``together`` at 1 + their place."""
     begin, end, bitmap = pairs.starts[label], pairs.starts[label + 1], pairs.bitmap_of[label]
@@ -555,7 +564,7 @@ def _ranks(odds: np.ndarray) -> np.ndarray:
     return ranks
 
 
-@compiled()
+@compiled(inline="always")
 def _fuse(
     opinions: Opinions,
     facts: LabelFacts,
@@ -589,9 +598,10 @@ def _fuse(
 
 
 @compiled()
-def _scores(opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, out: np.ndarray) -> None:
+def _scores(
+    opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, place_of: np.ndarray, out: np.ndarray
+) -> None:
     odds, terms = np.empty(out.shape[1]), np.empty(_MOST_TERMS)
-    place_of = np.zeros(len(facts.often), dtype=np.int32)
     for row in range(out.shape[0]):
         _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
         for at in range(out.shape[1]):
@@ -604,24 +614,24 @@ def _best(
     facts: LabelFacts,
     coefficients: _Coefficients,
     hidden: np.ndarray,
-    best_scores: np.ndarray,
-    best_labels: np.ndarray,
+    place_of: np.ndarray,
+    best: tuple[np.ndarray, np.ndarray],
     start: int,
     stop: int,
 ) -> None:
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
     odds, terms = np.empty(shortlisted), np.empty(_MOST_TERMS)
-    place_of = np.zeros(len(facts.often), dtype=np.int32)
+    best_labels, best_scores = best
     for row in range(start, stop):
         _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
-        best, names = best_scores[row], best_labels[row]
+        chosen, names = best_scores[row], best_labels[row]
         for at in range(labels.shape[1]):
             label = labels[row, at]
             if label < 0 or (hidden.shape[0] > 0 and hidden[row, at]):
                 continue
             value = sigmoid(odds[at]) - 0.5 if at < shortlisted else behind(proposed[row, at])
-            keep(best, names, best.dtype.type(value), label)
+            keep(chosen, names, chosen.dtype.type(value), label)
 
 
 @compiled()
@@ -633,8 +643,9 @@ def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
 
 
 @compiled()
-def _fill_context(opinions: Opinions, facts: LabelFacts, odds: np.ndarray, out: np.ndarray) -> None:
-    place_of = np.zeros(len(facts.often), dtype=np.int32)
+def _fill_context(
+    opinions: Opinions, facts: LabelFacts, odds: np.ndarray, place_of: np.ndarray, out: np.ndarray
+) -> None:
     for row in range(out.shape[0]):
         labels, ranks = opinions.labels[row, : odds.shape[1]], _ranks(odds[row])
         lifts = _lifts(facts, labels, odds[row], ranks, place_of)
