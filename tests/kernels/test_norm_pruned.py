@@ -211,20 +211,30 @@ def test_most_labels_are_never_multiplied():
     np.testing.assert_array_equal(top_k_within_bounds(left, right, lengths, 5, **given)[0], expected)
 
 
-def test_the_floor_is_a_score_that_k_labels_reach():
-    given = problem(np.float64, n_labels=3000)
-    left, right = given["left"], given["right"]
-    known = reference.scores_of_factors_and_sparse(
-        left, 0 * right, **{k: given[k] for k in ("intercept", "rows", "sparse")}
-    )
-    for row in range(len(left)):
-        scores = known[row] + right @ left[row]
-        for k in (1, 10, 300):
-            floor = norm_pruned._floor(left[row], right, known[row], k)
-            assert floor > np.finfo(np.float64).min
-            assert (scores >= floor - 1e-9).sum() >= k
+@pytest.mark.parametrize("k", [1, 10, 300])
+def test_the_first_floor_is_reached_by_k_sums_and_not_by_many_more(k):
+    sums = np.random.default_rng(0).standard_normal(3000)
+    floor = norm_pruned._first_floor(sums, k)
+    assert k <= (sums >= floor).sum() <= 1.3 * k
+    sums[5:] = -np.inf  # hidden
+    assert norm_pruned._first_floor(sums, 10) == np.finfo(np.float64).min
     # Half of the labels are wanted: no floor would rule many out.
-    assert norm_pruned._floor(left[0], right, known[0], 1500) == np.finfo(np.float64).min
+    assert norm_pruned._first_floor(sums, 1500) == np.finfo(np.float64).min
+
+
+def test_a_floor_above_the_kth_best_score_is_lowered():
+    """The low rank takes more from the labels with the largest sums than from all others."""
+    n_labels = 3000
+    right = np.full((n_labels, 1), -0.1)
+    right[:40] = -5.0
+    intercept = np.linspace(0.5, 0, n_labels)
+    intercept[:40] += 3
+    given = {"rows": sp.csr_matrix((2, 4)), "sparse": sp.csr_matrix((4, n_labels)), "intercept": intercept}
+    left = np.array([[1.0], [0.0]])
+    found = top_k_within_bounds(left, right, norm_bounds(right), 20, **given)
+    for ours, theirs in zip(found, top_k_of_factors_and_sparse(left, right, 20, **given)):
+        np.testing.assert_allclose(ours, theirs)
+    assert found[0].tolist() == [[*range(40, 60)], [*range(20)]]
 
 
 def test_in_the_order_of_labels_and_by_any_number_of_threads():

@@ -21,6 +21,7 @@ from tagwise.kernels.top_k import (
     SCAN_WIDTH,
     check_parts,
     count_above,
+    count_from,
     hidden_pairs,
     hide,
     keep,
@@ -42,6 +43,8 @@ _BOUNDED_ROWS = 256
 # Groups of labels, of which the best of each is found in one pass: as many at least, and so many for each of the k best
 # labels. Where groups would have fewer labels than this, bounds would leave most.
 _GROUPS, _GROUPS_PER_PLACE, _LABELS_PER_GROUP = 512, 4, 2
+# Where the floor leaves so many candidates for each of the k best, some of their scores make a higher one.
+_MANY = 8
 # Marks of one byte that are looked at together.
 _WORD = 8
 
@@ -162,9 +165,10 @@ def top_k_within_bounds(
     Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by :func:`norm_bounds`. Without
     ``best_first``, the k best of a row come in rising order of their labels.
 
-    Steps: add up intercept and sparse part of all labels; k labels that are good by these have k scores, of which the
-    least is a floor; of the labels whose bound reaches the floor, take the k best scores. A row has the same bits alone
-    and among others.
+    Steps: add up intercept and sparse part of all labels; a number that at least k of these sums reach is the floor;
+    score the labels whose bound reaches the floor (where these are many, scores of the best sums raise it first). If k
+    scores reach the floor, the k best are among them; otherwise the k-th best of them is the floor of a second search.
+    A row has the same bits alone and among others.
 
     Time per row: three passes over L numbers, one addition for every weight that its features have in ``sparse``, and a
     product of length r for each label that the bounds leave; for all of them where L < 32·k. Memory O(n·k) and 13·L
@@ -277,49 +281,68 @@ def _search_within_bounds(factors, parts, hidden, space, best, best_first, start
     tile, scores, reaching, candidates = space
     best_labels, best_scores = best
     n_labels, k = len(right), best_labels.shape[1]
-    sums = tile[0]
+    sums, lowest = tile[0], np.finfo(left.dtype).min
     reaching[n_labels:] = 0
     for row in range(start, stop):
         embedded = left[row]
         _add_up(row, features, lists, shift, sums)
         hide(tile, hidden, row, 0, -np.inf)
-        floor = _floor(embedded, right, sums, k)
         length = left.dtype.type(norm(embedded))
-        for label in range(n_labels):
-            reaching[label] = np.uint8(sums[label] + length * lengths[label] >= floor)
-        count = _listed(reaching, candidates)
-        for at in range(count):
-            scores[at] = sums[candidates[at]] + product(embedded, right, candidates[at])
-        _keep_largest(scores[:count], candidates, best_scores[row], best_labels[row])
+        floor = _first_floor(sums, k)
+        while True:
+            for label in range(n_labels):
+                reaching[label] = np.uint8(sums[label] + length * lengths[label] >= floor)
+            count = _listed(reaching, candidates)
+            if count > _MANY * k and floor > lowest:
+                higher = _least_score(candidates[:count], floor, sums, embedded, right)
+                if higher > floor:
+                    floor = higher
+                    count = _still_reaching(candidates[:count], floor, sums, length, lengths)
+            for at in range(count):
+                scores[at] = sums[candidates[at]] + product(embedded, right, candidates[at])
+            least = kth_largest(scores[:count], k) if count >= k else lowest
+            if floor == lowest or count_from(scores[:count], floor) >= k:
+                break
+            floor = least  # a score that k labels reach
+        _keep_from(least, scores[:count], candidates, best_scores[row], best_labels[row])
         if best_first:
             _sort(best_scores[row], best_labels[row], min(k, count))
 
 
 @compiled()
-def _floor(embedded, right, sums, k):
-    """The least score of k labels with high ``sums``: a score that the k best reach at least.
+def _first_floor(sums, k):
+    """A number that ``sums`` of at least k labels reach, and of not many more; seldom above the k-th best score.
 
-    The labels are the best of k groups of labels, those with the highest best: nearly as good as the k best of all,
-    which take longer to find. The lowest finite number where there are too few labels, or most are hidden.
+    It is the k-th best of the best of each group of labels, which takes less time than the k-th best of all. The lowest
+    finite number where there are too few labels for groups, or most are hidden.
     """
-    n_labels, lowest = len(sums), np.finfo(sums.dtype).min
-    n_groups = _group_count(n_labels, k)
+    n_groups, lowest = _group_count(len(sums), k), np.finfo(sums.dtype).min
     if n_groups == 0:
         return lowest
     highest = sums[:n_groups].copy()
-    for begin in range(n_groups, n_labels, n_groups):
+    for begin in range(n_groups, len(sums), n_groups):
         _raise_to(highest, sums[begin : begin + n_groups])
-    border = kth_largest(highest, k)
-    if border == -np.inf:
-        return lowest
-    floor = sums.dtype.type(np.inf)
-    for group in range(n_groups):
-        if highest[group] >= border:
-            label = group
-            while sums[label] != highest[group]:
-                label += n_groups
-            floor = min(floor, sums[label] + product(embedded, right, label))
-    return floor
+    return max(lowest, kth_largest(highest, k))
+
+
+@compiled()
+def _least_score(candidates, floor, sums, embedded, right):
+    """The least score of the labels whose ``sums`` reach the floor: where there are k of them, k labels reach it."""
+    least = sums.dtype.type(np.inf)
+    for label in candidates:
+        if sums[label] >= floor:
+            least = min(least, sums[label] + product(embedded, right, label))
+    return least
+
+
+@compiled()
+def _still_reaching(candidates, floor, sums, length, lengths):
+    """Keep the candidates whose bound reaches a higher floor; returns how many there are."""
+    count = 0
+    for label in candidates:
+        candidates[count] = label
+        count += sums[label] + length * lengths[label] >= floor
+    return count
 
 
 @compiled()
@@ -349,11 +372,9 @@ def _listed(marks, positions):
 
 
 @compiled()
-def _keep_largest(scores, names, best_scores, best_names):
-    """The k largest scores and their names, in the order they come in; of equal scores the first ones."""
-    k = len(best_scores)
-    least = kth_largest(scores, k) if len(scores) > k else np.finfo(scores.dtype).min
-    equal = k - count_above(scores, least)
+def _keep_from(least, scores, names, best_scores, best_names):
+    """The k best scores and their names, in the order they come in: those above ``least``, and the first equal ones."""
+    equal = len(best_scores) - count_above(scores, least)
     kept = 0
     for at in range(len(scores)):
         if scores[at] > least or (scores[at] == least and equal > 0):

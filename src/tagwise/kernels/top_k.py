@@ -27,6 +27,7 @@ from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 __all__ = [
     "check_parts",
     "count_above",
+    "count_from",
     "hidden_pairs",
     "hide",
     "keep",
@@ -339,7 +340,8 @@ def count_above(values, least):
 
 
 @compiled(fastmath={"nnan", "nsz"})
-def _count_from(values, least):
+def count_from(values, least):
+    """How many values are ``least`` or more."""
     count = np.int32(0)
     for at in range(len(values)):
         count += np.int32(values[at] >= least)
@@ -359,9 +361,9 @@ def kth_largest(values, k):
         high = values[at] if values[at] > high else high
     if low == -np.inf:
         low = np.finfo(values.dtype).min
-        if _count_from(values, low) < k:
+        if count_from(values, low) < k:
             return values.dtype.type(-np.inf)
-    if _count_from(values, high) >= k:
+    if count_from(values, high) >= k:
         return high
     # At least k values reach low, and fewer reach high.
     half = values.dtype.type(0.5)
@@ -369,7 +371,7 @@ def kth_largest(values, k):
         middle = low + (high - low) * half if high - low < np.inf else low * half + high * half
         if not low < middle < high:
             return low
-        count = _count_from(values, middle)
+        count = count_from(values, middle)
         if count == k:
             return middle
         if count > k:

@@ -151,7 +151,7 @@ class Cascade(MultiLabelModel):
         β.
     rankers_by_feature_ : bool
         Whether margins are summed feature by feature of a row rather than label by label of its shortlist: whichever
-        took fewer additions on training rows.
+        took fewer steps on training rows.
     has_ranker_ : bool array (L,)
         False where the proposer's margin stands in.
     prototypes_ : CSR (L, d)
