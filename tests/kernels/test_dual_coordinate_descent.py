@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
-from tagwise.kernels.lookups import Lookup
 from tagwise.kernels.random_stream import next_below, random_stream, shuffle
-from tagwise.kernels.shortlists import shortlist_margins
+from tagwise.kernels.shortlists import Lookup, shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
 

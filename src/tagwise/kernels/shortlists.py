@@ -1,6 +1,7 @@
 """A few candidates per row: the k best of them, their margins, and scores that are stored for a few columns only.
 
-Margins are exact scores of sparse linear models for the shortlisted labels alone. Methods that look at neighbors store
+Margins are exact scores of sparse linear models for the shortlisted labels alone: entries of a sparse matrix that are
+looked up, where its rows are long. Methods that look at neighbors store
 scores for a few columns of each row, while every other column has a base score of its own: a label that no neighbor
 has gets the same score in every row. The k best of a row are then found among its stored columns and the head of the
 columns sorted by base score; n×L never exists.
@@ -8,12 +9,13 @@ columns sorted by base score; n×L never exists.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.lookups import Lookup, place_in_bitmap
 from tagwise.kernels.norm_pruned import norm_bounds, product
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import check_parts, hidden_pairs, keep, nothing_found
@@ -22,8 +24,10 @@ from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
 
 __all__ = [
+    "Lookup",
     "behind",
     "behind_shortlist",
+    "place_in_bitmap",
     "scores_of_listed",
     "shortlist_margins",
     "steps_by_feature",
@@ -35,8 +39,50 @@ __all__ = [
 _ROWS = 512
 # Measured: looking a weight up takes as long as adding so many that are next to each other.
 _ADDITIONS_PER_LOOKUP = 4
+_BITS = 64
+# A row has a bitmap if it has more entries than this, and more than one in so many columns: the bitmap then takes at
+# most three quarters of the bytes of the row's entries.
+_SHORT, _SPARSE = 256, 32
 # So many rows before a row tell which scores it need not look at.
 _RECENT_ROWS = 8
+
+
+class Lookup(NamedTuple):
+    """A CSR matrix (m, n) without duplicates, and bitmaps of those rows that are too long to be read for a few entries.
+
+    Memory beside the matrix, whose arrays are shared: 4 bytes per row, and 12 bytes for 64 columns of a long one.
+    """
+
+    starts: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    bitmap_of: np.ndarray
+    """int32 (m,): the number of the row's bitmap, −1 for none."""
+    bits: np.ndarray
+    """uint64 (bitmaps, ⌈n/64⌉): which columns are stored."""
+    before: np.ndarray
+    """int32, as ``bits``: how many entries of the row come before these 64 columns."""
+    n_columns: int
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix) -> Lookup:
+        """Time O(nnz), and a copy of the matrix where its indices are not sorted yet."""
+        if not matrix.has_sorted_indices:
+            matrix = matrix.sorted_indices()
+        n_columns = matrix.shape[1]
+        is_long = np.diff(matrix.indptr) > max(_SHORT, n_columns // _SPARSE)
+        bitmap_of = np.where(is_long, np.cumsum(is_long) - 1, -1).astype(np.int32)
+        bits = np.zeros((int(is_long.sum()), -(-n_columns // _BITS)), dtype=np.uint64)
+        before = np.zeros(bits.shape, dtype=np.int32)
+        found = cls(matrix.indptr, matrix.indices, matrix.data, bitmap_of, bits, before, n_columns)
+        if len(bits):
+            _fill_bitmaps(found)
+        return found
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, n)."""
+        return len(self.bitmap_of), self.n_columns
 
 
 def top_k_of_candidates(
@@ -83,7 +129,7 @@ def shortlist_margins(
     """``x_iᵀ w_j + b_j`` for the labels j of a shortlist of each row: (n, M) in the type of ``rows``.
 
     ``labels`` is int (n, M), −1 for none (margin 0); ``weights`` CSR (L, d), or a
-    :class:`~tagwise.kernels.lookups.Lookup` (d, L).
+    :class:`Lookup` (d, L).
 
     By label, a row is spread over an array of d numbers and read at each label's features: time O(Σ weights of the
     shortlisted labels), memory d numbers per thread. By feature, the weights of a row's features are added up;
@@ -214,6 +260,39 @@ def _check_base(listed: sp.csr_matrix, base: np.ndarray) -> None:
         raise InvalidInputError(
             f"base has shape {base.shape} where {shape_text(listed.shape)} listed scores need ({listed.shape[1]},)."
         )
+
+
+@compiled()
+def _fill_bitmaps(lookup):
+    for row in range(len(lookup.bitmap_of)):
+        if lookup.bitmap_of[row] < 0:
+            continue
+        bits, before = lookup.bits[lookup.bitmap_of[row]], lookup.before[lookup.bitmap_of[row]]
+        for at in range(lookup.starts[row], lookup.starts[row + 1]):
+            bits[lookup.columns[at] >> 6] |= np.uint64(1) << np.uint64(lookup.columns[at] & 63)
+        for word in range(1, len(bits)):
+            before[word] = before[word - 1] + _count_bits(bits[word - 1])
+
+
+@compiled()
+def _count_bits(word):
+    """How many bits are 1; the compiler knows this for one instruction."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled()
+def place_in_bitmap(lookup, bitmap, column):
+    """How many entries of a row come before a column, by the row's bitmap, and whether (0 or 1) it is stored.
+
+    Without a branch: whether an entry is there cannot be predicted.
+    """
+    word, bit = np.uintp(column) >> np.uintp(6), np.uint64(column) & np.uint64(63)
+    bits = lookup.bits[bitmap, word]
+    lower = (np.uint64(1) << bit) - np.uint64(1)
+    return lookup.before[bitmap, word] + _count_bits(bits & lower), np.int64((bits >> bit) & np.uint64(1))
 
 
 @compiled()

@@ -14,9 +14,8 @@ from tagwise.base import MultiLabelModel, finite_scores
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
-from tagwise.kernels.lookups import Lookup
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import behind_shortlist, shortlist_margins, steps_by_feature
+from tagwise.kernels.shortlists import Lookup, behind_shortlist, shortlist_margins, steps_by_feature
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
@@ -178,8 +177,10 @@ class Cascade(MultiLabelModel):
     Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
     bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
     numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
-    ``rankers_by_feature_``). A row is answered in O(L·k), the weights of S for its features, the weights of M rankers
-    or those of its features, whichever are fewer, and 50·M weights of prototypes.
+    ``rankers_by_feature_``), and at prediction bitmaps of features with many weights, at most three quarters of those.
+    A row is answered in a few passes over L numbers, the weights of S for its features, O(k) for each of some hundred
+    labels, the weights of M rankers or O(M) for each of its features, and 50·M weights of prototypes. Rows are answered
+    in blocks: 20 bytes for each of 2¹⁴ candidates and some 30·L bytes per thread.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 

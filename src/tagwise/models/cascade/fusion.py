@@ -39,8 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.lookups import Lookup, place_in_bitmap
-from tagwise.kernels.shortlists import behind
+from tagwise.kernels.shortlists import Lookup, behind, place_in_bitmap
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import scratch, sigmoid
 from tagwise.models.cascade.regressions import Prior, map_listwise, map_logistic
