@@ -188,12 +188,11 @@ def one_row() -> list[dict]:
         print(found[-1], flush=True)
 
     proposer = cascade.proposer_
-    parts = {"intercept": proposer.intercept_, "sparse": proposer.sparse_weights_}
     entry(
         "Cascade",
         cascade,
         lambda row: top_k_within_bounds(
-            row[1], proposer.label_factors_, proposer._lengths, cascade.shortlist, rows=row[0], **parts
+            row[1], proposer._bounded, cascade.shortlist, rows=row[0], sparse=proposer.sparse_weights_
         ),
         [proposer._rows_and_embedding(row) for row in rows],
     )

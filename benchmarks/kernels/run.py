@@ -29,7 +29,7 @@ from pages import store
 from tagwise import kernels
 from tagwise.data import make_power_law
 from tagwise.kernels.blocked_csr import BlockedCSR
-from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
+from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.shortlists import Lookup, shortlist_margins
 from tagwise.kernels.vectors import aligned_copy
 
@@ -66,7 +66,8 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
     systems = (few, few.data, rng.standard_normal((200, width)), A, np.eye(width))
     # A cascade's proposer and rankers: 100 weights per label, and a low rank that moves few labels among the best.
     S, short, asked = sp.random(features, labels, 100 / features, "csr", np.float32, random_state=0), H / 100, X[:256]
-    lengths, shift, lookup = norm_bounds(short), np.zeros(labels, dtype=np.float32), Lookup.of(S)
+    shift, lookup = np.zeros(labels, dtype=np.float32), Lookup.of(S)
+    bounded = BoundedLabels.of(short, shift)
     listed = rng.integers(labels, size=(256, 50))
     additions = int(np.diff(S.indptr)[asked.indices].sum())
 
@@ -161,9 +162,7 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         ),
         (
             "top-50 of low rank plus sparse, 256 rows",
-            lambda: top_k_within_bounds(
-                A[:256], short, lengths, 50, intercept=shift, rows=asked, sparse=S, n_threads=threads
-            ),
+            lambda: top_k_within_bounds(A[:256], bounded, 50, rows=asked, sparse=S, n_threads=threads),
             lambda: np.argpartition((asked @ S).toarray() + A[:256] @ short.T, -50, axis=1),
             2 * additions + 256 * labels,
             8 * additions,

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import norm_pruned, top_k_of_factors_and_sparse
-from tagwise.kernels.norm_pruned import NormSorted, norm_bounds, norm_pruned_topk, top_k_within_bounds
+from tagwise.kernels.norm_pruned import (
+    BoundedLabels,
+    NormSorted,
+    norm_bounds,
+    norm_pruned_topk,
+    top_k_within_bounds,
+)
 
 FLOATS = [np.float32, np.float64]
 
@@ -132,6 +138,10 @@ def test_what_does_not_fit_is_named():
 # Top-k within bounds: the same labels as the plain product, whatever the factors look like.
 
 
+def within_bounds(left, right, lengths, k, *, intercept, **parts):
+    return top_k_within_bounds(left, BoundedLabels(right, lengths, intercept), k, **parts)
+
+
 def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
     """Long rows of factors for few labels, as with labels of very different frequency."""
     rng = np.random.default_rng(seed)
@@ -154,7 +164,7 @@ def test_the_same_as_all_products(dtype, k, n_labels):
     exclude = sp.random(12, n_labels, 0.1, "csr", random_state=0)
     for hidden in (None, exclude):
         expected = top_k_of_factors_and_sparse(left, right, k, exclude=hidden, **given)
-        found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **given)
+        found = within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **given)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
 
@@ -181,7 +191,7 @@ def whole_numbers(draw):
 @given(whole_numbers(), st.sampled_from([1, 3, 50, 200]))
 def test_the_same_as_the_twin(given, k):
     left, right, parts, hidden = given
-    found = top_k_within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **parts)
+    found = within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **parts)
     expected = reference.top_k_of_factors_and_sparse(left, right, k, **parts, exclude=hidden)
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
@@ -190,7 +200,7 @@ def test_the_same_as_the_twin(given, k):
 def test_equal_scores_within_bounds_come_in_the_order_of_their_labels():
     right = np.zeros((50, 2))
     given = {"intercept": np.repeat([1.0, 2.0], 25), "rows": sp.csr_matrix((3, 4)), "sparse": sp.csr_matrix((4, 50))}
-    labels, _ = top_k_within_bounds(np.ones((3, 2)), right, norm_bounds(right), 30, **given)
+    labels, _ = within_bounds(np.ones((3, 2)), right, norm_bounds(right), 30, **given)
     np.testing.assert_array_equal(labels[1], [*range(25, 50), *range(5)])
 
 
@@ -208,7 +218,7 @@ def test_most_labels_are_never_multiplied():
     out = (reach < worst[:, None] - 0.2 * np.ptp(best, axis=1)[:, None]).all(axis=0)
     assert out.mean() > 0.5
     right[out] = np.nan
-    np.testing.assert_array_equal(top_k_within_bounds(left, right, lengths, 5, **given)[0], expected)
+    np.testing.assert_array_equal(within_bounds(left, right, lengths, 5, **given)[0], expected)
 
 
 @pytest.mark.parametrize("k", [1, 10, 300])
@@ -231,7 +241,7 @@ def test_a_floor_above_the_kth_best_score_is_lowered():
     intercept[:40] += 3
     given = {"rows": sp.csr_matrix((2, 4)), "sparse": sp.csr_matrix((4, n_labels)), "intercept": intercept}
     left = np.array([[1.0], [0.0]])
-    found = top_k_within_bounds(left, right, norm_bounds(right), 20, **given)
+    found = within_bounds(left, right, norm_bounds(right), 20, **given)
     for ours, theirs in zip(found, top_k_of_factors_and_sparse(left, right, 20, **given)):
         np.testing.assert_allclose(ours, theirs)
     assert found[0].tolist() == [[*range(40, 60)], [*range(20)]]
@@ -241,18 +251,16 @@ def test_in_the_order_of_labels_and_by_any_number_of_threads():
     given = problem(np.float32, n=700, n_labels=2000)
     left, right = given.pop("left"), given.pop("right")
     lengths = norm_bounds(right)
-    labels, scores = top_k_within_bounds(left, right, lengths, 9, **given)
+    labels, scores = within_bounds(left, right, lengths, 9, **given)
     for n_threads in (1, 2, 3):
-        for ours, theirs in zip(
-            top_k_within_bounds(left, right, lengths, 9, **given, n_threads=n_threads), (labels, scores)
-        ):
+        for ours, theirs in zip(within_bounds(left, right, lengths, 9, **given, n_threads=n_threads), (labels, scores)):
             np.testing.assert_array_equal(ours, theirs)
-        unsorted = top_k_within_bounds(left, right, lengths, 9, **given, best_first=False, n_threads=n_threads)
+        unsorted = within_bounds(left, right, lengths, 9, **given, best_first=False, n_threads=n_threads)
         np.testing.assert_array_equal(unsorted[0], np.sort(labels, axis=1))
         np.testing.assert_array_equal(-np.sort(-unsorted[1], axis=1), scores)
     # A row alone has the bits that it has among others.
     parts = given | {"rows": given["rows"][640]}
-    alone = top_k_within_bounds(left[640:641], right, lengths, 9, **parts)
+    alone = within_bounds(left[640:641], right, lengths, 9, **parts)
     np.testing.assert_array_equal(alone[1][0], scores[640])
 
 
@@ -260,6 +268,6 @@ def test_parts_that_do_not_fit_are_named():
     given = problem(np.float32)
     left, right = given.pop("left"), given.pop("right")
     with pytest.raises(InvalidInputError, match="n×r and L×r"):
-        top_k_within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
+        within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
     with pytest.raises(InvalidInputError, match="lengths has shape"):
-        top_k_within_bounds(left, right, norm_bounds(right)[1:], 3, **given)
+        within_bounds(left, right, norm_bounds(right)[1:], 3, **given)

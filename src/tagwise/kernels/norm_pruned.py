@@ -10,6 +10,7 @@ that the functions of :mod:`tagwise.kernels.top_k` find.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,7 +33,7 @@ from tagwise.kernels.top_k import (
 from tagwise.kernels.vectors import scratch
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
-__all__ = ["FEW_ROWS", "NormSorted", "norm_bounds", "norm_pruned_topk", "top_k_within_bounds"]
+__all__ = ["FEW_ROWS", "BoundedLabels", "NormSorted", "norm_bounds", "norm_pruned_topk", "top_k_within_bounds"]
 
 FEW_ROWS = 8
 """Up to here rows are answered one at a time and without BLAS, which reads label factors once for many rows."""
@@ -147,23 +148,33 @@ def norm_pruned_topk(
     return labels, scores
 
 
+class BoundedLabels(NamedTuple):
+    """Labels of a low-rank model: factors H (L×r), their lengths (L) by :func:`norm_bounds`, and intercepts (L)."""
+
+    factors: np.ndarray
+    lengths: np.ndarray
+    intercept: np.ndarray
+
+    @classmethod
+    def of(cls, factors: np.ndarray, intercept: np.ndarray) -> BoundedLabels:
+        """Time O(L·r), memory a number per label."""
+        return cls(factors, norm_bounds(factors), intercept)
+
+
 def top_k_within_bounds(
     left: np.ndarray,
-    right: np.ndarray,
-    lengths: np.ndarray,
+    labels: BoundedLabels,
     k: int,
     *,
-    intercept: np.ndarray,
     rows: sp.csr_matrix,
     sparse: sp.csr_matrix,
     exclude: sp.csr_matrix | None = None,
     best_first: bool = True,
     n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns.
+    """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns for the factors and intercepts of ``labels``.
 
-    Arguments are as there, and the ``lengths`` (L,) of the rows of ``right`` by :func:`norm_bounds`. Without
-    ``best_first``, the k best of a row come in rising order of their labels.
+    The other arguments are as there. Without ``best_first``, the k best of a row come in rising order of their labels.
 
     Steps: add up intercept and sparse part of all labels; a number that at least k of these sums reach is the floor;
     score the labels whose bound reaches the floor (where these are many, scores of the best sums raise it first). If k
@@ -174,6 +185,7 @@ def top_k_within_bounds(
     product of length r for each label that the bounds leave; for all of them where L < 32·k. Memory O(n·k) and 13·L
     bytes per thread (for float32).
     """
+    right, lengths, intercept = labels
     n_rows, n_labels = len(left), len(right)
     check_parts(left, right, rows, sparse)
     if lengths.shape != (n_labels,):

@@ -48,8 +48,8 @@ from tagwise.validation import Features, check_choice, check_features, check_fla
 
 __all__ = ["Cascade"]
 
-# Candidates of a block of rows: 300 kB of labels, scores and opinions.
-_BLOCK_CANDIDATES = 1 << 14
+# Candidates of a block of rows: 650 kB of labels, scores and opinions.
+_BLOCK_CANDIDATES = 1 << 15
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
 # Validation rows: some 30 coefficients need no more than the most; where a tenth of the rows is less than enough,
@@ -180,7 +180,7 @@ class Cascade(MultiLabelModel):
     ``rankers_by_feature_``), and at prediction bitmaps of features with many weights, at most three quarters of those.
     A row is answered in a few passes over L numbers, the weights of S for its features, O(k) for each of some hundred
     labels, the weights of M rankers or O(M) for each of its features, and 50·M weights of prototypes. Rows are answered
-    in blocks: 20 bytes for each of 2¹⁴ candidates and some 30·L bytes per thread.
+    in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes per thread.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 

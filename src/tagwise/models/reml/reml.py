@@ -14,7 +14,7 @@ from sklearn.base import clone
 from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
-from tagwise.kernels.norm_pruned import norm_bounds, top_k_within_bounds
+from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
@@ -159,7 +159,7 @@ class REML(FactorModel):
 
     sparse_part_: str
     sparse_weights_: sp.csr_matrix
-    _lengths: np.ndarray
+    _bounded: BoundedLabels
 
     def __init__(
         self,
@@ -450,8 +450,8 @@ class REML(FactorModel):
         return X.shape[0] <= _FEW_ROWS
 
     def _build_prediction_cache(self) -> None:
-        self._lengths = norm_bounds(self.label_factors_)
-        self._longest = float(self._lengths.max())
+        self._bounded = BoundedLabels.of(self.label_factors_, self.intercept_)
+        self._longest = float(self._bounded.lengths.max())
         self._largest_weight = float(np.abs(self.sparse_weights_.data).max(initial=0))
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
@@ -473,10 +473,10 @@ class REML(FactorModel):
                 lambda start, stop: self._scores_of(rows[start:stop], embedded[start:stop]), self._row_blocks(rows)
             )
         H, threads = self.label_factors_, self._threads_for(embedded)
-        parts = {"intercept": self.intercept_, "rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
+        parts = {"rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
         if len(embedded) > _FEW_ROWS and len(H) < _FEW_LABELS and H.shape[1] > _SHORT_FACTORS:
-            return top_k_of_factors_and_sparse(embedded, H, k, **parts, n_threads=threads)
-        return top_k_within_bounds(embedded, H, self._lengths, k, **parts, best_first=best_first, n_threads=threads)
+            return top_k_of_factors_and_sparse(embedded, H, k, intercept=self.intercept_, **parts, n_threads=threads)
+        return top_k_within_bounds(embedded, self._bounded, k, **parts, best_first=best_first, n_threads=threads)
 
     def _check_restored(self) -> None:
         super()._check_restored()
