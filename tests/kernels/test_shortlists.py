@@ -18,7 +18,6 @@ from tagwise.kernels.shortlists import (
     steps_by_feature,
     top_k_of_candidates,
     top_k_of_listed,
-    top_k_of_touched,
 )
 
 
@@ -47,34 +46,6 @@ def test_the_same_as_all_products_with_the_others_hidden(problem, k, n_threads):
     expected = reference.top_k_of_factors(left, right, k, intercept, sp.csr_matrix(hidden))
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("k", [1, 7, 200])
-def test_the_best_of_touched_labels(dtype, k):
-    """Against the whole product with all other labels hidden; several chunks, thresholds that rise and fall."""
-    rng = np.random.default_rng(k)
-    n, d, n_labels, rank = 1100, 30, 90, 4
-    rows = sp.random(n, d, 0.1, format="csr", random_state=1, dtype=np.float64).astype(dtype)
-    rows.data *= np.repeat(rng.choice([0.01, 1, 10], size=n), np.diff(rows.indptr)).astype(dtype)
-    sparse = sp.random(d, n_labels, 0.2, format="csr", random_state=2, dtype=np.float64).astype(dtype)
-    left, right = (rng.standard_normal((size, rank)).astype(dtype) for size in (n, n_labels))
-    intercept, always = rng.standard_normal(n_labels).astype(dtype), rng.permutation(n_labels)[:3]
-    parts = {"intercept": intercept, "rows": rows, "sparse": sparse, "always": always}
-    labels, scores = top_k_of_touched(left, right, k, **parts)
-    touched = ((rows != 0).astype(int) @ (sparse != 0).astype(int)).toarray() > 0
-    touched[:, always] = True
-    expected = np.where(touched, left @ right.T + intercept + (rows @ sparse).toarray(), -np.inf)
-    best = -np.sort(-expected, axis=1)[:, :k]
-    np.testing.assert_allclose(scores[:, :n_labels], best, rtol=1e-4, atol=1e-5)
-    of_labels = np.take_along_axis(expected, labels, axis=1)
-    np.testing.assert_allclose(scores[labels >= 0], of_labels[labels >= 0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(labels < 0, np.isneginf(scores))
-    assert all(len(set(found[found >= 0])) == (found >= 0).sum() for found in labels)
-    for n_threads in (2, 3):
-        again = top_k_of_touched(left, right, k, **parts, n_threads=n_threads)
-        np.testing.assert_array_equal(again[0], labels)
-        np.testing.assert_array_equal(again[1], scores)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.norm_pruned import norm_bounds, product
+from tagwise.kernels.norm_pruned import product
 from tagwise.kernels.sampled_pairs import contains_pair
-from tagwise.kernels.top_k import check_parts, hidden_pairs, keep, nothing_found
+from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.kernels.vectors import scratch
 from tagwise.parallel import even_chunks, run_chunks, work_chunks
 from tagwise.validation import shape_text
@@ -33,7 +33,6 @@ __all__ = [
     "steps_by_feature",
     "top_k_of_candidates",
     "top_k_of_listed",
-    "top_k_of_touched",
 ]
 
 _ROWS = 512
@@ -43,8 +42,6 @@ _BITS = 64
 # A row has a bitmap if it has more entries than this, and more than one in so many columns: the bitmap then takes at
 # most three quarters of the bytes of the row's entries.
 _SHORT, _SPARSE = 256, 32
-# So many rows before a row tell which scores it need not look at.
-_RECENT_ROWS = 8
 
 
 class Lookup(NamedTuple):
@@ -181,39 +178,6 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
     return out
 
 
-def top_k_of_touched(
-    left: np.ndarray,
-    right: np.ndarray,
-    k: int,
-    *,
-    intercept: np.ndarray,
-    rows: sp.csr_matrix,
-    sparse: sp.csr_matrix,
-    always: np.ndarray,
-    n_threads: int = 1,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries of each row of ``left @ rightᵀ + intercept + rows @ sparse`` among a few labels.
-
-    Looked at are the labels that have a weight in ``sparse`` (CSR (d, L)) for a stored feature of the row, and those
-    that ``always`` lists (int array, different labels); the other arguments are those of
-    :func:`~tagwise.kernels.top_k_of_factors_and_sparse`. Where a row has fewer than k such labels, -1 follows.
-
-    Time, per row with t such labels: one addition for every weight that its features have, O(t·r) for the low rank and
-    O(t) to find the best. Memory O(n·k) and 20·L bytes per thread.
-    """
-    sparse = check_parts(left, right, rows, sparse)
-    labels, scores = nothing_found(len(left), k, left.dtype)
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    factors = left, right, norm_bounds(right), intercept.astype(left.dtype, copy=False)
-    features, lists = (rows.indptr, rows.indices, rows.data), (sparse.indptr, sparse.indices, sparse.data)
-    run_chunks(
-        lambda start, stop: _best_touched(factors, features, lists, always, (labels, scores), start, stop),
-        even_chunks(len(left), _ROWS),
-        n_threads,
-    )
-    return labels, scores
-
-
 def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:
     """The scores as a dense array (n, L) in the type of ``base``; memory is the result."""
     _check_base(listed, base)
@@ -319,85 +283,6 @@ def _score_candidates(factors, candidates, hidden, best_scores, best_labels, sta
             label = candidates[row, place]
             if label >= 0 and not contains_pair(hidden, row, label):
                 keep(best_scores[row], best_labels[row], product(left[row], right, label) + shift[label], label)
-
-
-@compiled(fastmath={"contract", "reassoc"})
-def _best_touched(factors, features, lists, always, best, start, stop):
-    left, _, _, shift = factors
-    indptr, indices, data = features
-    list_indptr, list_labels, weights = lists
-    best_labels, best_scores = best
-    n_labels, k = len(shift), best_labels.shape[1]
-    total, seen_in = np.zeros(n_labels, dtype=left.dtype), np.full(n_labels, -1, dtype=np.int32)
-    touched = np.empty(n_labels + 1, dtype=np.int32)
-    # The best so far, in no order: half of the room is cleared whenever it is full.
-    scores, labels = np.empty(2 * k, dtype=left.dtype), np.empty(2 * k, dtype=np.int32)
-    # Most rows need no score below what the rows before them needed.
-    nothing = left.dtype.type(-np.inf)
-    recent = np.full(_RECENT_ROWS, nothing)
-    for row in range(start, stop):
-        count = len(always)
-        for i in range(count):
-            touched[i], total[always[i]], seen_in[always[i]] = always[i], 0, row
-        for entry in range(indptr[row], indptr[row + 1]):
-            value = data[entry]
-            for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
-                label = np.uintp(list_labels[at])
-                # Without a branch, which would often be mispredicted: a label that is not new gives way to the next.
-                new = seen_in[label] != row
-                touched[count] = label
-                count += new
-                seen_in[label] = row
-                total[label] = value * weights[at] if new else total[label] + value * weights[at]
-        own = left[row]
-        guess = recent.min()
-        filled = _fill(factors, total, touched[:count], own, guess, scores, labels)
-        if filled < k and guess > -np.inf:
-            filled = _fill(factors, total, touched[:count], own, nothing, scores, labels)
-        recent[row % len(recent)] = scores[:k].min() if filled == k else nothing
-        for i in range(filled):
-            keep(best_scores[row], best_labels[row], scores[i], np.int64(labels[i]))
-
-
-@compiled(fastmath={"contract", "reassoc"})
-def _fill(factors, total, touched, own, least, scores, labels):
-    """The k best of the touched labels that are above ``least`` to the front of two arrays of 2k; returns how many."""
-    _, right, lengths, shift = factors
-    k = len(scores) // 2
-    reach = np.sqrt(np.dot(own, own))
-    filled = 0
-    for i in range(len(touched)):
-        label = np.uintp(touched[i])
-        score = total[label] + shift[label]
-        if score + reach * lengths[label] > least:
-            for factor in range(len(own)):
-                score += own[factor] * right[label, factor]
-            if score > least:
-                scores[filled], labels[filled] = score, label
-                filled += 1
-                if filled == 2 * k:
-                    least, filled = _keep_largest(scores, labels, k), k
-    if filled > k:
-        _keep_largest(scores[:filled], labels[:filled], k)
-    return min(filled, k)
-
-
-@compiled()
-def _keep_largest(scores, labels, k):
-    """Move the k largest of more scores, and their labels, to the front; returns the least of them."""
-    least = np.partition(scores, len(scores) - k)[len(scores) - k]
-    equal = k
-    for score in scores:
-        if score > least:
-            equal -= 1
-    kept = 0
-    for i in range(len(scores)):
-        if scores[i] > least or (scores[i] == least and equal > 0):
-            if scores[i] == least:
-                equal -= 1
-            scores[kept], labels[kept] = scores[i], labels[i]
-            kept += 1
-    return least
 
 
 @compiled(fastmath={"contract", "reassoc"})

@@ -106,19 +106,6 @@ def test_hard_negatives_are_listed_known_and_off(problem):
         assert wrong.indices[wrong.indptr[row] : wrong.indptr[row + 1]].tolist() == expected
 
 
-def test_an_approximate_search_finds_most_hard_negatives(monkeypatch):
-    data = load_dataset("debtags-sample")
-    proposer = REML(rank=4, sparse_part="support", support=50, tol=1.0).fit(data.X_train, data.Y_train)
-    exact = wrong_proposals(proposer, data.X_train, data.Y_train, None, 20)
-    for name, limit in (("_LEAST_TOUCHED", 0), ("_MOST_TOUCHED", np.inf), ("_ALWAYS", 100)):
-        monkeypatch.setattr(f"tagwise.models.cascade.rankers.{name}", limit)
-    found = wrong_proposals(proposer, data.X_train, data.Y_train, None, 20)
-    assert found.multiply(data.Y_train).nnz == 0
-    assert np.diff(found.indptr).max() == 20
-    assert found.multiply(exact).nnz > 0.9 * exact.nnz
-    assert found.multiply(exact).nnz < exact.nnz
-
-
 def test_a_label_that_every_row_has_keeps_the_proposers_margin():
     """It is never proposed wrongly, so that there is nothing to train a ranker on."""
     X = sp.csr_matrix(np.repeat(np.eye(2), 20, axis=0))

@@ -170,10 +170,9 @@ class Cascade(MultiLabelModel):
 
     Notes
     -----
-    Time: REML's; shortlists of all rows at O(n·L·k) by BLAS plus one addition for every weight of S that a row's
-    features have, or, where these are much fewer than L, O(k) for every such weight; a few passes over the rows of each
-    label's problem, O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each
-    label; the fusion some steps of Newton's method on its validation rows, and with ``refit`` a second fit.
+    Time: REML's; shortlists of all rows as at prediction (below); a few passes over the rows of each label's problem,
+    O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each label; the fusion
+    some steps of Newton's method on its validation rows, and with ``refit`` a second fit.
     Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
     bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
     numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import finite_scores
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
-from tagwise.kernels.norm_pruned import norm_bounds
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import top_k_of_touched
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, run_chunks, thread_count, work_chunks
 from tagwise.persistence.fit_state import State, array, model, real, sparse
@@ -30,12 +26,6 @@ __all__ = [
 
 # Rows whose shortlists are made together.
 _BLOCK_ROWS = 1 << 14
-# By leaving out small weights, an approximate search may lose this share of a label's largest weight. It is worth it
-# where a row's features have so many weights left, relative to the labels that are looked for and to all labels; so
-# many labels are looked at for every row.
-_LOST_SHARE = 0.06
-_LEAST_TOUCHED, _MOST_TOUCHED = 8, 0.25
-_ALWAYS = 256
 # Rankers that are solved further cost a quarter more time and rank validation rows no better.
 _TOL = 0.3
 # Twice and four times as many rank validation rows of five sets no better.
@@ -70,18 +60,15 @@ def wrong_proposals(
 ) -> sp.csr_matrix:
     """The up to ``many`` best labels of each row of X that are known to be off: (n, L) as CSR of ones, best first.
 
-    They are looked for among the ``many`` best labels and as many more as a row has positives on average. With very
-    many labels these are approximate: small weights of S are left out, and only labels that have a weight left for the
-    row, or are among the 256 that the low rank has most of, are looked at. That finds 97% of them in a third of the
-    time. Memory: 5 bytes per pair, ``many`` pairs per row, the shortlists of a block of rows, and a copy of S.
+    They are looked for among the ``many`` best labels and as many more as a row has positives on average. Memory: 5
+    bytes per pair, ``many`` pairs per row, and the shortlists of a block of rows.
     """
     threads = thread_count(proposer.n_jobs)
     width = min(_depth(positives, many), positives.shape[1])
-    best_labels = _search(proposer, X, width)
     indices = np.empty(X.shape[0] * min(many, width), dtype=np.int32)
     indptr, filled = np.zeros(X.shape[0] + 1, dtype=np.int64), 0
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
-        labels = best_labels(X[start:stop])
+        labels, _ = proposer.predict_topk(X[start:stop], width)
         wrong = (labels >= 0) & ~contains_pairs(positives[start:stop], labels, n_threads=threads)
         if observed is not None:
             wrong &= contains_pairs(observed[start:stop], labels, n_threads=threads)
@@ -90,33 +77,6 @@ def wrong_proposals(
         indices[filled : indptr[stop]] = labels[wrong]
         filled = indptr[stop]
     return sp.csr_matrix((np.ones(filled, dtype=np.int8), indices[:filled], indptr), shape=positives.shape)
-
-
-def _search(proposer: REML, X: sp.csr_matrix, width: int) -> Callable[[sp.csr_matrix], np.ndarray]:
-    """A function from rows to their ``width`` best labels: approximate where that is much faster for rows like X."""
-    S = proposer.sparse_weights_
-    largest = np.zeros(S.shape[1], dtype=S.dtype)
-    np.maximum.at(largest, S.indices, np.abs(S.data))
-    # What a row of m features loses by this is at most √m times as much.
-    share = _LOST_SHARE / np.sqrt(max(1.0, X.nnz / X.shape[0]))
-    large = np.abs(S.data) >= share * largest[S.indices]
-    kept = np.concatenate([[0], np.cumsum(large)])
-    lists = sp.csr_matrix((S.data[large], S.indices[large], kept[S.indptr]), shape=S.shape)
-    touched = np.diff(lists.indptr)[X.indices].sum() / X.shape[0]
-    if not _LEAST_TOUCHED * width <= touched <= _MOST_TOUCHED * S.shape[1]:
-        return lambda rows: proposer.predict_topk(rows, width)[0]
-    factors, intercept, threads = proposer.label_factors_, proposer.intercept_, thread_count(proposer.n_jobs)
-    always = np.argsort(-norm_bounds(factors), kind="stable")[:_ALWAYS]
-
-    def likely(X: sp.csr_matrix) -> np.ndarray:
-        rows, embedded = proposer._rows_and_embedding(X)
-        labels, scores = top_k_of_touched(
-            embedded, factors, width, intercept=intercept, rows=rows, sparse=lists, always=always, n_threads=threads
-        )
-        finite_scores(scores[labels >= 0])
-        return labels
-
-    return likely
 
 
 def _depth(positives: sp.csr_matrix, many: int) -> int:
