@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.rankers import label_prototypes, rows_by_label
+from tagwise.models.cascade.rankers import label_prototypes, rows_by_label, with_columns
 
 
 @pytest.fixture
@@ -55,3 +55,14 @@ def test_rows_by_label_are_the_transpose_in_rising_order(problem):
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found.toarray(), Y.toarray().T)
     assert all((np.diff(found[label].indices) > 0).all() for label in range(25))
+
+
+def test_columns_are_replaced():
+    matrix = sp.random(20, 12, 0.3, format="csr", dtype=np.float32, random_state=0)
+    labels, columns = np.array([1, 4, 11]), sp.random(20, 3, 0.3, format="csr", dtype=np.float32, random_state=1)
+    expected = matrix.toarray()
+    expected[:, labels] = columns.toarray()
+    found = with_columns(matrix, labels, columns)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.has_canonical_format
+    assert found.dtype == np.float32

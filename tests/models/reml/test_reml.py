@@ -87,6 +87,17 @@ def test_with_a_hopeless_low_rank_the_support_form_is_ridge_regression(monkeypat
     np.testing.assert_allclose(2 * model.decision_function(X), X @ expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_some_labels_learnt_again_from_the_same_rows_are_as_they_were(masked):
+    X, Y, _ = problem(n=200)
+    observed = hide_labels(Y, 0.7, random_state=0) if masked else None
+    model = REML(rank=2, sparse_part="support", support=6, max_iter=1, tol=1.0, positive_weight=2.0).fit(X, Y, observed)
+    labels = np.array([0, 3, 5])
+    alone = model._relearnt(labels, sp.csr_matrix(X), sp.csr_matrix(Y), observed)
+    np.testing.assert_allclose(alone.decision_function(X), model.decision_function(X)[:, labels], atol=1e-10)
+    assert alone.sparse_weights_.nnz
+
+
 def test_admm_without_sparsity_and_low_rank_is_ridge_regression():
     X, Y, _ = problem(n=80)
     model = REML(rank=1, reg_low_rank=1e9, reg_sparse=2.0, sparsity=0, sparse_part="admm", fit_intercept=False,

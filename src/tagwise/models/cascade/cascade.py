@@ -34,6 +34,7 @@ from tagwise.models.cascade.rankers import (
     label_prototypes,
     learn_rankers,
     rows_by_label,
+    with_columns,
     wrong_proposals,
 )
 from tagwise.models.factor_model import PositiveWeight
@@ -56,9 +57,10 @@ _SAMPLE_ROWS = 256
 # several tenths teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
 _MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
 _MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
-# Enough rows are spared for good where they are no more than this share: to learn them as well would take another fit,
-# for less than 0.1 points of precision.
-_SPARED_SHARE = 0.05
+# Where so small a share of the rows is enough, up to so many of them, no second fit with all rows is made: only labels
+# of which they hold more than the second share of the rows, and more than twice their own, gain by it.
+_SPARED_SHARE, _MOST_SPARED_ROWS = 0.05, 3_000
+_NEW_SHARE = 0.05
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -129,8 +131,9 @@ class Cascade(MultiLabelModel):
         0 takes the prior as it is.
     refit : bool or "auto"
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
-        fitted without the validation rows; every label keeps a row. "auto" is False where a twentieth of the rows has
-        1,000 rows' worth of known pairs, which are enough; no more are then set aside.
+        fitted without the validation rows; every label keeps a row. "auto" is True unless a twentieth of the rows (at
+        most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
+        that they add much to, more than a twentieth of their rows, are learnt again.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -357,6 +360,8 @@ class Cascade(MultiLabelModel):
             self._take_fusion(Fusion.prior(names=self.name_weights_.nnz > 0))
             self._build_prediction_cache()
             fusion = self._learn_fusion([self._lesson(features, Y, observed, validation)], Y)
+            if self.refit == "auto" and not progress.stopped:
+                self._learn_more_rows(features, Y, observed, validation, progress)
         else:
             learnt = self._fusion_of_folds(features, Y, observed, folds, progress)
             self._fit_opinions(features, Y, observed, progress)
@@ -386,7 +391,13 @@ class Cascade(MultiLabelModel):
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
-        # 3. What labels look like, which occur together, and what they are called.
+        self._describe_labels(X, rows, positives, observed)
+
+    def _describe_labels(
+        self, X: sp.csr_matrix, rows: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None
+    ) -> None:
+        """What labels look like, which occur together, and what they are called; ``rows`` are X as rankers read it."""
+        threads = thread_count(self.n_jobs)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(X, n_threads=threads))
         self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
         self.label_frequency_ = np.bincount(positives.indices, minlength=self.n_labels_)
@@ -397,6 +408,41 @@ class Cascade(MultiLabelModel):
             self.name_weights_ = name_weights(sp.csr_matrix(self._label_features), X)
             self.name_rows_ = rows_with_name(self.name_weights_, X, observed)
         self.n_rows_, self.product_ = X.shape[0], None
+
+    def _learn_more_rows(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        added: np.ndarray,
+        progress: FitProgress,
+    ) -> None:
+        """Learn from all rows: proposer and rankers for labels that the ``added`` ones have much of, the rest for all.
+
+        The labels that are learnt again are a problem of their own, with as many hard negatives per row as is their
+        share of all labels.
+        """
+        positives, threads = known_positives(Y, observed), thread_count(self.n_jobs)
+        frequency, n_added = (
+            np.bincount(part.indices, minlength=self.n_labels_) for part in (positives, positives[added])
+        )
+        labels = np.flatnonzero(n_added > max(_NEW_SHARE, 2 * len(added) / X.shape[0]) * frequency)
+        rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
+        if len(labels):
+            progress.note(f"{len(labels):,} labels again, with the validation rows")
+            known = None if observed is None else sp.csr_matrix(observed[:, labels])
+            proposer = self.proposer_._relearnt(labels, X, Y, observed)
+            many = math.ceil(self.hard_negatives * len(labels) / self.n_labels_)
+            own = sp.csr_matrix(positives[:, labels])
+            on, off = rows_by_label(own), rows_by_label(wrong_proposals(proposer, X, own, known, many))
+            rankers = self._learn_rankers(rows, on, off)
+            self.proposer_.sparse_weights_ = with_columns(
+                self.proposer_.sparse_weights_, labels, proposer.sparse_weights_
+            )
+            self.proposer_._build_prediction_cache()
+            self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
+            self.ranker_intercept_[labels], self.has_ranker_[labels] = rankers.intercept, rankers.trained
+        self._describe_labels(X, rows, positives, observed)
 
     def _fusion_of_folds(
         self,
@@ -453,11 +499,11 @@ class Cascade(MultiLabelModel):
         known_share = 1.0 if observed is None else observed.nnz / (n_rows * n_labels)
         auto = isinstance(self.refit, str)
         if auto or not self.refit:
-            wanted = math.ceil(_ENOUGH_VALIDATION_ROWS / max(known_share, 1e-9)) if auto else size
-            if not auto or wanted <= min(size, _SPARED_SHARE * n_rows):
+            wanted = min(size, round(_SPARED_SHARE * n_rows), _MOST_SPARED_ROWS) if auto else size
+            if not auto or wanted * known_share >= _ENOUGH_VALIDATION_ROWS:
                 # Every label keeps a row, or it would be lost.
                 _, spared = split_rows(known_positives(Y, observed), wanted / n_rows, self.random_state)
-                if not auto or len(spared) == wanted:
+                if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
                     return _that_leave_pairs([spared], observed), False
         needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
         affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
@@ -500,12 +546,14 @@ class Cascade(MultiLabelModel):
         progress.note("shortlists of the training rows")
         off = rows_by_label(wrong_proposals(self.proposer_, X, positives, observed, self.hard_negatives))
         progress.note(f"rankers of {n_labels:,} labels")
-        seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
-        on = rows_by_label(positives)
-        rankers = learn_rankers(rows, on, off, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
+        rankers = self._learn_rankers(rows, rows_by_label(positives), off)
         progress.step(rankers.objective, stage="rankers")
         progress.finish_stage("rankers", rankers)
         return rankers
+
+    def _learn_rankers(self, rows: sp.csr_matrix, on: sp.csr_matrix, off: sp.csr_matrix) -> Rankers:
+        seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
+        return learn_rankers(rows, on, off, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
 
     def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
         """Which way of summing margins takes fewer steps on these rows (n×d) and their shortlists (n×M)."""

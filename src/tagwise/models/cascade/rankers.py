@@ -14,6 +14,7 @@ from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.reml.reml import REML
 from tagwise.parallel import even_chunks, run_chunks, thread_count, work_chunks
 from tagwise.persistence.fit_state import State, array, model, real, sparse
+from tagwise.validation import canonical_csr
 
 __all__ = [
     "FittedProposer",
@@ -21,6 +22,7 @@ __all__ = [
     "label_prototypes",
     "learn_rankers",
     "rows_by_label",
+    "with_columns",
     "wrong_proposals",
 ]
 
@@ -119,6 +121,17 @@ def _sort_by_label(indptr: np.ndarray, indices: np.ndarray, ends: np.ndarray, ro
         for label in indices[indptr[row] : indptr[row + 1]]:
             rows[ends[label]] = row
             ends[label] += 1
+
+
+def with_columns(matrix: sp.csr_matrix, labels: np.ndarray, columns: sp.csr_matrix) -> sp.csr_matrix:
+    """The matrix (d, L) with the columns of some labels replaced by others (d, len(labels))."""
+    replaced = np.zeros(matrix.shape[1], dtype=bool)
+    replaced[labels] = True
+    stay = ~replaced[matrix.indices]
+    indptr = np.concatenate([[0], np.cumsum(stay)])[matrix.indptr]
+    others = sp.csr_matrix((matrix.data[stay], matrix.indices[stay], indptr), shape=matrix.shape)
+    new = sp.csr_matrix((columns.data, labels[columns.indices], columns.indptr), shape=matrix.shape)
+    return canonical_csr(others + new)
 
 
 def label_prototypes(

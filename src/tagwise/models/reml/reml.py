@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -37,7 +38,7 @@ from tagwise.problems.squared import LinearScores, SquaredTerms
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge
-from tagwise.solvers.support import SupportFeatures
+from tagwise.solvers.support import SupportFeatures, SupportRidge
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["REML"]
@@ -419,6 +420,34 @@ class REML(FactorModel):
         if self.sparse_part != "auto":
             return self.sparse_part
         return "admm" if admm_fits(shape, n_labels, self.memory_limit, itemsize) else "support"
+
+    def _relearnt(self, labels: np.ndarray, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> REML:
+        """A model of some labels alone: their S learnt from these rows, low rank and intercepts those of this model."""
+        threads = thread_count(self.n_jobs)
+        weight = resolve_positive_weight(self.positive_weight, Y, observed)
+        known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads).of(labels)
+        model = copy(self)
+        model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
+        model.intercept_ = self.intercept_[labels]
+        ridge = SupportRidge(
+            SupportFeatures.build(
+                sp.csr_matrix(self._prepared(X)),
+                support=self.support,
+                with_gram=observed is None,
+                memory_limit=self.memory_limit,
+                n_threads=threads,
+            ),
+            known.positives,
+            known=known.observed,
+            reg=self.reg_sparse,
+            support=self.support,
+            positive_weight=known.positive_weight,
+            n_threads=threads,
+        )
+        solved = ridge.solve(model.feature_factors_, model.label_factors_, model.intercept_.astype(np.float64) + 0.5)
+        model.sparse_weights_ = solved.weights.astype(X.dtype, copy=False)
+        model._build_prediction_cache()
+        return model
 
     # ------------------------------------------------------------------ predict
 
