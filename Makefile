@@ -54,7 +54,7 @@ bench-baselines: $(VENV)/.test
 bench-peers: $(VENV)/.test
 	$(BIN)/python benchmarks/peers/run.py $(ARGS)
 
-# Cascade's time and memory against rows, features and labels: a quarter of an hour on two cores.
+# Cascade's time and memory against rows, features and labels: half an hour on two cores.
 .PHONY: bench-growth
 bench-growth: $(VENV)/.test
 	$(BIN)/python benchmarks/growth.py $(ARGS)

@@ -50,7 +50,7 @@ WHAT = {
     "labels": "L, with n and d as they are",
     "all": "n, with d = n/4 and L = n/2",
 }
-# Compiles, or reads what is compiled, for few labels and for so many that the search for hard negatives is another.
+# Compiles, or reads what is compiled, for few labels and for many.
 WARM_UP: list[Size] = [(500, 200, 50), (1_000, 300, 8_000)]
 # Place of the varied size; and where X and Y grow with it.
 VARIED = {"rows": 0, "features": 1, "labels": 2, "all": 0}

@@ -17,7 +17,7 @@ STAGES = (
     ("proposer, low rank", "tagwise.models.reml.reml", "REML._start"),
     ("proposer, low rank", "tagwise.models.leml.steps", "SquaredAlternation.step_features"),
     ("proposer, low rank", "tagwise.models.leml.steps", "SquaredAlternation.step_labels"),
-    ("proposer, supports", "tagwise.models.reml.sparse_part", "SupportPart.step"),
+    ("proposer, supports", "tagwise.solvers.support", "SupportRidge.solve"),
     ("hard negatives", "tagwise.models.cascade.cascade", "wrong_proposals"),
     ("rankers", "tagwise.models.cascade.cascade", "learn_rankers"),
     ("prototypes", "tagwise.models.cascade.cascade", "label_prototypes"),
@@ -86,17 +86,14 @@ class StageClock:
 
 @contextmanager
 def _in_place_of_stages(watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Put what watches a stage in its place, for a while; a stage that is not found is left to what is elsewhere."""
+    """Put what watches a stage in its place, for a while."""
     replaced = []
     for name, module, path in STAGES:
         *owners, last = path.split(".")
-        try:
-            owner: Any = import_module(module)
-            for part in owners:
-                owner = getattr(owner, part)
-            stored = vars(owner)[last]
-        except (ImportError, AttributeError, KeyError):
-            continue
+        owner: Any = import_module(module)
+        for part in owners:
+            owner = getattr(owner, part)
+        stored = vars(owner)[last]
         replaced.append((owner, last, stored))
         if isinstance(stored, classmethod):
             setattr(owner, last, staticmethod(watched(name, getattr(owner, last))))

@@ -229,7 +229,7 @@ def test_the_first_floor_is_reached_by_k_sums_and_not_by_many_more(k):
     sums[5:] = -np.inf  # hidden
     assert norm_pruned._first_floor(sums, 10) == np.finfo(np.float64).min
     # Half of the labels are wanted: no floor would rule many out.
-    assert norm_pruned._first_floor(sums, 1500) == np.finfo(np.float64).min
+    assert norm_pruned._first_floor(np.ones(3000), 1500) == np.finfo(np.float64).min
 
 
 def test_a_floor_above_the_kth_best_score_is_lowered():
@@ -269,5 +269,9 @@ def test_parts_that_do_not_fit_are_named():
     left, right = given.pop("left"), given.pop("right")
     with pytest.raises(InvalidInputError, match="n×r and L×r"):
         within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
-    with pytest.raises(InvalidInputError, match="lengths has shape"):
+    with pytest.raises(InvalidInputError, match="lengths and intercept have shapes"):
         within_bounds(left, right, norm_bounds(right)[1:], 3, **given)
+    with pytest.raises(InvalidInputError, match="lengths and intercept have shapes"):
+        within_bounds(left, right, norm_bounds(right), 3, **given | {"intercept": np.zeros(10**6, dtype=np.float32)})
+    with pytest.raises(InvalidInputError, match="factors and intercept must be L×r and L"):
+        norm_pruned.BoundedLabels.of(right, np.zeros(10**6, dtype=np.float32))

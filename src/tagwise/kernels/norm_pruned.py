@@ -62,6 +62,13 @@ def norm_bounds(factors: np.ndarray) -> np.ndarray:
         return (np.sqrt(squares) * (1 + slack)).astype(factors.dtype)
 
 
+def _check_labels(factors: np.ndarray, intercept: np.ndarray) -> None:
+    if factors.ndim != 2 or intercept.shape != (len(factors),):
+        raise InvalidInputError(
+            f"factors and intercept must be L×r and L; found shapes {factors.shape} and {intercept.shape}."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class NormSorted:
     """The labels of a low-rank model in the order in which they are looked at.
@@ -86,10 +93,7 @@ class NormSorted:
     @staticmethod
     def of(factors: np.ndarray, intercept: np.ndarray) -> NormSorted:
         """Time O(L·r + L·log L), memory 16 bytes per label."""
-        if factors.ndim != 2 or intercept.shape != (len(factors),):
-            raise InvalidInputError(
-                f"factors and intercept must be L×r and L; found shapes {factors.shape} and {intercept.shape}."
-            )
+        _check_labels(factors, intercept)
         lengths = norm_bounds(factors)
         order = np.argsort(-lengths, kind="stable").astype(np.int32)
         shift = intercept[order].astype(factors.dtype, copy=False)
@@ -158,6 +162,7 @@ class BoundedLabels(NamedTuple):
     @classmethod
     def of(cls, factors: np.ndarray, intercept: np.ndarray) -> BoundedLabels:
         """Time O(L·r), memory a number per label."""
+        _check_labels(factors, intercept)
         return cls(factors, norm_bounds(factors), intercept)
 
 
@@ -182,14 +187,16 @@ def top_k_within_bounds(
     A row has the same bits alone and among others.
 
     Time per row: three passes over L numbers, one addition for every weight that its features have in ``sparse``, and a
-    product of length r for each label that the bounds leave; for all of them where L < 32·k. Memory O(n·k) and 13·L
-    bytes per thread (for float32).
+    product of length r for each label that the bounds leave; for all labels where there are few of them, or few for
+    each of the k best. Memory O(n·k) and 13·L bytes per thread (for float32), which the thread keeps.
     """
     right, lengths, intercept = labels
     n_rows, n_labels = len(left), len(right)
-    check_parts(left, right, rows, sparse)
-    if lengths.shape != (n_labels,):
-        raise InvalidInputError(f"lengths has shape {lengths.shape} where {(n_labels,)} is expected.")
+    sparse = check_parts(left, right, rows, sparse)
+    if lengths.shape != (n_labels,) or intercept.shape != (n_labels,):
+        raise InvalidInputError(
+            f"lengths and intercept have shapes {lengths.shape} and {intercept.shape} where {(n_labels,)} is expected."
+        )
     hidden = hidden_pairs(exclude, (n_rows, n_labels))
     best = nothing_found(n_rows, k, left.dtype)
     factors = np.ascontiguousarray(left), np.ascontiguousarray(right), lengths, intercept.astype(left.dtype, copy=False)

@@ -16,6 +16,7 @@ from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
 from tagwise.models.cascade.fusion import Fusion, Opinions
 from tagwise.models.cascade.rankers import wrong_proposals
+from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.folder import read_model, write_model
 from tagwise.problems.labels import known_positives
 
@@ -174,6 +175,12 @@ def test_the_less_is_known_of_validation_rows_the_more_parts_teach_while_rows_ar
         assert len(np.unique(np.concatenate([*folds, np.empty(0)]))) == parts * size
 
 
+def test_a_second_fit_takes_at_most_5000_validation_rows():
+    folds, all_learnt = Cascade(refit=True)._validation_folds(*rows_of_one_label(90_000, 1.0))
+    assert all_learnt
+    assert [len(fold) for fold in folds] == [5_000]
+
+
 @pytest.mark.parametrize(
     ("rows", "known", "size"),
     [(20_000, 1.0, 1_000), (300_000, 1.0, 3_000), (50_000, 0.5, 2_500)],
@@ -277,6 +284,52 @@ def test_validation_rows_are_learnt_by_the_labels_that_they_add_much_to(problem,
     kept = small(refit=False, validation_fraction=0.05).fit(X, Y, observed)
     np.testing.assert_array_equal(kept.fusion_own_, model.fusion_own_)
     assert (kept.ranker_weights_ != before.ranker_weights_).nnz == 0
+
+
+@pytest.mark.usefixtures("spared")
+def test_learning_labels_again_takes_names_and_missing_labels_and_any_threads(problem):
+    X, Y = problem
+    names = sp.csr_matrix(np.eye(Y.shape[1], X.shape[1], dtype=np.float32))
+    first = small(unlisted="unknown", n_jobs=1).fit(X, Y, label_features=names)
+    second = small(unlisted="unknown", n_jobs=2).fit(X, Y, label_features=names)
+    assert not first._validation_folds(Y, None)[1]
+    for name in first._saved_arrays:
+        ours, theirs = getattr(first, name), getattr(second, name)
+        np.testing.assert_array_equal(*(part.toarray() if sp.issparse(part) else part for part in (ours, theirs)))
+    # Names are looked for in all rows, the validation rows too.
+    has_name = (X.toarray() != 0)[:, : Y.shape[1]]
+    np.testing.assert_array_equal(first.name_rows_, has_name.sum(axis=0))
+    listed = small(n_jobs=1).fit(X, Y, label_features=names)
+    assert not np.array_equal(listed.fusion_level_, first.fusion_level_)
+
+
+@pytest.mark.usefixtures("spared")
+@pytest.mark.parametrize("stage", ["learn_fusion", "cooccurrence_counts", "with_columns"])
+def test_a_fit_that_is_cut_while_labels_are_learnt_again_resumes(problem, tmp_path, monkeypatch, stage):
+    X, Y = problem
+    whole = small().fit(X, Y)
+
+    class Cut(BaseException):
+        pass
+
+    def cut(*_, **__):
+        raise Cut
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cascade_module, stage, cut)
+        with pytest.raises(Cut):
+            small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
+    trained = []
+    learn = cascade_module.learn_rankers
+    monkeypatch.setattr(
+        cascade_module, "learn_rankers", lambda *a, **k: trained.append(a[1].shape[0]) or learn(*a, **k)
+    )
+    resumed = small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
+    assert len(trained) == 1  # those of the labels that are learnt again
+    assert trained[0] < Y.shape[1]
+    for name in whole._saved_arrays:
+        ours, theirs = getattr(whole, name), getattr(resumed, name)
+        np.testing.assert_array_equal(*(part.toarray() if sp.issparse(part) else part for part in (ours, theirs)))
 
 
 @pytest.mark.usefixtures("spared")
@@ -530,7 +583,7 @@ def test_propensities_that_rows_refute_count_less(hidden):
 
 def test_too_few_rows_for_unlisted_labels_are_said(problem):
     X, Y = problem
-    with pytest.warns(TagwiseWarning, match="15 rows are too few to set some aside"):
+    with pytest.warns(TagwiseWarning, match="of 15 rows none can be set aside"):
         small(unlisted="unknown").fit(X[:15], Y[:15])
 
 

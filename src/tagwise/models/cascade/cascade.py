@@ -133,7 +133,7 @@ class Cascade(MultiLabelModel):
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
         fitted without the validation rows; every label keeps a row. "auto" is True unless a twentieth of the rows (at
         most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
-        that they add much to, more than a twentieth of their rows, are learnt again.
+        that they add much to are learnt again: more than a twentieth of the label's rows, and twice their own share.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -169,15 +169,18 @@ class Cascade(MultiLabelModel):
     fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,) or (21,), (8,), (6,) and (4,)
         The coefficients of the fusion.
     objective_, history_, n_iter_
-        Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives.
+        Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives, without the validation
+        rows unless there is a ``refit``.
 
     Notes
     -----
     Time: REML's; shortlists of all rows as at prediction (below); a few passes over the rows of each label's problem,
     O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each label; the fusion
-    some steps of Newton's method on its validation rows, and with ``refit`` a second fit.
+    some steps of Newton's method on its validation rows, and then a second fit, or proposer and rankers again for the
+    labels that these rows add much to.
     Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
-    bytes for each of n·``hard_negatives`` pairs while rankers are made; d numbers per thread. The model holds (d + L)·k
+    bytes for each of n·``hard_negatives`` pairs while rankers are made; 24 for each of their weights while labels are
+    learnt again; d numbers per thread. The model holds (d + L)·k
     numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
     ``rankers_by_feature_``), and at prediction bitmaps of features with many weights, at most three quarters of those.
     A row is answered in a few passes over L numbers, the weights of S for its features, O(k) for each of some hundred
@@ -348,8 +351,8 @@ class Cascade(MultiLabelModel):
         folds, refit = self._validation_folds(Y, observed)
         if self.unlisted == "unknown" and not folds:
             warn(
-                f"unlisted='unknown' needs validation rows, and {Y.shape[0]} rows are too few to set some aside: "
-                "unlisted labels are taken for off.",
+                f"unlisted='unknown' needs validation rows, and of {Y.shape[0]} rows none can be set aside: they are "
+                "too few, or each has a label that no other row has. Unlisted labels are taken for off.",
                 TagwiseWarning,
             )
         if folds and not refit:
@@ -420,7 +423,7 @@ class Cascade(MultiLabelModel):
         """Learn from all rows: proposer and rankers for labels that the ``added`` ones have much of, the rest for all.
 
         The labels that are learnt again are a problem of their own, with as many hard negatives per row as is their
-        share of all labels.
+        share of all labels. Most are rare, and get some more negatives by this than among all labels.
         """
         positives, threads = known_positives(Y, observed), thread_count(self.n_jobs)
         frequency, n_added = (

@@ -81,6 +81,8 @@ _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
 _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
 # The longest of a label's lists of terms: 5 opinions, their products and 1.
 _MOST_TERMS = 21
+# Up to so many labels of a shortlist are ranked by comparing all pairs of them.
+_FEW_LABELS = 150
 # Rows with more labels than this say little about which labels belong together, and have many pairs.
 _MOST_LABELS_OF_A_ROW = 300
 # No fit comes near; sums of terms with such coefficients cannot overflow.
@@ -556,6 +558,12 @@ def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
 def _ranks(odds: np.ndarray) -> np.ndarray:
     """How many odds are larger than each."""
     ranks = np.zeros(len(odds), dtype=np.int64)
+    if len(odds) > _FEW_LABELS:
+        order = np.argsort(-odds, kind="mergesort")
+        for place in range(1, len(odds)):
+            at, above = order[place], order[place - 1]
+            ranks[at] = ranks[above] if odds[at] == odds[above] else place
+        return ranks
     # All pairs, several at once and without a branch: faster than sorting a shortlist.
     for other in range(len(odds)):
         for place in range(len(odds)):
