@@ -250,6 +250,17 @@ def spared(monkeypatch):
     monkeypatch.setattr(cascade_module, "_ENOUGH_VALIDATION_ROWS", 20)
 
 
+class Counted:
+    """Counts the calls of a function."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments, **named):
+        self.calls += 1
+        return self.function(*arguments, **named)
+
+
 def taught_alone(model, X, Y, observed=None):
     """The rows that a fitted model learnt its fusion on, and a cascade that was fitted to the others."""
     (validation,), all_learnt = model._validation_folds(Y, observed)
@@ -333,7 +344,7 @@ def test_a_fit_that_is_cut_while_labels_are_learnt_again_resumes(problem, tmp_pa
 
 
 @pytest.mark.usefixtures("spared")
-def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them():
+def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them(monkeypatch):
     """It has a feature of its own in three of four rows, all set aside; the fourth row says nothing about it."""
     rng = np.random.default_rng(0)
     X = sp.csr_matrix(np.column_stack([rng.random((400, 20)), np.zeros(400)]).astype(np.float32))
@@ -349,7 +360,13 @@ def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them():
     # The rows that are set aside depend on the labels' numbers of rows only where these are used up.
     (again,), _ = small()._validation_folds(Y, None)
     np.testing.assert_array_equal(again, validation)
+    # It has less than a fiftieth of all positives.
+    monkeypatch.setattr(cascade_module, "learn_rankers", counted := Counted(cascade_module.learn_rankers))
+    small().fit(X, Y)
+    assert counted.calls == 1
+    monkeypatch.setattr(cascade_module, "_SEEN_SHARE", 0.001)
     found, _ = small().fit(X, Y).predict_topk(X[chosen], k=3)
+    assert counted.calls == 3
     assert (found == 9).any(axis=1).all()
     without, _ = small(refit=False, validation_fraction=0.05).fit(X, Y).predict_topk(X[chosen], k=3)
     assert not (without == 9).any()

@@ -58,9 +58,10 @@ _SAMPLE_ROWS = 256
 _MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
 _MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
 # Where so small a share of the rows is enough, up to so many of them, no second fit with all rows is made: only labels
-# of which they hold more than the second share of the rows, and more than twice their own, gain by it.
+# of which they hold more than the second share of the rows, and more than twice their own, gain by it, and only where
+# these have the third share of all known positives is the gain seen.
 _SPARED_SHARE, _MOST_SPARED_ROWS = 0.05, 3_000
-_NEW_SHARE = 0.05
+_NEW_SHARE, _SEEN_SHARE = 0.05, 0.02
 _FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
@@ -133,7 +134,8 @@ class Cascade(MultiLabelModel):
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
         fitted without the validation rows; every label keeps a row. "auto" is True unless a twentieth of the rows (at
         most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
-        that they add much to are learnt again: more than a twentieth of the label's rows, and twice their own share.
+        that they add much to are learnt again, if they are many: labels of which they hold more than a twentieth of
+        the rows, and twice their own share, if these have a fiftieth of all known positives.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
@@ -420,7 +422,9 @@ class Cascade(MultiLabelModel):
         added: np.ndarray,
         progress: FitProgress,
     ) -> None:
-        """Learn from all rows: proposer and rankers for labels that the ``added`` ones have much of, the rest for all.
+        """Learn from all rows: proposer and rankers for labels that ``added`` rows have much of, if they are many.
+
+        What labels look like and which occur together is learnt anew for all.
 
         The labels that are learnt again are a problem of their own, with as many hard negatives per row as is their
         share of all labels. Most are rare, and get some more negatives by this than among all labels.
@@ -431,7 +435,7 @@ class Cascade(MultiLabelModel):
         )
         labels = np.flatnonzero(n_added > max(_NEW_SHARE, 2 * len(added) / X.shape[0]) * frequency)
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
-        if len(labels):
+        if frequency[labels].sum() >= _SEEN_SHARE * positives.nnz:
             progress.note(f"{len(labels):,} labels again, with the validation rows")
             known = None if observed is None else sp.csr_matrix(observed[:, labels])
             proposer = self.proposer_._relearnt(labels, X, Y, observed)
