@@ -1,10 +1,9 @@
 """A few candidates per row: the k best of them, their margins, and scores that are stored for a few columns only.
 
-Margins are exact scores of sparse linear models for the shortlisted labels alone: entries of a sparse matrix that are
-looked up, where its rows are long. Methods that look at neighbors store
-scores for a few columns of each row, while every other column has a base score of its own: a label that no neighbor
-has gets the same score in every row. The k best of a row are then found among its stored columns and the head of the
-columns sorted by base score; n×L never exists.
+Margins are exact scores of sparse linear models for the shortlisted labels alone; in long rows of the weights their
+entries are looked up. Methods that look at neighbors store scores for a few columns of each row, while every other
+column has a base score of its own: a label that no neighbor has gets the same score in every row. The k best of a row
+are then found among its stored columns and the head of the columns sorted by base score; n×L never exists.
 """
 
 from __future__ import annotations

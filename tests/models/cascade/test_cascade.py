@@ -344,6 +344,14 @@ def test_a_fit_that_is_cut_while_labels_are_learnt_again_resumes(problem, tmp_pa
 
 
 @pytest.mark.usefixtures("spared")
+def test_without_any_positive_there_is_nothing_to_learn_again(problem):
+    X, Y = problem
+    model = small().fit(X, sp.csr_matrix(Y.shape, dtype=np.float32))
+    assert not model.label_frequency_.any()
+    assert np.isfinite(model.predict_topk(X, k=3)[1]).all()
+
+
+@pytest.mark.usefixtures("spared")
 def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them(monkeypatch):
     """It has a feature of its own in three of four rows, all set aside; the fourth row says nothing about it."""
     rng = np.random.default_rng(0)

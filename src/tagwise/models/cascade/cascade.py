@@ -182,12 +182,12 @@ class Cascade(MultiLabelModel):
     labels that these rows add much to.
     Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
     bytes for each of n·``hard_negatives`` pairs while rankers are made; 24 for each of their weights while labels are
-    learnt again; d numbers per thread. The model holds (d + L)·k
-    numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers twice unless
-    ``rankers_by_feature_``), and at prediction bitmaps of features with many weights, at most three quarters of those.
-    A row is answered in a few passes over L numbers, the weights of S for its features, O(k) for each of some hundred
-    labels, the weights of M rankers or O(M) for each of its features, and 50·M weights of prototypes. Rows are answered
-    in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes per thread.
+    learnt again; d numbers per thread. The model holds (d + L)·k numbers and the stored weights of S, the rankers and
+    the prototypes, 8 bytes each (rankers twice unless ``rankers_by_feature_``), and at prediction bitmaps of features
+    with many weights, at most three quarters of those. A row is answered in a few passes over L numbers, the weights of
+    S for its features, O(k) for each of some hundred labels, the weights of M rankers or O(M) for each of its features,
+    and 50·M weights of prototypes. Rows are answered in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes
+    per thread.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 
@@ -424,10 +424,9 @@ class Cascade(MultiLabelModel):
     ) -> None:
         """Learn from all rows: proposer and rankers for labels that ``added`` rows have much of, if they are many.
 
-        What labels look like and which occur together is learnt anew for all.
-
-        The labels that are learnt again are a problem of their own, with as many hard negatives per row as is their
-        share of all labels. Most are rare, and get some more negatives by this than among all labels.
+        What labels look like and which occur together is learnt anew for all labels. Those that are learnt again are a
+        problem of their own, with as many hard negatives per row as is their share of all labels. Most are rare, and
+        get some more negatives by this than among all labels.
         """
         positives, threads = known_positives(Y, observed), thread_count(self.n_jobs)
         frequency, n_added = (
@@ -435,7 +434,7 @@ class Cascade(MultiLabelModel):
         )
         labels = np.flatnonzero(n_added > max(_NEW_SHARE, 2 * len(added) / X.shape[0]) * frequency)
         rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
-        if frequency[labels].sum() >= _SEEN_SHARE * positives.nnz:
+        if len(labels) and frequency[labels].sum() >= _SEEN_SHARE * positives.nnz:
             progress.note(f"{len(labels):,} labels again, with the validation rows")
             known = None if observed is None else sp.csr_matrix(observed[:, labels])
             proposer = self.proposer_._relearnt(labels, X, Y, observed)
