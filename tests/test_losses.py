@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.losses import LOSSES, get_loss
+from tagwise.losses import LOSSES, as_probability, get_loss
 
 SCORES = np.array([-40.0, -3.1, -1.2, -0.3, 0.0, 0.2, 0.9, 1.4, 2.5, 40.0])
 STEP = 1e-6
@@ -51,3 +51,20 @@ def test_logistic_neither_overflows_nor_loses_the_far_ends():
 def test_unknown_losses_are_named(name):
     with pytest.raises(InvalidInputError, match="loss must be one of 'squared', 'logistic', 'squared_hinge'"):
         get_loss(name)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_rate_is_the_inverse_of_the_best_constant(loss):
+    rates = np.array([0.001, 0.2, 0.5, 0.77, 0.999])
+    np.testing.assert_allclose(loss.rate(loss.constant(rates)), rates, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_estimates_of_probabilities_stay_between_0_and_1_in_their_order(dtype):
+    estimates = np.array([-1e6, -2, -0.1, 0, 5e-5, 1e-4, 0.3, 0.5, 0.9999, 0.99995, 1], dtype=dtype)
+    found = as_probability(estimates)
+    assert found.dtype == dtype
+    assert (np.diff(found) > 0).all()
+    assert 0 < found[0] < found[-1] < 1
+    np.testing.assert_array_equal(found[5:9], estimates[5:9])
+    np.testing.assert_allclose(found + as_probability(1 - estimates), 1, atol=1e-7)

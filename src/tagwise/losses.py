@@ -13,7 +13,10 @@ import numpy as np
 
 from tagwise.validation import check_choice
 
-__all__ = ["LOSSES", "Loss", "get_loss", "sigmoid"]
+__all__ = ["LOSSES", "Loss", "as_probability", "get_loss", "sigmoid"]
+
+# Where an estimate of a probability starts to bend, to stay above 0.
+_END = 1e-4
 
 
 class Loss(ABC):
@@ -42,6 +45,10 @@ class Loss(ABC):
         """The score that minimises the mean loss of a label that is on in a share ``rate`` of its rows."""
 
     @abstractmethod
+    def rate(self, score: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`constant`, between 0 and 1: how often a label is on whose best score this is."""
+
+    @abstractmethod
     def value(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         """ℓ(target, score)."""
 
@@ -64,6 +71,9 @@ class Squared(Loss):
     def constant(self, rate: np.ndarray) -> np.ndarray:
         return rate
 
+    def rate(self, score: np.ndarray) -> np.ndarray:
+        return as_probability(score)
+
     def value(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         return 0.5 * (score - target) ** 2
 
@@ -85,6 +95,9 @@ class Logistic(Loss):
         # The best constant of a label that is never (or always) on is infinite; a millionth is far enough.
         inside = np.clip(rate, 1e-6, 1 - 1e-6)
         return np.log(inside) - np.log1p(-inside)
+
+    def rate(self, score: np.ndarray) -> np.ndarray:
+        return sigmoid(score)
 
     def value(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         # log(1 + e^z) = max(z, 0) + log(1 + e^{−|z|}) does not overflow. numpy's log is vectorised and its log1p is not
@@ -110,6 +123,9 @@ class SquaredHinge(Loss):
     def constant(self, rate: np.ndarray) -> np.ndarray:
         return 2 * rate - 1
 
+    def rate(self, score: np.ndarray) -> np.ndarray:
+        return as_probability(0.5 * (score + 1))
+
     def value(self, target: np.ndarray, score: np.ndarray) -> np.ndarray:
         return np.maximum(0, 1 - target * score) ** 2
 
@@ -124,6 +140,18 @@ def sigmoid(score: np.ndarray) -> np.ndarray:
     """1 / (1 + e^{−score})."""
     # tanh saturates instead of overflowing, for scores of either sign.
     return 0.5 * (1 + np.tanh(0.5 * score))
+
+
+def as_probability(estimate: np.ndarray) -> np.ndarray:
+    """An estimate x of a probability, which may lie outside of 0 to 1, as a number between them, in the same order.
+
+    x itself from 0.0001 to 0.9999; ε²/(2ε − x) below, with ε = 0.0001, which has the value and the slope of x at ε, and
+    as much less than 1 beyond.
+    """
+    to_end = np.minimum(estimate, 1 - estimate)
+    tail = _END**2 / (2 * _END - np.minimum(to_end, _END))
+    bent = np.where(estimate < 0.5, tail, 1 - tail)
+    return np.where(to_end < _END, bent, estimate).astype(estimate.dtype, copy=False)
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Squared(), Logistic(), SquaredHinge())}

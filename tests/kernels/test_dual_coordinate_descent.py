@@ -94,6 +94,18 @@ def test_weights_are_those_of_the_dense_solver(intercept_scale):
         assert intercept[label] == 0
 
 
+def test_a_cost_per_row_is_a_row_that_is_there_as_often():
+    X, on, off = problem()
+    times = np.random.default_rng(1).integers(1, 4, X.shape[0])
+    rows = np.repeat(np.arange(X.shape[0]), times)
+    descent = Descent(tol=1e-8, max_iter=10_000)
+    weighted = train_sparse_svms(X, on, off, descent, C=0.5 * times)
+    repeated = train_sparse_svms(X[rows], on[:, rows], off[:, rows], descent, C=0.5)
+    for ours, theirs in zip(weighted, repeated):
+        ours, theirs = (part.toarray() if sp.issparse(part) else part for part in (ours, theirs))
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 def test_the_objective_is_that_of_the_dense_solver():
     X, on, off = problem()
     descent = Descent(tol=1e-7, max_iter=5000)

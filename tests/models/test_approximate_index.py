@@ -151,6 +151,14 @@ def test_a_saved_index_answers_the_same(made, tmp_path):
         index.save(tmp_path / "index", overwrite=False)
 
 
+def test_an_index_that_load_would_refuse_is_not_saved(made, tmp_path):
+    index = ApproximateIndex(made[0], n_lists=5)
+    index.n_probes = 6
+    with pytest.raises(InvalidInputError, match="n_probes must be at most the 5 lists"):
+        index.save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
 def test_the_folder_of_another_model_is_refused(made, tmp_path):
     model, _, index = made
     index.save(tmp_path / "index")

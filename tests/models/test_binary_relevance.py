@@ -55,7 +55,7 @@ def test_squared_is_ridge_regression(shape, fit_intercept, solver, storage):
     X, Y, _ = data(*shape)
     model = BinaryRelevance(reg=0.3, fit_intercept=fit_intercept, solver=solver, **EXACT).fit(storage(X), Y)
     ridge = Ridge(alpha=0.3, fit_intercept=fit_intercept, solver="svd").fit(X.toarray(), Y.toarray())
-    np.testing.assert_allclose(model.coef_, ridge.coef_.T, atol=1e-7)
+    np.testing.assert_allclose(model.coef_, ridge.coef_, atol=1e-7)
     np.testing.assert_allclose(model.intercept_, ridge.intercept_ - 0.5, atol=1e-7)
     residual = Y.toarray() - ridge.predict(X.toarray())
     assert model.objective_[-1] == pytest.approx(0.5 * np.sum(residual**2) + 0.15 * np.sum(ridge.coef_**2), rel=1e-9)
@@ -68,7 +68,7 @@ def test_logistic_is_logistic_regression(fit_intercept):
     for j in range(L):
         peer = LogisticRegression(C=2.0, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
         peer.fit(X.toarray(), Y.toarray()[:, j])
-        np.testing.assert_allclose(model.coef_[:, j], peer.coef_[0], atol=1e-5)
+        np.testing.assert_allclose(model.feature_weights_[:, j], peer.coef_[0], atol=1e-5)
         np.testing.assert_allclose(model.intercept_[j], peer.intercept_[0] if fit_intercept else 0, atol=1e-5)
 
 
@@ -93,7 +93,7 @@ def test_every_label_is_at_its_minimum(loss, fit_intercept, masked, weighted):
             options={"gtol": 1e-9},
         )
         total += best.fun
-        np.testing.assert_allclose(model.coef_[:, j], best.x[:D], atol=2e-5)
+        np.testing.assert_allclose(model.feature_weights_[:, j], best.x[:D], atol=2e-5)
         intercept = best.x[-1] if fit_intercept else 0.0
         assert model.intercept_[j] == pytest.approx(intercept - LOSSES[loss].threshold, abs=2e-5)
     assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
@@ -106,7 +106,7 @@ def test_masked_is_the_fit_on_each_labels_known_rows_alone(loss):
     for j in range(L):
         known = mask[:, j] > 0
         alone = BinaryRelevance(loss=loss, **EXACT).fit(X[known], Y[known][:, [j]])
-        np.testing.assert_allclose(model.coef_[:, [j]], alone.coef_, atol=1e-6)
+        np.testing.assert_allclose(model.feature_weights_[:, [j]], alone.feature_weights_, atol=1e-6)
         np.testing.assert_allclose(model.intercept_[[j]], alone.intercept_, atol=1e-6)
 
 
@@ -116,14 +116,14 @@ def test_a_weight_is_scikit_learns_sample_weight():
     for j in range(L):
         y = Y.toarray()[:, j]
         ridge = Ridge(alpha=1.0).fit(X.toarray(), y, sample_weight=np.where(y > 0, 3.0, 1.0))
-        np.testing.assert_allclose(model.coef_[:, j], ridge.coef_, atol=1e-7)
+        np.testing.assert_allclose(model.feature_weights_[:, j], ridge.coef_, atol=1e-7)
 
 
 def test_propensity_weights_are_the_inverse_propensities():
     X, Y, _ = data()
     named = BinaryRelevance(positive_weight="propensity").fit(X, Y)
     given = BinaryRelevance(positive_weight=inverse_propensity(Y)).fit(X, Y)
-    np.testing.assert_array_equal(named.coef_, given.coef_)
+    np.testing.assert_array_equal(named.feature_weights_, given.feature_weights_)
 
 
 # ---------------------------------------------------------------------------- support vector machines
@@ -151,7 +151,7 @@ def test_hinge_is_scikit_learns_linear_svm_on_the_known_rows(fit_intercept, mask
         peer.fit(known, y, sample_weight=omega)
         b = peer.intercept_[0] if fit_intercept else 0.0
         best = svm_objective(known, y, peer.coef_[0], b, 0.5, omega)
-        ours = svm_objective(known, y, model.coef_[:, j], model.intercept_[j], 0.5, omega)
+        ours = svm_objective(known, y, model.feature_weights_[:, j], model.intercept_[j], 0.5, omega)
         assert ours == pytest.approx(best, rel=1e-5)
         total += ours
     assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
@@ -164,7 +164,7 @@ def test_hinge_does_not_depend_on_batches_or_threads(monkeypatch, size):
     monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
     parts = BinaryRelevance(loss="hinge", n_jobs=3).fit(X, Y, mask)
     assert parts.n_iter_ > whole.n_iter_ == 1
-    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    np.testing.assert_array_equal(parts.feature_weights_, whole.feature_weights_)
     np.testing.assert_array_equal(parts.intercept_, whole.intercept_)
 
 
@@ -173,7 +173,7 @@ def test_hinge_gives_labels_that_never_change_a_constant_score():
     dense = Y.toarray()
     dense[:, 0], dense[:, 1] = 0, 1
     model = BinaryRelevance(loss="hinge").fit(X, dense)
-    assert not model.coef_[:, :2].any()
+    assert not model.feature_weights_[:, :2].any()
     assert (model.intercept_[0], model.intercept_[1]) == (-1, 1)
 
 
@@ -206,7 +206,7 @@ def test_batches_of_any_size_give_the_same_model(monkeypatch, known, loss, solve
     monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
     parts = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
     assert parts.n_iter_ == -(-L // size)
-    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-7)
+    np.testing.assert_allclose(parts.feature_weights_, whole.feature_weights_, atol=1e-7)
     np.testing.assert_allclose(parts.intercept_, whole.intercept_, atol=1e-7)
     assert parts.objective_[-1] == pytest.approx(whole.objective_[-1], rel=1e-9)
     assert (np.diff(parts.objective_) > 0).all()
@@ -217,7 +217,7 @@ def test_a_tight_memory_limit_makes_batches_smaller_not_results_different():
     tight = 8 * (D * L + 2 * (7 * N + 12 * D))
     whole, parts = (BinaryRelevance(solver="cg", memory_limit=m, **EXACT).fit(X, Y) for m in (2**30, tight))
     assert (whole.n_iter_, parts.n_iter_) == (1, 3)
-    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-7)
+    np.testing.assert_allclose(parts.feature_weights_, whole.feature_weights_, atol=1e-7)
 
 
 def test_what_cannot_fit_is_refused_with_the_memory_it_needs():
@@ -236,7 +236,7 @@ def test_a_stop_keeps_the_most_frequent_labels_and_never_predicts_the_others(mon
     reached = np.sort(np.argsort(-counts, kind="stable")[:2])
     assert model.n_iter_ == 1
     assert model.history_[0]["labels"] == 2
-    np.testing.assert_array_equal(np.flatnonzero(np.abs(model.coef_).sum(axis=0)), reached)
+    np.testing.assert_array_equal(np.flatnonzero(np.abs(model.feature_weights_).sum(axis=0)), reached)
     labels, scores = model.predict_topk(X, L)
     assert (np.sort(labels[:, :2], axis=1) == reached).all()
     assert (scores[:, 2:] < -1e29).all()
@@ -252,7 +252,7 @@ def test_labels_that_never_change_are_constant_for_every_loss():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 model = BinaryRelevance(loss=loss).fit(X, dense, observed)
-            assert not model.coef_[:, :2].any()
+            assert not model.feature_weights_[:, :2].any()
             assert model.intercept_[0] < 0 < model.intercept_[1]
     only = BinaryRelevance(loss="logistic").fit(X, np.zeros((N, 2)))
     assert only.n_iter_ == 1
@@ -264,8 +264,8 @@ def test_bit_identical_for_every_number_of_threads_and_float32(loss):
     X, Y, mask = data(n=700)
     X = X.astype(np.float32)
     one, two = (BinaryRelevance(loss=loss, n_jobs=jobs).fit(X, Y, mask[:700]) for jobs in (1, 3))
-    assert one.coef_.dtype == one.intercept_.dtype == np.float32
-    np.testing.assert_array_equal(one.coef_, two.coef_)
+    assert one.feature_weights_.dtype == one.intercept_.dtype == np.float32
+    np.testing.assert_array_equal(one.feature_weights_, two.feature_weights_)
     np.testing.assert_array_equal(one.intercept_, two.intercept_)
 
 
@@ -302,7 +302,8 @@ def test_direct_with_a_mask_is_refused_unless_the_mask_holds_everything():
     with pytest.raises(InvalidInputError, match="all labels known"):
         BinaryRelevance(solver="direct").fit(X, Y, mask)
     everything = BinaryRelevance(solver="direct").fit(X, Y, np.ones(Y.shape))
-    np.testing.assert_array_equal(everything.coef_, BinaryRelevance(solver="direct").fit(X, Y).coef_)
+    plain = BinaryRelevance(solver="direct").fit(X, Y)
+    np.testing.assert_array_equal(everything.feature_weights_, plain.feature_weights_)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -315,13 +316,13 @@ def test_stopping_short_warns(loss):
 def test_arrays_that_do_not_fit_together_are_not_saved(tmp_path):
     X, Y, _ = data()
     model = BinaryRelevance().fit(X, Y)
-    good = model.coef_
+    good = model.feature_weights_
     for bad, words in (
         (good[:-1], "shapes"),
         (good.astype(np.float32), "one type"),
         (np.where(good == good[0, 0], np.nan, good), "NaN"),
     ):
-        model.coef_ = bad
+        model.feature_weights_ = bad
         with pytest.raises(InvalidInputError, match=words):
             model.save(tmp_path / "model")
 

@@ -171,7 +171,7 @@ def test_verbose_reports_that_a_fit_resumes(folder, capsys):
     assert "checkpoint" not in capsys.readouterr().err
     make(verbose=1).fit(*data, checkpoint=Checkpoint(folder))
     told = capsys.readouterr().err
-    assert f"resumes from the checkpoint in {folder}, 2 of 4 rounds done" in told
+    assert f"resumes from the checkpoint in {folder}, 2 of 4 iterations done" in told
     assert told.count("iteration ") == 2
 
 

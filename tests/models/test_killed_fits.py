@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 
+from systems import needs_fork
+
 DRIVER = r"""
 import hashlib, json, os, random, shutil, signal, sys, time, warnings
 import numpy as np, scipy.sparse as sp
@@ -84,12 +86,13 @@ print(json.dumps(result))
 """
 
 
+@needs_fork
 def test_killed_at_random_moments_and_resumed(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", DRIVER, str(tmp_path), "4"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""The seams where a cluster would come in: steps are sums or concatenations of what shards of rows give."""
+"""The seams where a cluster comes in: steps are sums or concatenations of what shards of rows give."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from tagwise import LEML, REML
 from tagwise.data import hide_labels, make_low_rank_plus_sparse
 from tagwise.kernels import FeatureMatrix, unit_rows
-from tagwise.models.cascade.rankers import label_prototypes, wrong_proposals
+from tagwise.models.cascade.opinions import label_prototypes, wrong_proposals
 
 
 class Shards(FeatureMatrix):

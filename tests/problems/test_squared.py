@@ -1,5 +1,7 @@
 """The quadratic of full, weighted and masked labels against the plain sum over pairs that it stands for."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,7 +20,7 @@ REG = 0.7
 class Problem:
     """Small dense data, and the objective as one reads it in the paper."""
 
-    def __init__(self, masked, weighted, seed=0):
+    def __init__(self, masked, weighted, rows_weighted=False, seed=0):
         rng = np.random.default_rng(seed)
         self.X = rng.standard_normal((N, D))
         self.Y = (rng.random((N, L)) < 0.3).astype(float)
@@ -27,7 +29,12 @@ class Problem:
         self.weight = rng.uniform(0.5, 4, L) if weighted else None
         if weighted:
             self.omega = self.omega * np.where(self.Y > 0, self.weight, 1)
-        self.labels = TrainingLabels.build(sp.csr_matrix(self.Y), sp.csr_matrix(mask) if masked else None, self.weight)
+        rows = rng.uniform(0.2, 3, N) if rows_weighted else None
+        if rows is not None:
+            self.omega = self.omega * rows[:, None]
+        self.labels = TrainingLabels.build(
+            sp.csr_matrix(self.Y), sp.csr_matrix(mask) if masked else None, self.weight, row_weight=rows
+        )
         self.terms = SquaredTerms.build(self.labels)
         self.W, self.H = rng.standard_normal((D, K)), rng.standard_normal((L, K))
         self.b = rng.standard_normal(L)
@@ -41,7 +48,7 @@ def gradient_at(problem, W, A=None):
     return problem.gradient()
 
 
-@pytest.fixture(params=[(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.fixture(params=list(product([False, True], repeat=3)), ids=str)
 def problem(request):
     return Problem(*request.param)
 

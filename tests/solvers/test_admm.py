@@ -347,6 +347,18 @@ def test_without_sparsity_it_is_weighted_ridge_regression(method):
         np.testing.assert_allclose(result.solution[:, column], expected, atol=1e-7)
 
 
+def test_whole_weights_of_rows_are_repeated_rows():
+    X, R, known, _ = weighted_problem()
+    times = np.random.default_rng(1).integers(1, 4, len(X))
+    weighted = WeightedL1FitRidge(X, 0.8, 0.3, row_weight=times.astype(float))
+    found = weighted.solve_weighted(R, known * times[:, None], options=TIGHT)
+    rows = np.repeat(np.arange(len(X)), times)
+    expected = WeightedL1FitRidge(X[rows], 0.8, 0.3).solve_weighted(R[rows], known[rows], options=TIGHT)
+    assert found.status == expected.status == "converged"
+    np.testing.assert_allclose(found.objective, expected.objective, rtol=1e-6)
+    np.testing.assert_allclose(found.solution, expected.solution, atol=1e-5)
+
+
 @settings(max_examples=30)
 @given(st.integers(2, 15), st.integers(1, 15), st.floats(0.1, 5), st.floats(0.01, 2), st.integers(0, 999))
 def test_weighted_optimality_conditions(n_rows, n_features, reg, sparsity, seed):

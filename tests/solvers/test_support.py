@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.kernels.supports import Supports
 from tagwise.problems.labels import TrainingLabels
 from tagwise.solvers import support as module
-from tagwise.solvers.support import SupportFeatures, SupportRidge
+from tagwise.solvers.support import (
+    SupportFeatures,
+    SupportRidge,
+    chosen_supports,
+    order_of_features,
+    solved_supports,
+)
 from tagwise.validation import canonical_csr, check_labels, check_observed
 
 
@@ -22,12 +29,15 @@ def problem(seed=0, n=60, d=25, n_labels=9, rank=3, density=0.3, dtype=np.float6
     return X, Y, U, V, rng.standard_normal(n_labels) * 0.1, rng.uniform(0.5, 4, size=n_labels)
 
 
-def support_ridge(X, Y, *, observed=None, reg=1.0, support=200, positive_weight=None, memory_limit=2**31, n_threads=1):
+def support_ridge(
+    X, Y, *, observed=None, reg=1.0, support=200, positive_weight=None, row_weight=None, memory_limit=2**31, n_threads=1
+):
     """The solver for labels in any form, checked as a model checks them."""
     features = SupportFeatures.build(
         canonical_csr(sp.csr_matrix(X)),
         support=support,
         with_gram=observed is None,
+        row_weight=row_weight,
         memory_limit=memory_limit,
         n_threads=n_threads,
     )
@@ -117,7 +127,7 @@ def test_what_y_says_outside_the_mask_is_not_seen():
 @pytest.fixture
 def any_gain(monkeypatch):
     """Features are chosen however small their gain is."""
-    monkeypatch.setattr("tagwise.solvers.support._LEAST_SHARE", 0.0)
+    monkeypatch.setattr("tagwise.solvers.support.LEAST_SHARE", 0.0)
 
 
 @pytest.mark.usefixtures("any_gain")
@@ -204,13 +214,98 @@ def test_the_memory_limit_changes_how_much_is_stored_but_not_the_result(monkeypa
     least = 16 * 50**2 + 48 * 800
     results = [
         support_least_squares(X, Y, low_rank=low_rank, support=50, memory_limit=limit)
-        for limit in (least, least + 8 * 100**2, 2**31)
+        for limit in (least, least + 8 * 100 * 101 // 2, 2**31)
     ]
     assert kept[0] == 0
     assert kept[1] == 100
     assert kept[2] == np.count_nonzero(X.getnnz(axis=0))
     for other in results[1:]:
         np.testing.assert_allclose(results[0].toarray(), other.toarray(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("column_step", [0, 10**6])
+@pytest.mark.parametrize("positive_weight", [None, 3.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_whole_weights_of_rows_are_repeated_rows(masked, positive_weight, column_step, monkeypatch):
+    monkeypatch.setattr(module, "_COLUMN_STEP", column_step)
+    X, Y, U, V, intercept, _ = problem()
+    rng = np.random.default_rng(1)
+    times = rng.integers(0, 4, len(X))
+    rows = np.repeat(np.arange(len(X)), times)
+    known = (rng.random(Y.shape) < 0.6).astype(float) if masked else None
+    settings = {
+        "low_rank": (U, V),
+        "intercept": intercept,
+        "support": 6,
+        "positive_weight": None if positive_weight is None else np.full(Y.shape[1], positive_weight),
+    }
+    weighted = support_least_squares(X, Y, observed=known, row_weight=times.astype(float), **settings)
+    repeated = support_least_squares(X[rows], Y[rows], observed=None if known is None else known[rows], **settings)
+    assert weighted.nnz == repeated.nnz > 20
+    np.testing.assert_allclose(weighted.toarray(), repeated.toarray(), atol=1e-9)
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from([3, 100]), st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from([0, 10**6]), st.sampled_from([2**13, 2**31]),
+)  # fmt: skip
+def test_sums_of_shards_are_those_of_all_rows(
+    seed, support, weighted, masked, rows_weighted, column_step, memory_limit
+):
+    """Candidates, slopes and systems of shards of the rows, one of them empty, give what all rows give at once."""
+    X, Y, U, V, intercept, weight = problem(seed, d=12, density=0.5)
+    rng = np.random.default_rng(seed)
+    known = sp.csr_matrix(rng.random(Y.shape) < 0.6, dtype=float) if masked else None
+    row_weight = rng.uniform(0.2, 3, len(X)) if rows_weighted else None
+    labels = TrainingLabels.build(sp.csr_matrix(Y), known, None)
+    order = order_of_features(np.count_nonzero(X, axis=0))
+    settings = {"support": support, "memory_limit": memory_limit, "with_gram": known is None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_COLUMN_STEP", column_step)
+        patch.setattr(module, "_LEAST_WALK", 0)
+
+        def ridge(rows):
+            features = SupportFeatures.build(
+                canonical_csr(sp.csr_matrix(X[rows])), row_weight=None if row_weight is None else row_weight[rows],
+                order=order, **settings,
+            )  # fmt: skip
+            return SupportRidge(
+                features, labels.positives[rows], known=None if known is None else known[rows], reg=0.7,
+                support=support, positive_weight=weight if weighted else None,
+            )  # fmt: skip
+
+        whole = ridge(np.arange(len(X))).solve(U, V, intercept)
+        shards = [ridge(rows) for rows in (np.arange(0, 5), np.arange(5, 5), np.arange(5, len(X)))]
+        block, U = slice(2, 7), np.ascontiguousarray(U[order])
+        candidates = sum(shard.candidates(block) for shard in shards)
+        pattern = Supports(candidates.indptr.astype(np.int64), candidates.indices.astype(np.int64))
+        shares = [shard.slopes(block, pattern, U, V[block], intercept[block]) for shard in shards]
+        slopes, curvatures = (sum(part) for part in zip(*shares))
+        if not masked:
+            gram = sum(shard.X.gram_times(U) for shard in shards)
+            sums, squares = (sum(getattr(shard.X, name) for shard in shards) for name in ("column_sums", "diagonal"))
+            row = np.repeat(np.arange(2, 7), np.diff(pattern.indptr))
+            slopes -= np.sum(gram[pattern.features] * V[row], axis=1) + intercept[row] * sums[pattern.features]
+            curvatures += squares[pattern.features]
+        supports, slopes = chosen_supports(pattern, slopes, curvatures, reg=0.7, support=support)
+        systems = sum(shard.systems(block, supports) for shard in shards)
+        values, gains = solved_supports(supports, slopes, systems, 0.7)
+    found = sp.csr_matrix((values, order[supports.features], supports.indptr), shape=(5, X.shape[1])).toarray()
+    np.testing.assert_allclose(found, whole.weights[:, block].toarray().T, atol=1e-8)
+    np.testing.assert_allclose(0.5 * gains, whole.gain[block], atol=1e-8)
+
+
+def test_what_is_kept_of_the_gram_matrix_stays_in_proportion_to_the_features(monkeypatch):
+    X, _, _ = power_law(np.float32)
+    monkeypatch.setattr(module, "_LEAST_WALK", 0)
+    monkeypatch.setattr(module, "_WALK_PER_GATHER", 0)
+    whole = SupportFeatures.build(X, support=50)
+    assert whole.kept == np.count_nonzero(X.getnnz(axis=0))
+    monkeypatch.setattr(module, "_LITTLE_MEMORY", 0)
+    monkeypatch.setattr(module, "_KEPT_PER_X", 0.5)
+    part = SupportFeatures.build(X, support=50)
+    most = 0.5 * 8 * X.nnz
+    assert part.triangle.nbytes <= most < part.triangle.nbytes + 4 * (part.kept + 1)
 
 
 def test_labels_without_positives_and_rows_without_features_give_empty_columns():

@@ -33,7 +33,7 @@ from tagwise._version import __version__
 from tagwise.exceptions import warn
 from tagwise.interrupts import deferred_interrupts, raise_if_interrupted
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "n_compiled"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,17 +62,25 @@ class _Compilation(event.Listener):
     """Logs once that kernels are compiled (what is found in the cache causes no event), and lets interrupts through."""
 
     said = False
+    count = 0
 
     def on_start(self, event: Any) -> None:
         raise_if_interrupted()
+        self.count += event.kind == "numba:compile"
         if not self.said:
             self.said = True
             logging.getLogger("tagwise").info(
-                "Compiling for this machine: some seconds, once; the result is kept for later runs."
+                "Compiling for this machine: some seconds, once for each part of tagwise; `tagwise warmup` does it "
+                "beforehand."
             )
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""
+
+
+def n_compiled() -> int:
+    """How many functions this process has compiled so far, those that it found in the cache apart."""
+    return _compilation.count
 
 
 class _CompilerLock(event.Listener):

@@ -69,8 +69,9 @@ def train_sparse_svms(
     negatives: sp.csr_matrix,
     descent: Descent,
     *,
-    C: float,
+    C: float | np.ndarray,
     prune: float = 0.0,
+    first_label: int = 0,
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
@@ -82,10 +83,12 @@ def train_sparse_svms(
         By label, the rows that are on and off; the values are not looked at.
     descent : Descent
         The order of the rows has one random stream per label.
-    C : float
-        What a mistake costs.
+    C : float or array (n,)
+        What a mistake costs, at any row or at each.
     prune : float
         Weights below this in size are dropped.
+    first_label : int
+        The number of the first label, where these are some of several: the order of rows is that of its number.
     n_threads : int
 
     Returns
@@ -111,9 +114,10 @@ def train_sparse_svms(
     counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
     on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
     labels = on, off, entries
-    costs, results = (float(C), float(prune)), (counts, intercept, objective)
+    costs, results = np.broadcast_to(np.asarray(C, dtype=np.float64), X.shape[:1]), (counts, intercept, objective)
+    problem = labels, np.ascontiguousarray(costs), float(prune), int(first_label)
     found = run_chunks(
-        lambda start, stop: _train_sparse(rows, n_features, descent, labels, costs, results, start, stop),
+        lambda start, stop: _train_sparse(rows, n_features, descent, problem, results, start, stop),
         work_chunks(np.concatenate([[0], np.cumsum(entries)])),
         n_threads,
     )
@@ -142,10 +146,10 @@ def _sum_of_rows(indptr, indices, values, total):
 def descend_labels(rows, descent, pairs, streams, found, start, stop):
     """Solve the labels ``start`` to ``stop``.
 
-    ``pairs`` = (positives, negatives, other_cost): the first two are (indptr, indices, data) of CSR matrices, by label
-    the rows that are on and off with their costs C. A positive ``other_cost`` makes every row that is not a positive a
-    negative of that cost, and ``negatives`` is not looked at. ``streams`` numbers the random stream of each label.
-    ``found`` = (weights, intercepts, values, violations, passes) takes the results.
+    ``pairs`` = (positives, negatives, other_costs): the first two are (indptr, indices, data) of CSR matrices, by label
+    the rows that are on and off with their costs C. Where ``other_costs`` is not empty, every row that is not a
+    positive is a negative of its cost there, and ``negatives`` is not looked at. ``streams`` numbers the random stream
+    of each label. ``found`` = (weights, intercepts, values, violations, passes) takes the results.
     """
     squared, constant = descent.squared, descent.constant
     n_rows = len(rows.norms)
@@ -175,13 +179,13 @@ def descend_labels(rows, descent, pairs, streams, found, start, stop):
 @compiled()
 def _gather(label, pairs, own):
     """The label's rows with their signs and costs into ``own``; returns how many."""
-    positives, negatives, other_cost = pairs
+    positives, negatives, other_costs = pairs
     indptr, indices, data = positives
     row_of, sign, cost, n_rows = own.rows, own.sign, own.cost, len(own.rows)
     count = 0
-    if other_cost > 0:
+    if len(other_costs) > 0:
         for row in range(n_rows):
-            row_of[row], sign[row], cost[row] = row, -1.0, other_cost
+            row_of[row], sign[row], cost[row] = row, -1.0, other_costs[row]
         for position in range(indptr[label], indptr[label + 1]):
             sign[indices[position]], cost[indices[position]] = 1.0, data[position]
         return n_rows
@@ -258,10 +262,9 @@ def _descend(rows, descent, own, count, stream, w):
 
 
 @compiled()
-def _train_sparse(rows, n_features, descent, labels, costs, results, start, stop):
+def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
-    positives, negatives, entries = labels
-    cost, prune = costs
+    (positives, negatives, entries), cost_of_row, prune, first_label = problem
     counts, intercepts, objectives = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
@@ -293,16 +296,18 @@ def _train_sparse(rows, n_features, descent, labels, costs, results, start, stop
         own.rows[n_on : n_on + n_off] = negatives[1][negatives[0][label] : negatives[0][label + 1]]
         count = n_on + n_off
         own.sign[:n_on], own.sign[n_on:count] = 1.0, -1.0
-        own.cost[:count], own.dual[:count] = cost, 0.0
+        own.dual[:count] = 0.0
+        for place in range(count):
+            own.cost[place] = cost_of_row[own.rows[place]]
         n_touched = _copy_rows(rows, own, count, near, number, touched)
         w[:n_touched] = 0
-        stream = random_stream(descent.seed, label)
+        stream = random_stream(descent.seed, first_label + label)
         b, _, _ = _descend(near, descent, own, count, stream, w)
         intercepts[label] = b
         # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C
         value = -0.5 * (b / descent.constant) ** 2 if descent.constant > 0 else 0.0
         for place in range(count):
-            value += own.dual[place] - own.dual[place] ** 2 / (4 * cost)
+            value += own.dual[place] - own.dual[place] ** 2 / (4 * own.cost[place])
         kept = filled
         for i in range(n_touched):
             value -= 0.5 * w[i] ** 2

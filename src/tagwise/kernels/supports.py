@@ -1,8 +1,8 @@
 """Restricted least squares, label by label: Gram entries, choice of the support and the exact small systems.
 
-Features are numbered by rising frequency here. XᵀX is kept, as a dense block, only for the most frequent of them. The
-entries of a rarer feature are added up anew from the rows in which it occurs, which are few, and in each row only from
-what stands after it, so that the walk is about as short as reading stored entries would be.
+Features are numbered by rising frequency here. XᵀX is kept, as a dense triangle, only for the most frequent of them.
+The entries of a rarer feature are added up anew from the rows in which it occurs, which are few, and in each row only
+from what stands after it, so that the walk is about as short as reading stored entries would be.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ __all__ = [
     "LowRankScores",
     "Positives",
     "Supports",
+    "add_to_slopes",
+    "choose_supports",
     "gram_of_last",
     "solve_known_supports",
     "solve_supports",
+    "solve_systems",
+    "support_systems",
     "walk_lengths",
 ]
 
@@ -34,7 +38,10 @@ _CHAIN = np.dtype([("next", np.int64), ("slot", np.int64), ("value", np.float64)
 
 
 class IndexedCSR(NamedTuple):
-    """X (n×d) by rows with rising indices, and by features: in which rows a feature occurs and where it is stored."""
+    """X (n×d) by rows with rising indices, and by features: in which rows a feature occurs and where it is stored.
+
+    Where rows have weights v, X is diag(√v)·X and ``root`` √v (n,), else 1: then XᵀX counts each row as it weighs.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -42,6 +49,7 @@ class IndexedCSR(NamedTuple):
     feature_indptr: np.ndarray
     feature_rows: np.ndarray
     feature_positions: np.ndarray
+    root: np.ndarray
 
 
 class Supports(NamedTuple):
@@ -60,7 +68,7 @@ class Positives(NamedTuple):
 
 
 class KnownRows(NamedTuple):
-    """The known rows of each label, with the residual y − score and the weight ω of each."""
+    """The known rows of each label, with the residual √v(y − score) and the weight ω of each."""
 
     indptr: np.ndarray
     rows: np.ndarray
@@ -69,12 +77,14 @@ class KnownRows(NamedTuple):
 
 
 class GramParts(NamedTuple):
-    """What is kept of XᵀX: ``block`` of the last features (:func:`gram_of_last`), ``diagonal`` and Xᵀ1 of all.
+    """What is kept of XᵀX: the ``triangle`` of the ``kept`` last features (:func:`gram_of_last`) and the ``diagonal``.
 
-    ``walks`` are the :func:`walk_lengths`; ``column_step`` is what a step along a column costs in steps along a row.
+    ``column_sums`` are Xᵀ√v, ``walks`` the :func:`walk_lengths`; ``column_step`` is what a step along a column costs in
+    steps along a row.
     """
 
-    block: np.ndarray
+    triangle: np.ndarray
+    kept: int
     diagonal: np.ndarray
     column_sums: np.ndarray
     walks: np.ndarray
@@ -110,20 +120,28 @@ def walk_lengths(rows: IndexedCSR) -> np.ndarray:
 
 
 def gram_of_last(rows: IndexedCSR, count: int, *, n_threads: int = 1) -> np.ndarray:
-    """XᵀX of the last ``count`` features (count×count), upper triangle only; added up in float64, kept in X's type.
+    """The upper triangle of XᵀX of the last ``count`` features, row after row: (count·(count + 1)/2,).
 
-    Time the features' walk lengths, memory the result.
+    Added up in float64, kept in X's type. Time the features' walk lengths, memory the result.
     """
     first = len(rows.feature_indptr) - 1 - count
-    block = np.zeros((count, count), dtype=rows.data.dtype)
+    triangle = np.empty(count * (count + 1) // 2, dtype=rows.data.dtype)
     work = np.concatenate([[0], np.cumsum(walk_lengths(rows)[first:])])
-    run_chunks(lambda start, stop: _gram_of_last(rows, first, block, start, stop), work_chunks(work), n_threads)
-    return block
+    run_chunks(lambda start, stop: _gram_of_last(rows, count, triangle, start, stop), work_chunks(work), n_threads)
+    return triangle
 
 
 @compiled()
-def _gram_of_last(rows, first, block, start, stop):
-    total = np.empty(len(block), dtype=np.float64)
+def _row_of_triangle(triangle, count, i):
+    """Row i of an upper triangle of ``count`` rows, from its diagonal on."""
+    begin = i * count - i * (i - 1) // 2
+    return triangle[begin : begin + count - i]
+
+
+@compiled()
+def _gram_of_last(rows, count, triangle, start, stop):
+    first = len(rows.feature_indptr) - 1 - count
+    total = np.empty(count, dtype=np.float64)
     for i in range(start, stop):
         total[i:] = 0
         for place in range(rows.feature_indptr[first + i], rows.feature_indptr[first + i + 1]):
@@ -131,8 +149,9 @@ def _gram_of_last(rows, first, block, start, stop):
             value = np.float64(rows.data[begin])
             for position in range(begin, rows.indptr[rows.feature_rows[place] + 1]):
                 total[rows.indices[position] - first] += value * rows.data[position]
-        for j in range(i, len(block)):
-            block[i, j] = total[j]
+        out = _row_of_triangle(triangle, count, i)
+        for j in range(len(out)):
+            out[j] = total[i + j]
 
 
 @compiled()
@@ -142,9 +161,9 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
     ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. The workspace takes
     2·support² float64 and O(n + d).
     """
-    label_factors, intercept, block = low_rank.label_factors, low_rank.intercept, gram.block
+    label_factors, intercept = low_rank.label_factors, low_rank.intercept
     n_features = len(gram.diagonal)
-    first_in_block = n_features - len(block)
+    first_kept = n_features - gram.kept
     features, values, workspace = _room(rows, positives, choice.support, start, stop)
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
@@ -175,7 +194,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
         chosen = _chosen(label, candidates, gain, choice)
         system = _empty_system(chosen, slot, workspace)
         if len(chosen) > 0:
-            n_rare = np.searchsorted(chosen, first_in_block)
+            n_rare = np.searchsorted(chosen, first_kept)
             walk, columns = 0, 0
             for i in range(len(chosen)):
                 columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
@@ -186,7 +205,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
                 _add_by_columns(rows, chosen, n_rare, head, chain, system)
             else:
                 _add_by_rows(rows, chosen[:n_rare], slot, system)
-            _copy_block(block, first_in_block, chosen, n_rare, system)
+            _copy_kept(gram, first_kept, chosen, n_rare, system)
             if extra != 0:
                 _add_outer_products(rows, rows_of_label, extra_weights, slot, system)
         filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
@@ -231,6 +250,120 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
         for feature in candidates:
             right[feature] = 0
     return features[:filled].copy(), values[:filled].copy()
+
+
+# ---------------------------------------------------------------------- shards of the rows
+
+# With rows in several places, each has its share of a label's slope, squares and system, and the shares add up. Labels
+# come in blocks, whose systems (only lower triangles, row after row) are small enough to send.
+
+
+@compiled()
+def add_to_slopes(rows, known, pulls, pattern, slopes, squares):
+    """Add Xᵀ pull, and Xᵀ² ω, over each label's known rows to the features of its pattern, in the pattern's order.
+
+    ``known`` are the labels' rows with their ω, ``pulls`` ω times the residual, with √v once; ``pattern`` (Supports)
+    has each label's features, rising.
+    """
+    slot = np.full(len(rows.feature_indptr) - 1, -1, dtype=np.int64)
+    for label in range(len(pattern.indptr) - 1):
+        for at in range(pattern.indptr[label], pattern.indptr[label + 1]):
+            slot[pattern.features[at]] = at
+        for place in range(known.indptr[label], known.indptr[label + 1]):
+            row, pull, weight = known.rows[place], np.float64(pulls[place]), np.float64(known.weights[place])
+            for position in range(rows.indptr[row], rows.indptr[row + 1]):
+                at = slot[rows.indices[position]]
+                if at >= 0:
+                    value = np.float64(rows.data[position])
+                    slopes[at] += pull * value
+                    squares[at] += weight * value * value
+        for at in range(pattern.indptr[label], pattern.indptr[label + 1]):
+            slot[pattern.features[at]] = -1
+
+
+@compiled()
+def choose_supports(pattern, slopes, curvatures, choice):
+    """Places in the pattern of the features that each label uses, and how many: those of the largest gains."""
+    n_labels = len(pattern.indptr) - 1
+    counts = np.zeros(n_labels, dtype=np.int64)
+    places, filled = np.empty(len(pattern.features), dtype=np.int64), 0
+    for label in range(n_labels):
+        candidates = np.arange(pattern.indptr[label], pattern.indptr[label + 1])
+        gain = np.empty(len(candidates), dtype=np.float64)
+        for i in range(len(candidates)):
+            gain[i] = slopes[candidates[i]] ** 2 / (curvatures[candidates[i]] + choice.reg)
+        chosen = _largest_gains(candidates, gain, choice.support, choice.least_share)
+        counts[label] = len(chosen)
+        for place in chosen:
+            places[filled] = place
+            filled += 1
+    return places[:filled].copy(), counts
+
+
+@compiled()
+def support_systems(rows, gram, known, shared, supports, systems):
+    """A shard's share of each label's system Xᵀ diag(ω) X on its support, as lower triangles one after the other.
+
+    With ``shared``, all rows count once, by ``gram``, and ``known`` adds to that; else ``known`` is all that counts.
+    """
+    n_features = len(rows.feature_indptr) - 1
+    first_kept = n_features - gram.kept
+    most = 0
+    for label in range(len(supports.indptr) - 1):
+        most = max(most, supports.indptr[label + 1] - supports.indptr[label])
+    workspace = np.empty(most * most, dtype=np.float64)
+    slot = np.full(n_features, -1, dtype=np.int32)
+    head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
+    chain = np.empty(1, dtype=_CHAIN)
+    begin = 0
+    for label in range(len(supports.indptr) - 1):
+        first, last = supports.indptr[label], supports.indptr[label + 1]
+        chosen = supports.features[first:last]
+        system = _empty_system(chosen, slot, workspace)
+        if shared and len(chosen) > 0:
+            n_rare = np.searchsorted(chosen, first_kept)
+            walk, columns = 0, 0
+            for i in range(len(chosen)):
+                columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
+                if i < n_rare:
+                    walk += gram.walks[chosen[i]]
+            if walk > gram.column_step * columns:
+                chain = _rare_entries(rows, chosen[:n_rare], head, chain)
+                _add_by_columns(rows, chosen, n_rare, head, chain, system)
+            else:
+                _add_by_rows(rows, chosen[:n_rare], slot, system)
+            _copy_kept(gram, first_kept, chosen, n_rare, system)
+        at, end = known.indptr[label], known.indptr[label + 1]
+        if end > at and len(chosen) > 0:
+            _add_outer_products(rows, known.rows[at:end], known.weights[at:end], slot, system)
+        for i in range(len(chosen)):
+            slot[chosen[i]] = -1
+            for j in range(i + 1):
+                systems[begin] = system[i, j]
+                begin += 1
+
+
+@compiled()
+def solve_systems(systems, counts, slopes, reg, values, gains):
+    """Solve the labels' systems (lower triangles one after the other); ``values`` and ``gains`` take the results."""
+    begin, filled = 0, 0
+    for label in range(len(counts)):
+        count = counts[label]
+        gains[label] = 0.0
+        if count == 0:
+            continue
+        system = np.zeros((count, count))
+        for i in range(count):
+            for j in range(i + 1):
+                system[i, j] = systems[begin]
+                begin += 1
+            system[i, i] += reg
+        solution = slopes[filled : filled + count].copy()
+        _solve_lower(np.linalg.cholesky(system), solution)
+        for i in range(count):
+            gains[label] += slopes[filled + i] * solution[i]
+            values[filled + i] = solution[i]
+        filled += count
 
 
 @compiled()
@@ -294,16 +427,17 @@ def _solve(label, system, chosen, right, reg, slot, found, filled):
 
 @compiled()
 def _candidates(rows, rows_of_label, slot, touched, right):
-    """The features of the label's rows, rising, at the start of ``touched``; Xᵀy in ``right``; ``slot`` marks them."""
+    """The features of the label's rows, rising, at the start of ``touched``; XᵀVy in ``right``; ``slot`` marks them."""
     count = 0
     for row in rows_of_label:
+        root = rows.root[row]
         for position in range(rows.indptr[row], rows.indptr[row + 1]):
             feature = rows.indices[position]
             if slot[feature] < 0:
                 slot[feature] = 0
                 touched[count] = feature
                 count += 1
-            right[feature] += rows.data[position]
+            right[feature] += root * rows.data[position]
     candidates = touched[:count]
     candidates.sort()
     return candidates
@@ -319,10 +453,10 @@ def _dot(left, right):
 
 @compiled()
 def _residuals(rows, rows_of_label, intercept, along):
-    """1 − the low-rank score of each positive, for the label's factors ``along`` the features."""
+    """√v(1 − the low-rank score) of each positive, for the label's factors ``along`` the features."""
     residuals = np.empty(len(rows_of_label))
     for i in range(len(rows_of_label)):
-        residuals[i] = 1.0 - intercept
+        residuals[i] = rows.root[rows_of_label[i]] * (1.0 - intercept)
         for position in range(rows.indptr[rows_of_label[i]], rows.indptr[rows_of_label[i] + 1]):
             residuals[i] -= rows.data[position] * along[rows.indices[position]]
     return residuals
@@ -360,13 +494,13 @@ def _largest_gains(candidates, gain, support, least_share):
 
 
 # Of a label's system only the lower triangle is set: the one that the Cholesky factorisation reads. Both features of an
-# entry are in the stored block, or the rarer one is not; then its products are added up in one of two ways.
+# entry are in the stored triangle, or the rarer one is not; then its products are added up in one of two ways.
 @compiled()
-def _copy_block(block, first_in_block, chosen, n_rare, system):
+def _copy_kept(gram, first_kept, chosen, n_rare, system):
     for i in range(n_rare, len(chosen)):
-        source = block[chosen[i] - first_in_block]
+        source = _row_of_triangle(gram.triangle, gram.kept, chosen[i] - first_kept)
         for j in range(i, len(chosen)):
-            system[j, i] = source[chosen[j] - first_in_block]
+            system[j, i] = source[chosen[j] - chosen[i]]
 
 
 @compiled()

@@ -174,7 +174,7 @@ class ApproximateIndex:
         self._require_same_model()
         record = ModelRecord(
             class_name=type(self).__name__,
-            parameters={"n_probes": self.n_probes, "random_state": self.random_state},
+            parameters={"n_probes": _checked_probes(self.n_probes, self.n_lists), "random_state": self.random_state},
             tensors={"centres": self._centers, "lists": self._lists},
             values=_digests(self.model),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,10 +20,10 @@ from tagwise.models.factor_model import LOWEST_SCORE, PositiveWeight, check_posi
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, real
 from tagwise.persistence.loading import require_dense, require_finite_floats
-from tagwise.problems.labels import LabelColumns, TrainingLabels
-from tagwise.problems.linear_block import Design, LinearBlock
+from tagwise.problems.labels import LabelColumns, TrainingLabels, per_row
+from tagwise.problems.linear_block import Design, LinearBlock, Scales, curvature_at_start
 from tagwise.progress import FitProgress
-from tagwise.solvers.cg import quadratic_step
+from tagwise.solvers.cg import SmoothProblem, quadratic_step
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 from tagwise.solvers.ridge import RidgeFactor
 from tagwise.solvers.tron import tron
@@ -35,11 +36,19 @@ _LOSSES = (*LOSSES, "hinge")
 # Projected gradients of the dual that spread over 10·tol leave the objective about tol above its minimum.
 _DUAL_SPREAD = 10
 # Up to here a factorization, m³/3, takes seconds; beyond, conjugate gradients are faster.
-_LARGEST_DIRECT = 4000
+LARGEST_DIRECT = 4000
 # Products with X are fastest around here with a megabyte of L2 cache.
 _MOST_LABELS = 128
 # Arrays of n and of d numbers per label that a batch holds at its peak.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
+
+
+class LabelCounts(NamedTuple):
+    """Known positive rows of each label (L), their weighted share (L), and the ids of labels of which none is known."""
+
+    positives: np.ndarray
+    rates: np.ndarray
+    unknown: np.ndarray
 
 
 class BinaryRelevance(MultiLabelModel):
@@ -87,8 +96,8 @@ class BinaryRelevance(MultiLabelModel):
 
     Attributes
     ----------
-    coef_ : array (d, L)
-        Z, in the floating type of X. 0 for a label without a known entry.
+    feature_weights_ : array (d, L)
+        Z, in the floating type of X. 0 for a label without a known entry. ``coef_`` is its transpose.
     intercept_ : array (L,)
         b, minus ½ for squared loss: a score of 0 is the border between off and on. A label without a known entry has
         −10³⁰, below all others.
@@ -121,7 +130,8 @@ class BinaryRelevance(MultiLabelModel):
     True
     """
 
-    _saved_arrays = ("coef_", "intercept_")
+    _saved_arrays = ("feature_weights_", "intercept_")
+    _iteration_name = "block"
 
     def __init__(
         self,
@@ -163,27 +173,47 @@ class BinaryRelevance(MultiLabelModel):
         loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)
-        size = self._batch_size(X, Y.shape[1], direct=direct)
+        size = self._batch_size(X.shape, X.dtype, Y.shape[1], direct=direct)
         threads = thread_count(self.n_jobs)
         rows = self._prepared(X)
-        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
-        rates = labels.rates()
+        labels = TrainingLabels.build(
+            Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=self._row_weight
+        )
+        way = self._direct if direct else self._dual if self.loss == "hinge" else self._by_steps
+        counts = LabelCounts(
+            np.bincount(labels.positives.indices, minlength=Y.shape[1]), labels.rates(), labels.unknown_labels()
+        )
+        self._fit_batches(
+            lambda batches: way(rows, labels, loss, batches), counts, size, X.shape[1], X.dtype, loss, progress
+        )
+
+    def _fit_batches(
+        self,
+        solve: Callable[[list[np.ndarray]], Iterator[_Batch]],
+        counts: LabelCounts,
+        size: int,
+        n_features: int,
+        dtype: np.dtype,
+        loss: Loss,
+        progress: FitProgress,
+    ) -> None:
+        """All labels, from the most frequent on, ``size`` at a time."""
+        rates, n_labels = counts.rates, len(counts.rates)
         # With an intercept, a label whose known entries are all on or all off loses nothing by a constant score.
         constant = ((rates == 0) | (rates == 1)) & self.fit_intercept
-        order = np.argsort(-np.bincount(labels.positives.indices, minlength=Y.shape[1]), kind="stable")
+        order = np.argsort(-counts.positives, kind="stable")
         order = order[~constant[order]]
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
         progress.total = max(1, len(batches))
-        solve = self._direct if direct else self._dual if self.loss == "hinge" else self._by_steps
 
-        coef = np.zeros((X.shape[1], Y.shape[1]), dtype=X.dtype)
+        coef = np.zeros((n_features, n_labels), dtype=dtype)
         intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
-        sizes = {"d": X.shape[1], "L": Y.shape[1], "dtype": X.dtype, "n_batches": len(batches)}
+        sizes: dict[str, Any] = {"d": n_features, "L": n_labels, "dtype": dtype, "n_batches": len(batches)}
         solved = progress.resume(_SolvedLabels, **sizes) or _SolvedLabels(coef, intercept)
         if not batches:
             progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
         left = batches[solved.batches :]
-        for ids, batch in zip(left, solve(rows, labels, loss, left)):
+        for ids, batch in zip(left, solve(left)):
             solved.add(ids, batch, loss.threshold)
             done = int(constant.sum()) + sum(map(len, batches[: solved.batches]))
             if progress.step(solved.objective, state=solved, labels=done, solver_iterations=batch.n_iter):
@@ -195,12 +225,18 @@ class BinaryRelevance(MultiLabelModel):
                 f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
             )
-        solved.intercept[labels.unknown_labels()] = LOWEST_SCORE
-        self.coef_, self.intercept_ = solved.coef, solved.intercept.astype(X.dtype)
+        solved.intercept[counts.unknown] = LOWEST_SCORE
+        self.feature_weights_, self.intercept_ = solved.coef, solved.intercept.astype(dtype)
 
     def _direct(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
         by_label = sp.csr_matrix(labels.positives.T)
-        factor = RidgeFactor(X, self.reg, fit_intercept=self.fit_intercept, n_threads=thread_count(self.n_jobs))
+        factor = RidgeFactor(
+            X,
+            self.reg,
+            fit_intercept=self.fit_intercept,
+            row_weight=labels.row_weight,
+            n_threads=thread_count(self.n_jobs),
+        )
         for ids in batches:
             ridge = factor.solve(by_label[ids])
             yield _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
@@ -209,24 +245,36 @@ class BinaryRelevance(MultiLabelModel):
         design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=thread_count(self.n_jobs))
         columns = LabelColumns(labels, loss)
         for ids in batches:
-            block = LinearBlock(design, columns.batch(ids, with_start=self.fit_intercept), loss, self.reg)
-            if loss.name == "squared":
-                block.move_to(block.zeros())
-                step = quadratic_step(block, tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
-                V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
-                block.move_to(V)
-                value = block.value()
-            else:
-                newton = tron(block, block.zeros(), tol=self.tol, max_iter=self.max_iter, inner=dot_columns)
-                V, finished, n_iter = newton.solution, newton.status != "max_iter", newton.n_iter
-                value = newton.value
-            yield _Batch(*block.coefficients(V), float(value.sum()), finished, n_iter)
+            batch = columns.batch(ids, with_start=self.fit_intercept)
+            curvature = curvature_at_start(batch, loss)
+            scales = Scales.of(design.mean, design.mean_square, curvature, self.reg, X.dtype)
+            block = LinearBlock(design, batch, loss, scales)
+            yield self._solved(block, scales, batch.start, quadratic=loss.name == "squared", tol=self.tol)
+
+    def _solved(
+        self, problem: SmoothProblem, scales: Scales, start: np.ndarray, *, quadratic: bool, tol: float
+    ) -> _Batch:
+        """A batch of labels by steps from V = 0."""
+        zeros = scales.zeros(len(start))
+        if quadratic:
+            problem.move_to(zeros)
+            step = quadratic_step(problem, tol=tol, max_iter=self.max_iter, inner=dot_columns)
+            V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
+            problem.move_to(V)
+            value = problem.value()
+        else:
+            newton = tron(problem, zeros, tol=tol, max_iter=self.max_iter, inner=dot_columns)
+            V, finished, n_iter = newton.solution, newton.status != "max_iter", newton.n_iter
+            value = newton.value
+        return _Batch(*scales.coefficients(V, start), float(value.sum()), finished, n_iter)
 
     def _dual(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
         rows = canonical_csr(X)
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
-        off = None if labels.observed is None else sp.csr_matrix((labels.observed - labels.positives).T)
+        off = None
+        if labels.observed is not None:
+            off = sp.csr_matrix(per_row(sp.csr_matrix(labels.observed - labels.positives), labels.row_weight).T)
         descent = Descent(
             squared=False,
             constant=float(self.fit_intercept),
@@ -241,6 +289,7 @@ class BinaryRelevance(MultiLabelModel):
                 descent=descent,
                 reg=self.reg,
                 streams=ids,
+                row_costs=labels.row_weight,
                 n_threads=thread_count(self.n_jobs),
             )
             finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
@@ -252,7 +301,7 @@ class BinaryRelevance(MultiLabelModel):
         needed = 16 * side**2 + X.dtype.itemsize * X.shape[1] * n_labels
         needed += 16 * X.size if isinstance(X, np.ndarray) else 0
         if self.solver != "direct":
-            return self.solver == "auto" and plain and side <= _LARGEST_DIRECT and needed <= self.memory_limit
+            return self.solver == "auto" and plain and side <= LARGEST_DIRECT and needed <= self.memory_limit
         if not plain:
             raise InvalidInputError(
                 'solver="direct" is for loss="squared" with all labels known and positive_weight=1, where all labels '
@@ -265,30 +314,35 @@ class BinaryRelevance(MultiLabelModel):
             )
         return True
 
-    def _batch_size(self, X: Features, n_labels: int, *, direct: bool) -> int:
-        n_rows, n_features = X.shape
-        coefficients = X.dtype.itemsize * n_features * n_labels
-        a_label = X.dtype.itemsize * (_ROW_ARRAYS * n_rows + _FEATURE_ARRAYS * n_features)
+    def _batch_size(self, shape: tuple[int, int], dtype: np.dtype, n_labels: int, *, direct: bool) -> int:
+        n_rows, n_features = shape
+        coefficients = dtype.itemsize * n_features * n_labels
+        a_label = dtype.itemsize * (_ROW_ARRAYS * n_rows + _FEATURE_ARRAYS * n_features)
         if coefficients + a_label > self.memory_limit:
             raise InvalidInputError(
                 f"BinaryRelevance needs {_gigabytes(coefficients)} for the coefficients of {n_features:,} features × "
                 f"{n_labels:,} labels and {_gigabytes(a_label)} to work on one label, above memory_limit "
                 f"({_gigabytes(self.memory_limit)}); use LEML, whose factors are small, or raise memory_limit."
             )
-        spare = self.memory_limit - coefficients - (16 * min(X.shape) ** 2 if direct else 0)
+        spare = self.memory_limit - coefficients - (16 * min(shape) ** 2 if direct else 0)
         return int(np.clip(spare // a_label, 1, _MOST_LABELS))
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
-        return self.coef_[:, labels].T
+        return self.feature_weights_[:, labels].T
+
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
+        return loss.rate(scores + scores.dtype.type(loss.threshold))
 
     def _score_rows(self, X: Features, n_threads: int | None = None) -> np.ndarray:
-        scores = matmul(self._prepared(X), self.coef_, n_threads=n_threads or thread_count(self.n_jobs))
+        scores = matmul(self._prepared(X), self.feature_weights_, n_threads=n_threads or thread_count(self.n_jobs))
         scores += self.intercept_
         return scores
 
     def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
         """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
-        return sampled_csr_product(pairs, rows, self.coef_, n_threads=n_threads) + self.intercept_[pairs.indices]
+        scores = sampled_csr_product(pairs, rows, self.feature_weights_, n_threads=n_threads)
+        return scores + self.intercept_[pairs.indices]
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -299,13 +353,13 @@ class BinaryRelevance(MultiLabelModel):
         return np.concatenate(labels), np.concatenate(scores)
 
     def _check_restored(self) -> None:
-        require_dense(2, coef_=self.coef_)
+        require_dense(2, feature_weights_=self.feature_weights_)
         require_dense(1, intercept_=self.intercept_)
-        found = (self.coef_.shape, self.intercept_.shape)
+        found = (self.feature_weights_.shape, self.intercept_.shape)
         expected = ((self.n_features_in_, self.n_labels_), (self.n_labels_,))
         if found != expected:
             raise ValueError(f"arrays of shapes {found} where {expected} are expected")
-        require_finite_floats(coef_=self.coef_, intercept_=self.intercept_)
+        require_finite_floats(feature_weights_=self.feature_weights_, intercept_=self.intercept_)
 
 
 def _gigabytes(n_bytes: float) -> str:

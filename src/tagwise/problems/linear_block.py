@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tagwise.parallel import even_chunks, run_chunks
 from tagwise.problems.labels import LabelBatch
 from tagwise.validation import Features
 
-__all__ = ["Design", "LinearBlock"]
+__all__ = ["ColumnSums", "Design", "LinearBlock", "Scales", "curvature_at_start"]
 
 # Scores that one pass of the losses handles at a time: half a megabyte of float32, which stays in the L2 cache.
 _BLOCK_SCORES = 1 << 17
@@ -52,18 +52,81 @@ class Design:
     @classmethod
     def build(cls, X: Features, *, fit_intercept: bool, n_threads: int) -> Design:
         """From rows as the model sees them (scaled to unit length already, where they are to be)."""
-        n_rows = X.shape[0]
+        mean, spread = ColumnSums.of(X).moments(fit_intercept=fit_intercept)
+        return cls(
+            feature_matrix(X, n_threads=n_threads), None if mean is None else mean.astype(X.dtype), spread, n_threads
+        )
+
+
+class ColumnSums(NamedTuple):
+    """Sums of each feature (d) and of its squares over rows, and their number: those of parts of the rows add up."""
+
+    total: np.ndarray
+    squares: np.ndarray
+    n_rows: int
+
+    @classmethod
+    def of(cls, X: Features) -> ColumnSums:
+        """Time O(nnz)."""
         if isinstance(X, np.ndarray):
             total, squares = (np.einsum("ij,ij->j", X, other, dtype=np.float64) for other in (np.ones_like(X), X))
         else:
             values = X.data.astype(np.float64)
             total = np.bincount(X.indices, weights=values, minlength=X.shape[1])
             squares = np.bincount(X.indices, weights=values * values, minlength=X.shape[1])
-        mean = total / n_rows if fit_intercept else None
-        spread = squares / n_rows if mean is None else np.maximum(squares / n_rows - mean**2, 0)
+        return cls(total, squares, X.shape[0])
+
+    def moments(self, *, fit_intercept: bool) -> tuple[np.ndarray | None, np.ndarray]:
+        """``mean`` and ``mean_square`` of a :class:`Design`."""
+        mean = self.total / self.n_rows if fit_intercept else None
+        squares = self.squares / self.n_rows
+        return mean, squares if mean is None else np.maximum(squares - mean**2, 0)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The solvers' variables of a batch: ``scale`` is D (d×1), ``intercept_scale`` e, ``penalty`` λD² (d×1)."""
+
+    scale: np.ndarray
+    intercept_scale: np.generic
+    penalty: np.ndarray
+    mean: np.ndarray | None
+
+    @classmethod
+    def of(cls, mean: np.ndarray | None, mean_square: np.ndarray, curvature: float, reg: float, dtype: Any) -> Scales:
+        """For the ``curvature`` Σ_i ω ℓ'' of a label: the Hessian's diagonal is this times mean squares, and λ."""
+        scale = 1 / np.sqrt(curvature * mean_square + reg)
+        kind = np.dtype(dtype).type
         return cls(
-            feature_matrix(X, n_threads=n_threads), None if mean is None else mean.astype(X.dtype), spread, n_threads
+            scale=scale[:, None].astype(dtype),
+            intercept_scale=kind(1 / np.sqrt(curvature)) if curvature > 0 else kind(1),
+            penalty=(reg * scale**2)[:, None].astype(dtype),
+            mean=mean,
         )
+
+    def zeros(self, n_labels: int) -> np.ndarray:
+        """The start, in the solvers' variables."""
+        return np.zeros((len(self.scale) + (self.mean is not None), n_labels), self.scale.dtype)
+
+    def coefficients(self, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Z (d×B) and b (B, float64) of the solvers' variables."""
+        Z = self.scale * V[: len(self.scale)]
+        b = start.astype(np.float64)
+        if self.mean is not None:
+            b = b + (self.intercept_scale * V[-1] - self.mean @ Z)
+        return Z, b
+
+
+def curvature_at_start(batch: LabelBatch, loss: Loss) -> float:
+    """Σ_i ω ℓ'' of a label at its constant score, on average over the batch: sums of parts of the rows add up."""
+    scores = np.broadcast_to(batch.start.astype(batch.targets.dtype), batch.targets.shape)
+    total = 0.0
+    for first, last in even_chunks(len(scores), max(1, _BLOCK_SCORES // max(1, scores.shape[1]))):
+        second = loss.second(batch.targets[first:last], scores[first:last])
+        if batch.weights is not None:
+            second = second * batch.weights[first:last]
+        total += float(second.sum(dtype=np.float64))
+    return total / len(batch.start)
 
 
 class LinearBlock:
@@ -72,32 +135,12 @@ class LinearBlock:
     A product costs O(nnz(X)·B); the block holds at most five arrays of n×B, and none of n×L.
     """
 
-    def __init__(self, design: Design, batch: LabelBatch, loss: Loss, reg: float) -> None:
+    def __init__(self, design: Design, batch: LabelBatch, loss: Loss, scales: Scales) -> None:
         self.design, self.batch, self.loss = design, batch, loss
-        n_rows, n_features = design.X.shape
-        dtype = batch.targets.dtype
-        self.fit_intercept = design.mean is not None
+        self.scale, self.penalty, self.intercept_scale = scales.scale, scales.penalty, scales.intercept_scale
+        n_rows, self.n_features = design.X.shape
         self._chunks = even_chunks(n_rows, max(1, _BLOCK_SCORES // batch.targets.shape[1]))
-        # Σ_i ω ℓ'' of a label, on average over the batch: the Hessian's diagonal is this times mean squares, + λ.
-        curvature = self._curvature_at_start()
-        scale = 1 / np.sqrt(curvature * design.mean_square + reg)
-        self.scale = scale[:, None].astype(dtype)
-        self.penalty = (reg * scale**2)[:, None].astype(dtype)
-        self.intercept_scale = dtype.type(1 / np.sqrt(curvature)) if curvature > 0 else dtype.type(1)
-        self.n_features = n_features
         self._curvature: np.ndarray | None = None
-
-    def zeros(self) -> np.ndarray:
-        """The start, in the solvers' variables."""
-        return np.zeros((self.n_features + self.fit_intercept, len(self.batch.start)), self.batch.targets.dtype)
-
-    def coefficients(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z (d×B) and b (B, float64) of the solvers' variables."""
-        Z = self.scale * V[: self.n_features]
-        b = self.batch.start.astype(np.float64)
-        if self.design.mean is not None:
-            b = b + (self.intercept_scale * V[-1] - self.design.mean @ Z)
-        return Z, b
 
     def move_to(self, V: np.ndarray) -> None:
         """Score all rows at V."""
@@ -161,12 +204,6 @@ class LinearBlock:
         if self._curvature is None:
             self._curvature = self._of_all(self.loss.second)
         return self._curvature
-
-    def _curvature_at_start(self) -> float:
-        start = self.batch.start.astype(self.batch.targets.dtype)
-        scores = np.broadcast_to(start, self.batch.targets.shape)
-        sums = self._weighted(self.loss.second, scores, lambda second, _: float(second.sum(dtype=np.float64)))
-        return sum(sums) / len(start)
 
     def _of_all(self, function: _OfPairs) -> np.ndarray:
         """ω·function(y, s) of all pairs at the point (n×B)."""

@@ -68,10 +68,20 @@ class AllPairs:
     """
 
     def __init__(
-        self, positives: sp.csr_matrix, positive_weights: np.ndarray, loss: Loss, *, n_threads: int = 1
+        self,
+        positives: sp.csr_matrix,
+        positive_weights: np.ndarray,
+        loss: Loss,
+        *,
+        off_weights: np.ndarray | None = None,
+        n_threads: int = 1,
     ) -> None:
-        """``positives`` (m×p) lists the pairs that are on; ``positive_weights`` their ω, in storage order."""
+        """``positives`` (m×p) lists the pairs that are on; ``positive_weights`` their ω, in storage order.
+
+        ``off_weights`` (m×1 or 1×p) has ω of the pairs that are off, None where all are 1.
+        """
         self.positives, self.loss, self.n_threads = positives, loss, n_threads
+        self.off_weights = None if off_weights is None else off_weights.astype(positives.dtype)
         self.positive_weights = positive_weights.astype(positives.dtype)
         self._blocks = even_chunks(positives.shape[0], max(1, _BLOCK_SCORES // positives.shape[1]))
 
@@ -83,12 +93,13 @@ class AllPairs:
         def block(start: int, stop: int) -> None:
             scores, stored, rows, columns = self._scores(start, stop)
             on = scores[rows, columns]
-            off, one = self._off(on), np.ones_like(on)
+            one = np.ones_like(on)
             weights = self.positive_weights[stored]
-            value = self.loss.value(self._off(scores), scores).sum(axis=1, dtype=np.float64)
-            excess = weights * self.loss.value(one, on) - self.loss.value(off, on)
+            losses = self._weigh_off(self.loss.value(self._off(scores), scores), start, stop)
+            value = losses.sum(axis=1, dtype=np.float64)
+            excess = weights * self.loss.value(one, on) - losses[rows, columns]
             values[start:stop] = value + np.bincount(rows, weights=excess, minlength=stop - start)
-            first = self.loss.first(self._off(scores), scores)
+            first = self._weigh_off(self.loss.first(self._off(scores), scores), start, stop)
             first[rows, columns] = weights * self.loss.first(one, on)
             np.matmul(first, right, out=self._slope[start:stop])
 
@@ -106,7 +117,7 @@ class AllPairs:
         def block(start: int, stop: int) -> None:
             scores, stored, rows, columns = self._scores(start, stop)
             on = scores[rows, columns]
-            second = self.loss.second(self._off(scores), scores)
+            second = self._weigh_off(self.loss.second(self._off(scores), scores), start, stop)
             second[rows, columns] = self.positive_weights[stored] * self.loss.second(np.ones_like(on), on)
             second *= np.matmul(direction[start:stop], self._right.T, out=scores)
             np.matmul(second, self._right, out=out[start:stop])
@@ -117,6 +128,12 @@ class AllPairs:
     def _run(self, block: Callable[[int, int], None]) -> None:
         with single_threaded_blas():
             run_chunks(block, self._blocks, self.n_threads)
+
+    def _weigh_off(self, values: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Values of rows ``start`` to ``stop`` times the weights of pairs that are off, in place."""
+        if self.off_weights is not None:
+            values *= self.off_weights if len(self.off_weights) == 1 else self.off_weights[start:stop]
+        return values
 
     def _off(self, scores: np.ndarray) -> np.ndarray:
         # A scalar in the scores' own type: a Python float would turn float32 scores into float64 in old numpy.
@@ -138,7 +155,8 @@ def row_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
     """The pairs seen from the rows: left is n×k, right L×k."""
     if labels.observed is None:
         weighted = labels.weighted_positives
-        return AllPairs(labels.positives, weighted.data, loss, n_threads=labels.n_threads)
+        off = None if labels.row_weight is None else labels.row_weight[:, None]
+        return AllPairs(labels.positives, weighted.data, loss, off_weights=off, n_threads=labels.n_threads)
     return KnownPairs(*_weights_and_targets(labels, loss), loss, n_threads=labels.n_threads)
 
 
@@ -147,7 +165,8 @@ def label_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
     if labels.observed is None:
         weighted = sp.csr_matrix(labels.weighted_positives.T)
         positives = sp.csr_matrix((np.ones_like(weighted.data), weighted.indices, weighted.indptr), weighted.shape)
-        return AllPairs(positives, weighted.data, loss, n_threads=labels.n_threads)
+        off = None if labels.row_weight is None else labels.row_weight[None, :]
+        return AllPairs(positives, weighted.data, loss, off_weights=off, n_threads=labels.n_threads)
     weights, targets = _weights_and_targets(labels, loss)
     transposed = sp.csr_matrix(weights.T)
     as_matrix = sp.csr_matrix((targets, weights.indices, weights.indptr), shape=weights.shape)

@@ -8,6 +8,7 @@ With scores S = XWHᵀ + 1bᵀ and labels 0/1, every variant of Σ ½ω_ij (Y_ij
     … positives weighted p_j      full,      C = positives, c = p_j−1,  T = positives, t = p_j
     known on Ω only               not full,  C = Ω, c = ω,              T = positives in Ω, t = ω
 
+and weights v_i of rows multiply c, t and, in ½ Σ_i v_i ‖S_i‖², the full term,
 so that negatives are never stored where all labels are known: they are the ½‖S‖², which needs only k×k matrices.
 
 Scores that are fixed while W, H and b are sought, S = XWHᵀ + 1bᵀ + F, change T alone: ½(S+F)² is ½S² + SF up to a
@@ -22,7 +23,7 @@ labels. A cluster would map over chunks held elsewhere and add up the same stati
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,7 +43,7 @@ from tagwise.kernels import (
 from tagwise.kernels.products import row_range
 from tagwise.kernels.vectors import axpy, dot_all, dot_rows
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.problems.labels import TrainingLabels, per_label
+from tagwise.problems.labels import TrainingLabels, per_label, per_row
 
 __all__ = [
     "LabelSolution",
@@ -76,6 +77,8 @@ class SquaredTerms:
     constant : float
         What the three terms leave out of Σ ½ω(Y − S)²: ½ Σ t.
     n_threads : int
+    row_weight : array (n,) or None
+        v of the full term; C and T have it in their values already.
     """
 
     full: bool
@@ -83,6 +86,7 @@ class SquaredTerms:
     curvature: CSRWithTranspose | None
     constant: float
     n_threads: int
+    row_weight: np.ndarray | None = None
 
     @classmethod
     def build(cls, labels: TrainingLabels) -> SquaredTerms:
@@ -90,7 +94,7 @@ class SquaredTerms:
         if labels.observed is not None:
             curvature = labels.observed_weights
         elif labels.positive_weight is not None:
-            curvature = per_label(labels.positives, labels.positive_weight - 1)
+            curvature = per_row(per_label(labels.positives, labels.positive_weight - 1), labels.row_weight)
         else:
             curvature = None
         threads = labels.n_threads
@@ -101,6 +105,7 @@ class SquaredTerms:
             curvature=None if curvature is None else CSRWithTranspose(curvature, n_threads=threads),
             constant=0.5 * float(targets.data.sum(dtype=np.float64)),
             n_threads=threads,
+            row_weight=labels.row_weight,
         )
 
     def around(self, fixed: LinearScores) -> SquaredTerms:
@@ -113,7 +118,7 @@ class SquaredTerms:
             matrix = sp.csr_matrix(cast(CSRWithTranspose, targets).matrix - pull)
             targets = CSRWithTranspose(matrix, n_threads=self.n_threads)
         if self.full:
-            targets = _Difference(targets, fixed)
+            targets = _Difference(targets, fixed, self.row_weight)
         return replace(self, targets=targets)
 
     def value(self, A: np.ndarray, H: np.ndarray, b: np.ndarray) -> float:
@@ -121,7 +126,7 @@ class SquaredTerms:
         extended_A, extended_H = with_intercept(A), np.column_stack([H, b]).astype(A.dtype)
         total = self.constant - dot_all(extended_A, self.targets.matmul(extended_H)).item()
         if self.full:
-            total += 0.5 * float(np.sum(gram(extended_A) * gram(extended_H)))
+            total += 0.5 * float(np.sum(self._gram_of_rows(extended_A) * gram(extended_H)))
         if self.curvature is not None:
             inner = sampled_product(self.curvature.matrix, extended_A, extended_H, n_threads=self.n_threads)
             total += 0.5 * float(inner.astype(np.float64) ** 2 @ self.curvature.matrix.data)
@@ -133,7 +138,8 @@ class SquaredTerms:
         Time O(nnz(Y)k + (n+L)k²) when all labels are known and unweighted, else O(|C|k² + Lk³).
         """
         if self.curvature is None:
-            return self._solve_together(A, reg, fit_intercept)
+            sums = self.label_sums(A, fit_intercept=fit_intercept)
+            return sums.solve(reg, self.constant, n_threads=self.n_threads)
         extended = with_intercept(A) if fit_intercept else A
         right = self.targets.rmatmul(extended).astype(np.float64)
         base = self.base_system(extended, reg, fit_intercept)
@@ -145,49 +151,32 @@ class SquaredTerms:
         b = solution[:, -1].astype(np.float64) if fit_intercept else np.zeros(len(solution))
         return LabelSolution(H=H, intercept=b, value=value)
 
-    def _solve_together(self, A: np.ndarray, reg: float, fit_intercept: bool) -> LabelSolution:
-        """The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
-
-        [A, 1] is never made, and H takes the place of its right side a few labels at a time.
-        """
+    def label_sums(self, A: np.ndarray, *, fit_intercept: bool) -> LabelSums:
+        """What the rows tell of H and b for fixed A = XW, all labels known and unweighted; [A, 1] is never made."""
         rank = A.shape[1]
-        inverse = np.linalg.inv(self._shared_system(A, reg, fit_intercept))
+        system = np.zeros((rank + fit_intercept, rank + fit_intercept))
+        system[:rank, :rank] = self._gram_of_rows(A)
         H = self.targets.rmatmul(A)
         b = np.zeros((len(H), 1))
         if fit_intercept:
+            weights = np.ones(len(A)) if self.row_weight is None else self.row_weight
+            total = gram(A, weights[:, None].astype(A.dtype), n_threads=self.n_threads)
+            system[:rank, rank:], system[rank:, :rank], system[rank, rank] = total, total.T, weights.sum()
             b[:] = self.targets.rmatmul(np.ones((len(A), 1), A.dtype))
-
-        def solve(start: int, stop: int) -> float:
-            right = H[start:stop].astype(np.float64)
-            if fit_intercept:
-                right = np.column_stack([right, b[start:stop]])
-            solution = right @ inverse
-            H[start:stop] = solution[:, :rank]
-            if fit_intercept:
-                b[start:stop] = solution[:, rank:]
-            return float(np.sum(right * solution))
-
-        # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
-        along = sum(run_chunks(solve, even_chunks(len(H), _LABELS), self.n_threads))
-        return LabelSolution(H=H, intercept=b.ravel(), value=self.constant - 0.5 * along)
-
-    def _shared_system(self, A: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
-        """[A, 1]ᵀ[A, 1] (or AᵀA) and the penalty, all labels known."""
-        rank = A.shape[1]
-        system = np.zeros((rank + fit_intercept, rank + fit_intercept))
-        system[:rank, :rank] = gram(A, n_threads=self.n_threads)
-        if fit_intercept:
-            total = gram(A, np.ones((len(A), 1), A.dtype), n_threads=self.n_threads)
-            system[:rank, rank:], system[rank:, :rank], system[rank, rank] = total, total.T, len(A)
-        system[np.diag_indices(len(system))] += _penalties(len(system), reg, fit_intercept)
-        return system
+        return LabelSums(system, H, b)
 
     def base_system(self, extended: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
         """What the systems of weighted or masked labels share: the penalty, and the Gram matrix of known rows."""
         width = extended.shape[1]
-        base = gram(extended, n_threads=self.n_threads) if self.full else np.zeros((width, width))
+        base = self._gram_of_rows(extended) if self.full else np.zeros((width, width))
         base[np.diag_indices(width)] += _penalties(width, reg, fit_intercept)
         return base
+
+    def _gram_of_rows(self, A: np.ndarray) -> np.ndarray:
+        """Σ_i v_i a_i a_iᵀ."""
+        if self.row_weight is None:
+            return gram(A, n_threads=self.n_threads)
+        return gram(A, A * self.row_weight[:, None].astype(A.dtype), n_threads=self.n_threads)
 
 
 class LinearScores(FeatureMatrix):
@@ -248,20 +237,59 @@ class LinearScores(FeatureMatrix):
 
 @dataclass(frozen=True)
 class _Difference(FeatureMatrix):
-    """first − second, never formed."""
+    """first − diag(v)·second, never formed; v are the weights of the rows, if they have any."""
 
     first: FeatureMatrix
     second: FeatureMatrix
+    row_weight: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.first.shape
 
     def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-        return self.first.matmul_rows(right, start, stop) - self.second.matmul_rows(right, start, stop)
+        second = self.second.matmul_rows(right, start, stop)
+        return self.first.matmul_rows(right, start, stop) - weighed(second, self.row_weight, start, stop)
 
     def rmatmul(self, left: np.ndarray) -> np.ndarray:
-        return self.first.rmatmul(left) - self.second.rmatmul(left)
+        pulled = left if self.row_weight is None else weighed(left.copy(), self.row_weight)
+        return self.first.rmatmul(left) - self.second.rmatmul(pulled)
+
+
+class LabelSums(NamedTuple):
+    """Sums over rows that H and b follow from: those of several parts of the rows add up to those of all.
+
+    ``system`` ((k+1)×(k+1), or k×k without an intercept) is [A, 1]ᵀ[A, 1]; ``factors`` (L×k) and ``intercept`` (L×1)
+    are TᵀA and Tᵀ1.
+    """
+
+    system: np.ndarray
+    factors: np.ndarray
+    intercept: np.ndarray
+
+    def solve(self, reg: float, constant: float, *, n_threads: int = 1) -> LabelSolution:
+        """The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
+
+        H and b take the place of the sums a few labels at a time.
+        """
+        system, H, b = self
+        rank, fit_intercept = H.shape[1], len(system) > H.shape[1]
+        system[np.diag_indices(len(system))] += _penalties(len(system), reg, fit_intercept)
+        inverse = np.linalg.inv(system)
+
+        def solve(start: int, stop: int) -> float:
+            right = H[start:stop].astype(np.float64)
+            if fit_intercept:
+                right = np.column_stack([right, b[start:stop]])
+            solution = right @ inverse
+            H[start:stop] = solution[:, :rank]
+            if fit_intercept:
+                b[start:stop] = solution[:, rank:]
+            return float(np.sum(right * solution))
+
+        # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
+        along = sum(run_chunks(solve, even_chunks(len(H), _LABELS), n_threads))
+        return LabelSolution(H=H, intercept=b.ravel(), value=constant - 0.5 * along)
 
 
 @dataclass(frozen=True)
@@ -307,8 +335,9 @@ class SquaredFeatureProblem:
         slope = self.terms.targets.matmul_rows(self.H, start, stop)
         np.negative(slope, out=slope)
         if self.label_gram is not None:
-            slope += dense_matmul(A, self.label_gram, n_threads=self.terms.n_threads)
-            slope += self.intercept @ self.H
+            full = dense_matmul(A, self.label_gram, n_threads=self.terms.n_threads)
+            full += self.intercept @ self.H
+            slope += weighed(full, self.terms.row_weight, start, stop)
         if self.terms.curvature is not None:
             pairs = row_range(self.terms.curvature.matrix, start, stop)
             scores = sampled_product(pairs, A, self.H, n_threads=self.terms.n_threads)
@@ -335,6 +364,7 @@ class SquaredFeatureProblem:
             curved = pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=threads)
         if self.label_gram is not None:
             moved = dense_matmul(moved, self.label_gram, n_threads=threads, out=moved)
+            moved = weighed(moved, self.terms.row_weight, start, stop)
             if curved is not None:
                 moved += curved
             return moved
@@ -382,6 +412,13 @@ def _penalties(width: int, reg: float, fit_intercept: bool) -> np.ndarray:
     if fit_intercept:
         penalties[-1] = _TINY
     return penalties
+
+
+def weighed(rows: np.ndarray, row_weight: np.ndarray | None, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Rows ``start`` to ``stop`` times their weights, in place."""
+    if row_weight is not None:
+        rows *= row_weight[start:stop, None].astype(rows.dtype)
+    return rows
 
 
 def with_intercept(A: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ With a weight ω ≥ 0 per entry of R (0: unknown),
 
     min over H of  Σ ω(R − XH)² + λ1‖H‖² + λ3 Σ_{ω>0} |XH|,
 
-the loss moves to the Z-step, which is entry by entry anyway, so that one factorisation still serves all columns:
+(where rows have weights v, |XH| is counted v times; ω has them already), the loss moves to the Z-step, which is entry
+by entry anyway, so that one factorisation still serves all columns:
 
     H ← (ρXᵀX + λ1 I)⁻¹ ρXᵀ(Z − μ)
     Z ← soft((ωR + ρ(F + μ)) / (ω + ρ), λ3/2(ω + ρ)),  F + μ where ω = 0
@@ -434,8 +435,21 @@ class L1FitRidge:
 class WeightedL1FitRidge(L1FitRidge):
     """The weighted problem for one X, λ1 and λ3. Parameters as in :class:`L1FitRidge`; λ3 = 0 is no special case.
 
-    A column costs two more arrays of n numbers than :func:`columns_that_fit` counts.
+    ``row_weight`` (n) is what |XH| of a row counts, 1 where it is None; ω has the weights of rows already. A column
+    costs two more arrays of n numbers than :func:`columns_that_fit` counts.
     """
+
+    def __init__(
+        self,
+        X: FeatureMatrix | Features,
+        reg: float,
+        sparsity: float,
+        *,
+        row_weight: np.ndarray | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(X, reg, sparsity, **options)
+        self._row_weight = np.ones((self.X.shape[0], 1)) if row_weight is None else row_weight[:, None]
 
     def weighted_objective(self, H: np.ndarray, residual: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Σ ω(R − XH)² + λ1‖H‖² + λ3 Σ_{ω>0} |XH| per column, float64; R and ω are n×B."""
@@ -443,7 +457,7 @@ class WeightedL1FitRidge(L1FitRidge):
         left = residual - fitted
         squares = dot_columns(weights * left, left) + self.reg * dot_columns(H, H)
         np.abs(fitted, out=fitted)
-        fitted *= weights > 0
+        fitted *= (weights > 0) * self._row_weight.astype(fitted.dtype)
         return squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
 
     def solve_weighted(
@@ -468,7 +482,7 @@ class WeightedL1FitRidge(L1FitRidge):
         assert state.weights is not None
         assert state.residual is not None
         rho = state.rho.astype(state.Z.dtype)
-        half = state.Z.dtype.type(self.sparsity / 2)
+        half = (self.sparsity / 2 * self._row_weight[start:stop]).astype(state.Z.dtype)
         z, m, weight = state.Z[start:stop], state.mu[start:stop], state.weights[start:stop]
         z += m
         m[:] = z

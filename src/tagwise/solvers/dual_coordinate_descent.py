@@ -41,6 +41,7 @@ def dual_coordinate_descent(
     descent: Descent,
     reg: float = 1.0,
     streams: np.ndarray | None = None,
+    row_costs: np.ndarray | None = None,
     n_threads: int = 1,
 ) -> DualDescentResult:
     r"""Linear support vector machines of many labels at once.
@@ -57,7 +58,7 @@ def dual_coordinate_descent(
         Canonical.
     positives, negatives : CSR (B, n)
         By label, the rows that are on and those that are off; the values are their costs c > 0. Without ``negatives``
-        every row that is not a positive is one, at cost 1.
+        every row that is not a positive is one, at cost 1 or what ``row_costs`` says.
     descent : Descent
         The loss; B, the value of the constant feature whose weight is the intercept: the larger, the less b is
         penalised and the slower the descent; when a label has converged (the projected gradients of its dual are −1 at
@@ -67,6 +68,8 @@ def dual_coordinate_descent(
     streams : int array (B,), optional
         Of the random order of rows in each pass: a label's own stream makes it solved alike in any batch. The streams
         are numbered by place by default.
+    row_costs : array (n,), optional
+        Costs of the rows that are off, without ``negatives``.
     n_threads : int
         Labels are spread over threads in chunks that do not depend on it.
 
@@ -92,7 +95,10 @@ def dual_coordinate_descent(
     )
     on = _arrays(positives, 1 / reg)
     off = on if negatives is None else _arrays(negatives, 1 / reg)
-    pairs = on, off, 1 / reg if negatives is None else 0.0
+    others = np.empty(0)
+    if negatives is None:
+        others = np.ones(X.shape[0]) / reg if row_costs is None else row_costs / reg
+    pairs = on, off, others
     run_chunks(
         lambda start, stop: descend_labels(rows, descent, pairs, numbers, found, start, stop),
         even_chunks(n_labels, _LABELS_PER_CHUNK),

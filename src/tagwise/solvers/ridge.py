@@ -33,7 +33,8 @@ class RidgeSolution:
 class RidgeFactor:
     r"""Solves min ½‖Y − XZ − 1bᵀ‖² + ½λ‖Z‖² for any number of sparse columns Y, exactly.
 
-    With centred rows X_c (not stored; only where there is an intercept) either of
+    Where rows have weights v, all of X, Y and 1 are taken times √v first. With centred rows X_c (not stored; only where
+    there is an intercept) either of
 
     .. math:: Z = (X_c^\top X_c + \lambda I)^{-1} X_c^\top Y = X_c^\top (X_c X_c^\top + \lambda I)^{-1} (Y - \bar Y)
 
@@ -45,6 +46,8 @@ class RidgeFactor:
     reg : float
         λ > 0.
     fit_intercept : bool
+    row_weight : array (n,), optional
+        v > 0, what the squared error of each row counts.
     n_threads : int
         For the Gram matrix; the factorisation itself is one BLAS thread's, so that its rounding is always the same.
 
@@ -54,18 +57,34 @@ class RidgeFactor:
     bytes, twice that while it is built (and two copies of a dense X).
     """
 
-    def __init__(self, X: Features, reg: float, *, fit_intercept: bool, n_threads: int = 1) -> None:
+    def __init__(
+        self,
+        X: Features,
+        reg: float,
+        *,
+        fit_intercept: bool,
+        row_weight: np.ndarray | None = None,
+        n_threads: int = 1,
+    ) -> None:
         n_rows, n_features = X.shape
         self.X = X if isinstance(X, np.ndarray) else sp.csr_matrix(X)
+        self.root = None if row_weight is None else np.sqrt(row_weight)
+        if self.root is not None:
+            scaled = sp.diags(self.root) @ self.X.astype(np.float64)
+            self.X = scaled if isinstance(scaled, np.ndarray) else sp.csr_matrix(scaled)
+        self.total = n_rows if row_weight is None else float(row_weight.sum())
         self.dual = n_rows < n_features
-        self.mean = _column_sums(self.X) / n_rows if fit_intercept else np.zeros(n_features)
+        self.mean = self._sums_of_columns() / self.total if fit_intercept else np.zeros(n_features)
         self.fit_intercept = fit_intercept
         system = _gram_of_rows(self.X if self.dual else self.X.T, n_threads)
         if fit_intercept and self.dual:
-            means = system.mean(axis=0)
-            system -= means[:, None] + means[None, :] - means.mean()
+            ones = np.ones(n_rows) if self.root is None else self.root
+            means = system @ ones / self.total
+            means -= 0.5 * (means @ ones) / self.total * ones
+            system -= ones[:, None] * means[None, :]
+            system -= means[:, None] * ones[None, :]
         elif fit_intercept:
-            system -= n_rows * self.mean[:, None] * self.mean[None, :]
+            system -= self.total * self.mean[:, None] * self.mean[None, :]
         system[np.diag_indices(len(system))] += reg
         advice = 'raise reg, or use solver="cg"'
         self.factor = cholesky_factor(
@@ -75,14 +94,16 @@ class RidgeFactor:
     def solve(self, columns: sp.csr_matrix) -> RidgeSolution:
         """For the columns of Y given as rows: CSR (B, n)."""
         columns = columns.astype(np.float64)
-        n_rows = columns.shape[1]
+        ones = np.ones(columns.shape[1]) if self.root is None else self.root
+        if self.root is not None:
+            columns = sp.csr_matrix(columns @ sp.diags(self.root))
         squares = np.asarray(columns.multiply(columns).sum(axis=1)).ravel()
-        means = np.asarray(columns.mean(axis=1)).ravel() if self.fit_intercept else np.zeros(columns.shape[0])
+        means = columns @ ones / self.total if self.fit_intercept else np.zeros(columns.shape[0])
         # Row j is y_jᵀX; centring the rows of X or the columns of Y comes to the same here.
-        cross = (as_dense(columns @ self.X) - n_rows * means[:, None] * self.mean[None, :]).T
+        cross = (as_dense(columns @ self.X) - self.total * means[:, None] * self.mean[None, :]).T
         with single_threaded_blas():
             if self.dual:
-                centred = columns.toarray().T - means
+                centred = columns.toarray().T - np.outer(ones, means)
                 weights = scipy.linalg.cho_solve(self.factor, centred, overwrite_b=True, check_finite=False)
                 # Centring X here would subtract μ·1ᵀα, and 1ᵀα = 0.
                 Z = np.asarray(self.X.T @ weights)
@@ -90,8 +111,11 @@ class RidgeFactor:
                 Z = scipy.linalg.cho_solve(self.factor, cross, check_finite=False)
             intercept = means - self.mean @ Z
         # At the minimum, ½‖residual‖² + ½λ‖z‖² = ½‖y − ȳ‖² − ½⟨X_cᵀy, z⟩.
-        value = 0.5 * (squares - n_rows * means**2) - 0.5 * np.einsum("ij,ij->j", cross, Z)
+        value = 0.5 * (squares - self.total * means**2) - 0.5 * np.einsum("ij,ij->j", cross, Z)
         return RidgeSolution(Z, intercept, value)
+
+    def _sums_of_columns(self) -> np.ndarray:
+        return _column_sums(self.X) if self.root is None else np.asarray(self.X.T @ self.root)
 
 
 def _gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:

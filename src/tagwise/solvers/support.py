@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,24 +19,44 @@ from tagwise.kernels.supports import (
     LowRankScores,
     Positives,
     Supports,
+    add_to_slopes,
+    choose_supports,
     gram_of_last,
     solve_known_supports,
     solve_supports,
+    solve_systems,
+    support_systems,
     walk_lengths,
 )
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 from tagwise.validation import canonical_csr
 
-__all__ = ["SupportFeatures", "SupportRidge", "SupportSolution"]
+__all__ = [
+    "LEAST_SHARE",
+    "TOO_SMALL",
+    "SupportFeatures",
+    "SupportRidge",
+    "SupportSolution",
+    "chosen_supports",
+    "order_of_features",
+    "solved_supports",
+]
 
-# Gathering a feature's entries from the dense block costs up to ``support`` cache misses; walking over this many stored
-# entries for each of them costs about the same. Walks below the second figure are not worth a block, however few the
-# misses: zeroing and paging it in would cost more.
+# Gathering a feature's entries of XᵀX costs up to ``support`` cache misses; walking over this many stored entries for
+# each of them costs about the same. Walks below the second figure are not worth avoiding, however few the misses:
+# paging the memory in would cost more.
 _WALK_PER_GATHER = 4
 _LEAST_WALK = 400
+# What is kept takes no more than so many times the memory of X, unless that is little anyway: the last features kept
+# save the least time for the most memory.
+_KEPT_PER_X, _LITTLE_MEMORY = 6, 2**27
 # Features of a column with less than this share of its largest gain are not worth their weights: leaving them out
 # changes P@k by less than 0.1 points and saves a third of the time and most of the weights of frequent features.
-_LEAST_SHARE = 0.002
+LEAST_SHARE = 0.002
+TOO_SMALL = (
+    "reg={:g} is too small beside the features: a system of one column is not positive definite in floating point; "
+    "raise reg, scale the rows of X to unit length, or pass X in float64."
+)
 # XU is made for so many columns at a time, so that it takes n×32 numbers rather than n×k.
 _FACTOR_COLUMNS = 32
 # Following a column and its rows' chains costs so many steps of a walk along a row, which is read in order.
@@ -51,43 +72,58 @@ class SupportFeatures:
     order : int array (d,)
         Ids of the features from the rarest to the most frequent; all below is in this order.
     rows : IndexedCSR
-        X.
+        X, each row times the root of its weight.
     walks : int array (d,)
         w_f: stored entries at or after a feature in the rows that hold it.
-    block : array (t, t)
-        XᵀX of the t most frequent features; 0×0 where it is not needed.
+    kept : int
+        t: of how many of the most frequent features XᵀX is kept; 0 where it is not needed.
+    triangle : array (t·(t + 1)/2,)
+        Its upper triangle, row after row.
     diagonal, column_sums : arrays (d,)
-        Of XᵀX, and Xᵀ1.
+        Of XᵀVX, and XᵀV1, for the rows' weights V.
     """
 
     order: np.ndarray
     rows: IndexedCSR
     walks: np.ndarray
-    block: np.ndarray
+    kept: int
+    triangle: np.ndarray
     diagonal: np.ndarray
     column_sums: np.ndarray
 
     @classmethod
     def build(
-        cls, X: sp.csr_matrix, *, support: int, with_gram: bool = True, memory_limit: float = 2**31, n_threads: int = 1
+        cls,
+        X: sp.csr_matrix,
+        *,
+        support: int,
+        with_gram: bool = True,
+        row_weight: np.ndarray | None = None,
+        order: np.ndarray | None = None,
+        memory_limit: float = 2**31,
+        n_threads: int = 1,
     ) -> SupportFeatures:
-        """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory t² numbers and two copies of X.
+        """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory ½t² numbers and two copies of X.
 
         Explicit zeros of X do not count as occurrences. ``memory_limit`` is in bytes, for what is kept of XᵀX and the
         workspace of one thread; each further thread adds its own. ``with_gram=False`` leaves XᵀX out: for columns that
-        are known on rows of their own.
+        are known on rows of their own. ``row_weight`` (n) says how often each row counts; ``order`` (d) is that of the
+        features in all rows, where these are some of them.
         """
-        order, rows = _by_rising_frequency(X)
+        order, rows = _by_rising_frequency(X, row_weight, order)
         walks = walk_lengths(rows)
-        kept = _features_kept(walks, support, memory_limit, rows.data.dtype.itemsize)
+        kept = _features_kept(walks, support, memory_limit, rows) if with_gram else 0
         n_features = len(order)
         return cls(
             order=order,
             rows=rows,
             walks=walks,
-            block=gram_of_last(rows, kept if with_gram else 0, n_threads=n_threads),
+            kept=kept,
+            triangle=gram_of_last(rows, kept, n_threads=n_threads),
             diagonal=np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features),
-            column_sums=np.bincount(rows.indices, weights=rows.data, minlength=n_features),
+            column_sums=np.bincount(
+                rows.indices, weights=rows.data * np.repeat(rows.root, np.diff(rows.indptr)), minlength=n_features
+            ),
         )
 
     @property
@@ -96,7 +132,7 @@ class SupportFeatures:
         return len(self.rows.indptr) - 1, len(self.order)
 
     def matrix(self) -> sp.csr_matrix:
-        """X with its features in this order; shares the arrays."""
+        """The rows with their features in this order; shares the arrays."""
         return sp.csr_matrix((self.rows.data, self.rows.indices, self.rows.indptr), shape=self.shape)
 
     def gram_times(self, U: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
@@ -113,12 +149,23 @@ class SupportFeatures:
         return out
 
 
-def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, IndexedCSR]:
-    """The ids of the features from the rarest to the most frequent, and X with its features in that order."""
+def order_of_features(counts: np.ndarray) -> np.ndarray:
+    """Ids of the features from the rarest to the most frequent, given how often each occurs (d)."""
+    return np.argsort(counts, kind="stable")
+
+
+def _by_rising_frequency(
+    X: sp.csr_matrix, row_weight: np.ndarray | None, order: np.ndarray | None
+) -> tuple[np.ndarray, IndexedCSR]:
+    """The ids of the features from the rarest to the most frequent, and the rows with their features in that order."""
+    root = np.ones(X.shape[0]) if row_weight is None else np.sqrt(row_weight)
+    if row_weight is not None:
+        X = sp.csr_matrix((X.data * np.repeat(root, np.diff(X.indptr)).astype(X.dtype), X.indices, X.indptr), X.shape)
     if X.nnz and not X.data.all():
         X = X.copy()
         X.eliminate_zeros()
-    order = np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
+    if order is None:
+        order = order_of_features(np.bincount(X.indices, minlength=X.shape[1]))
     rank = np.empty(len(order), dtype=X.indices.dtype)
     rank[order] = np.arange(len(order), dtype=X.indices.dtype)
     rows = sp.csr_matrix((X.data.copy(), rank[X.indices], X.indptr), shape=X.shape)
@@ -127,11 +174,11 @@ def _by_rising_frequency(X: sp.csr_matrix) -> tuple[np.ndarray, IndexedCSR]:
     positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
     by_feature = sp.csr_matrix(positions.T)
     return order, IndexedCSR(
-        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data
+        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data, root
     )
 
 
-def _features_kept(walks: np.ndarray, support: int, memory_limit: float, itemsize: int) -> int:
+def _features_kept(walks: np.ndarray, support: int, memory_limit: float, rows: IndexedCSR) -> int:
     """t: how many of the most frequent features have their part of XᵀX stored.
 
     One thread's workspace is set aside, however many there are: stored and gathered entries are rounded differently,
@@ -145,7 +192,9 @@ def _features_kept(walks: np.ndarray, support: int, memory_limit: float, itemsiz
             f"{memory_limit - left:,.0f}; raise it, or lower support."
         )
     worth_it = int(np.count_nonzero(walks > max(_LEAST_WALK, _WALK_PER_GATHER * side)))
-    return min(worth_it, int(np.sqrt(left / itemsize)))
+    left = min(left, max(_LITTLE_MEMORY, _KEPT_PER_X * (rows.data.nbytes + rows.indices.nbytes)))
+    # The largest t with t·(t + 1)/2 numbers within the limit.
+    return min(worth_it, (math.isqrt(1 + 8 * int(left / rows.data.itemsize)) - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -179,7 +228,7 @@ class SupportRidge:
     b is only ever formed on a column's candidates.
 
     With a mask, sums run over the known rows of each column: P are the known positives, and b and A are added up from
-    the rows, as no G serves two columns.
+    the rows, as no G serves two columns. Where rows have weights v, c_ij is v_i times what it is above.
 
     ``positives`` (n×L, ones) say where the targets are 1, inside the mask ``known`` (n×L, ones) where there is one;
     λ = ``reg`` > 0; c = ``positive_weight`` (L), 1 by default. Several fits can share X. The result has the same bits
@@ -187,17 +236,18 @@ class SupportRidge:
 
     Notes
     -----
-    G is kept, dense, for the t most frequent features: those whose entries cost more to add up again than to fetch, and
-    no more of them than ``memory_limit`` allows. The entries of rarer features are added up when a column chooses them,
-    in the smaller of two times: Σ w_f over these features, w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more
-    frequent than f), along the rows; or about 4 Σ (occurrences) over all its features, along the columns of X, which
-    wins where rows are long. So any limit will do that holds a workspace; a small one costs time only.
+    Half of G, a triangle, is kept for the t most frequent features: those whose entries cost more to add up again than
+    to fetch, and no more of them than ``memory_limit`` and six times the memory of X (or 128 MB) allow. The entries of
+    rarer features are added up when a column chooses them, in the smaller of two times: Σ w_f over these features,
+    w_f = Σ_{i: x_if ≠ 0} (entries of row i that are more frequent than f), along the rows; or about 4 Σ (occurrences)
+    over all its features, along the columns of X, which wins where rows are long. So any limit will do that holds a
+    workspace; a small one costs time only.
 
     With m = ``support``: time Σ w_f over the kept features once; per solve O(nnz(X)·k) for GU and, per column,
     O(candidates·k + m²) + m³/3 + the smaller time above. With a mask: O(|Ω|·k), and per known entry
-    the entries of its row and the square of how many of them are in the support. Memory: t² numbers of X's type,
+    the entries of its row and the square of how many of them are in the support. Memory: ½t² numbers of X's type,
     16·m² + 48·d + 8·n bytes per thread and 24 for each entry of a column's rare features, two copies of X, 2·d·k + 32·n
-    numbers of the type of U, and S twice; with a mask 3·|Ω| numbers in place of t².
+    numbers of the type of U, and S twice; with a mask 3·|Ω| numbers in place of ½t².
     """
 
     def __init__(
@@ -244,22 +294,23 @@ class SupportRidge:
         """
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InvalidInputError("low_rank contains NaN or infinity.")
-        choice, order = Choice(self.reg, self.support, _LEAST_SHARE, self._supports(pattern)), self.X.order
+        choice, order = Choice(self.reg, self.support, LEAST_SHARE, self._supports(pattern)), self.X.order
         counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
         X, threads = self.X, self.n_threads
         on = Positives(self._positives.indptr, self._positives.indices, self.positive_weight)
         U = np.ascontiguousarray(U[order])
         if self._known is None:
             low_rank_scores = LowRankScores(X.gram_times(U, n_threads=threads), U, V, intercept)
-            kept = GramParts(X.block, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
+            kept = GramParts(X.triangle, X.kept, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
                 return solve_supports(X.rows, kept, low_rank_scores, on, choice, (counts, gains), start, stop)
         else:
             weights, targets = self._known
             embedded = csr_matmul(X.matrix(), U, n_threads=threads)
-            residuals = targets - sampled_product(weights, V, embedded, n_threads=threads)
-            residuals -= np.repeat(intercept, np.diff(weights.indptr)).astype(residuals.dtype)
+            root = X.rows.root[weights.indices]
+            residuals = targets * root.astype(targets.dtype) - sampled_product(weights, V, embedded, n_threads=threads)
+            residuals -= (np.repeat(intercept, np.diff(weights.indptr)) * root).astype(residuals.dtype)
             known = KnownRows(weights.indptr, weights.indices, residuals, weights.data)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -269,14 +320,69 @@ class SupportRidge:
             with single_threaded_blas():
                 found = run_chunks(solve, self._chunks(), threads)
         except np.linalg.LinAlgError:
-            raise InvalidInputError(
-                f"reg={self.reg:g} is too small beside the features: a system of one column is not positive definite "
-                "in floating point; raise reg, scale the rows of X to unit length, or pass X in float64."
-            ) from None
+            raise InvalidInputError(TOO_SMALL.format(self.reg)) from None
         chosen = order[np.concatenate([part for part, _ in found])]
         values = np.concatenate([part for _, part in found])
         columns = sp.csc_matrix((values, chosen, np.concatenate([[0], np.cumsum(counts)])), shape=self.shape)
         return SupportSolution(weights=canonical_csr(sp.csr_matrix(columns)), gain=0.5 * gains)
+
+    # ------------------------------------------------------------------ rows that are one shard of several
+
+    # What a shard has of the sums that a block of labels is solved from. Features are numbered in the order that all
+    # shards share; U has its rows in that order.
+
+    def candidate_entries(self) -> np.ndarray:
+        """How many features each label may find in its positive rows, at most (L)."""
+        return self._stored_entries(self._positives)
+
+    def candidates(self, labels: slice) -> sp.csr_matrix:
+        """In how many positive rows of some labels each feature occurs: CSR (B, d)."""
+        X = self.X.matrix()
+        ones = sp.csr_matrix((np.ones(X.nnz, dtype=np.int32), X.indices, X.indptr), shape=X.shape)
+        return canonical_csr(self._positives[labels].astype(np.int32) @ ones)
+
+    def slopes(
+        self, labels: slice, pattern: Supports, U: np.ndarray, V: np.ndarray, intercept: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The shard's part of b, where all pairs are known without what G says, and of the squares that A adds to G."""
+        rows, dtype = self._rows_of(labels), self.X.rows.data.dtype
+        root = self.X.rows.root[rows.indices]
+        along = np.zeros(rows.nnz)
+        if self._known is not None or rows.data.any():
+            embedded = csr_matmul(self.X.matrix(), U, n_threads=self.n_threads)
+            scores = sp.csr_matrix((np.ones(rows.nnz, dtype=dtype), rows.indices, rows.indptr), shape=rows.shape)
+            along = sampled_product(scores, V, embedded, n_threads=self.n_threads) + root * np.repeat(
+                intercept, np.diff(rows.indptr)
+            )
+        if self._known is None:
+            pulls = root + rows.data * (root - along)
+        else:
+            pulls = rows.data * (root * self._known[1][self._known[0].indptr[labels.start] :][: rows.nnz] - along)
+        slopes, squares = np.zeros(len(pattern.features)), np.zeros(len(pattern.features))
+        known = KnownRows(rows.indptr, rows.indices, pulls, rows.data)
+        add_to_slopes(self.X.rows, known, pulls, pattern, slopes, squares)
+        return slopes, squares
+
+    def systems(self, labels: slice, supports: Supports) -> np.ndarray:
+        """The shard's part of A on the supports: lower triangles, one label after the other, in the type of X."""
+        X, rows = self.X, self._rows_of(labels)
+        known = KnownRows(rows.indptr, rows.indices, rows.data, rows.data)
+        if self._known is None and not rows.data.any():
+            empty = np.zeros(0, dtype=rows.indices.dtype)
+            known = KnownRows(np.zeros_like(rows.indptr), empty, rows.data[:0], rows.data[:0])
+        sizes = np.diff(supports.indptr)
+        out = np.zeros(int((sizes * (sizes + 1) // 2).sum()), dtype=X.rows.data.dtype)
+        kept = GramParts(X.triangle, X.kept, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
+        support_systems(X.rows, kept, known, self._known is None, supports, out)
+        return out
+
+    def _rows_of(self, labels: slice) -> sp.csr_matrix:
+        """The rows that count for some labels beyond what all rows do, with what they count: CSR (B, n), float64."""
+        if self._known is not None:
+            return self._known[0][labels].astype(np.float64)
+        rows = self._positives[labels].astype(np.float64)
+        rows.data = np.repeat(self.positive_weight[labels] - 1.0, np.diff(rows.indptr))
+        return rows
 
     def _supports(self, pattern: sp.csr_matrix | None) -> Supports:
         """The supports of a pattern in the order of the frequencies."""
@@ -299,3 +405,24 @@ class SupportRidge:
         lengths = np.diff(self.X.rows.indptr)
         stored = np.concatenate([[0], np.cumsum(lengths[by_column.indices], dtype=np.int64)])
         return np.diff(stored[by_column.indptr])
+
+
+def chosen_supports(
+    pattern: Supports, slopes: np.ndarray, curvatures: np.ndarray, *, reg: float, support: int
+) -> tuple[Supports, np.ndarray]:
+    """Of each label's features those with the largest gains, and b there, from the sums of all shards."""
+    choice = Choice(reg, support, LEAST_SHARE, pattern)
+    places, counts = choose_supports(pattern, slopes, curvatures, choice)
+    return Supports(np.concatenate([[0], np.cumsum(counts)]), pattern.features[places]), slopes[places]
+
+
+def solved_supports(
+    supports: Supports, slopes: np.ndarray, systems: np.ndarray, reg: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weights on the supports, one label after the other, and each label's bᵀs."""
+    values, gains = np.empty(len(supports.features)), np.empty(len(supports.indptr) - 1)
+    try:
+        solve_systems(systems, np.diff(supports.indptr), slopes, reg, values, gains)
+    except np.linalg.LinAlgError:
+        raise InvalidInputError(TOO_SMALL.format(reg)) from None
+    return values, gains

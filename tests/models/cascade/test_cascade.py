@@ -14,8 +14,10 @@ from tagwise.inspection.explanations import explain_labels
 from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
-from tagwise.models.cascade.fusion import Fusion, Opinions
-from tagwise.models.cascade.rankers import wrong_proposals
+from tagwise.models.cascade import fusion as fusion_module
+from tagwise.models.cascade import opinions as opinions_module
+from tagwise.models.cascade.fusion import Fusion
+from tagwise.models.cascade.opinions import LocalRows, Opinions, wrong_proposals
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.folder import read_model, write_model
 from tagwise.problems.labels import known_positives
@@ -25,6 +27,12 @@ from tagwise.problems.labels import known_positives
 def problem():
     made = make_low_rank_plus_sparse(400, 60, 30, rank=4, features_per_row=8, noise=0.5, random_state=0)
     return made.X, made.Y
+
+
+def validation_folds(model, Y, observed):
+    """Which rows teach the fusion of a model, and whether it learns all rows in the end."""
+    nothing = sp.csr_matrix((Y.shape[0], 1))
+    return model._validation_folds(LocalRows(nothing, Y, observed, None, normalize=True, n_threads=1))
 
 
 def small(**changed):
@@ -169,14 +177,14 @@ def rows_of_one_label(n_rows, known):
 def test_the_less_is_known_of_validation_rows_the_more_parts_teach_while_rows_are_few(rows, known, parts, size):
     Y, mask = rows_of_one_label(rows, known)
     for refit in ("auto", True):
-        folds, all_learnt = Cascade(refit=refit)._validation_folds(Y, mask)
+        folds, all_learnt = validation_folds(Cascade(refit=refit), Y, mask)
         assert all_learnt
         assert [len(fold) for fold in folds] == [size] * parts
         assert len(np.unique(np.concatenate([*folds, np.empty(0)]))) == parts * size
 
 
 def test_a_second_fit_takes_at_most_5000_validation_rows():
-    folds, all_learnt = Cascade(refit=True)._validation_folds(*rows_of_one_label(90_000, 1.0))
+    folds, all_learnt = validation_folds(Cascade(refit=True), *rows_of_one_label(90_000, 1.0))
     assert all_learnt
     assert [len(fold) for fold in folds] == [5_000]
 
@@ -187,15 +195,15 @@ def test_a_second_fit_takes_at_most_5000_validation_rows():
 )
 def test_where_a_twentieth_of_the_rows_is_enough_it_is_set_aside_for_good(rows, known, size):
     Y, mask = rows_of_one_label(rows, known)
-    (fold,), all_learnt = Cascade()._validation_folds(Y, mask)
+    (fold,), all_learnt = validation_folds(Cascade(), Y, mask)
     assert not all_learnt
     assert len(fold) == size
-    assert Cascade(refit=True)._validation_folds(Y, mask)[1]
+    assert validation_folds(Cascade(refit=True), Y, mask)[1]
 
 
 @pytest.mark.parametrize("rows", [400, 30_000])
 def test_without_a_refit_there_is_one_part(rows):
-    folds, all_learnt = Cascade(refit=False)._validation_folds(*rows_of_one_label(rows, 1.0))
+    folds, all_learnt = validation_folds(Cascade(refit=False), *rows_of_one_label(rows, 1.0))
     assert [len(fold) for fold in folds] == [rows // 10]
     assert not all_learnt
 
@@ -204,12 +212,12 @@ def test_no_label_loses_its_last_row_to_validation():
     """Every second row has a label of its own, which no other row has."""
     labels = np.where(np.arange(40_000) % 2 == 0, 0, np.arange(40_000))
     Y = sp.csr_matrix((np.ones(40_000, dtype=np.float32), labels, np.arange(40_001)), shape=(40_000, 40_000))
-    (fold,), all_learnt = Cascade()._validation_folds(Y, None)
+    (fold,), all_learnt = validation_folds(Cascade(), Y, None)
     assert not all_learnt
     assert len(fold) == 2_000
     assert (fold % 2 == 0).all()
     # If all rows have such a label, none can be spared.
-    assert Cascade()._validation_folds(sp.csr_matrix(sp.identity(40_000, dtype=np.float32)), None)[1]
+    assert validation_folds(Cascade(), sp.csr_matrix(sp.identity(40_000, dtype=np.float32)), None)[1]
 
 
 def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, monkeypatch):
@@ -219,7 +227,7 @@ def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, mon
     monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
     model = small(validation_fraction=0.1).fit(X, Y)
     assert [len(lesson.on) for lesson in lessons] == [40] * 10
-    folds, _ = model._validation_folds(Y, None)
+    folds, _ = validation_folds(model, Y, None)
     for lesson, rows in zip(lessons, folds):
         train = np.setdiff1d(np.arange(400), rows)
         np.testing.assert_array_equal(lesson.facts.frequency, np.asarray(Y[train].sum(axis=0)).ravel())
@@ -233,7 +241,7 @@ def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, mon
 def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
     X, Y = problem
     model = small(validation_fraction=0.2, refit=False).fit(X, Y)
-    (rows,), _ = model._validation_folds(Y, None)
+    (rows,), _ = validation_folds(model, Y, None)
     train = np.setdiff1d(np.arange(400), rows)
     taught = small(validation_fraction=0.0).fit(X[train], Y[train])
     np.testing.assert_array_equal(model.ranker_weights_.toarray(), taught.ranker_weights_.toarray())
@@ -247,7 +255,7 @@ def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
 @pytest.fixture
 def spared(monkeypatch):
     """So few rows are enough that a twentieth of 400 is."""
-    monkeypatch.setattr(cascade_module, "_ENOUGH_VALIDATION_ROWS", 20)
+    monkeypatch.setattr(fusion_module, "_ENOUGH_VALIDATION_ROWS", 20)
 
 
 class Counted:
@@ -263,7 +271,7 @@ class Counted:
 
 def taught_alone(model, X, Y, observed=None):
     """The rows that a fitted model learnt its fusion on, and a cascade that was fitted to the others."""
-    (validation,), all_learnt = model._validation_folds(Y, observed)
+    (validation,), all_learnt = validation_folds(model, Y, observed)
     assert not all_learnt
     training = np.setdiff1d(np.arange(len(Y.indptr) - 1), validation)
     known = None if observed is None else observed[training]
@@ -276,7 +284,7 @@ def test_validation_rows_are_learnt_by_the_labels_that_they_add_much_to(problem,
     X, Y = problem
     observed = hide_labels(Y, 0.9, random_state=0) if masked else None
     if masked:
-        monkeypatch.setattr(cascade_module, "_ENOUGH_VALIDATION_ROWS", 15)
+        monkeypatch.setattr(fusion_module, "_ENOUGH_VALIDATION_ROWS", 15)
     model = small().fit(X, Y, observed)
     validation, before = taught_alone(model, X, Y, observed)
     positives = known_positives(Y, observed)
@@ -303,7 +311,7 @@ def test_learning_labels_again_takes_names_and_missing_labels_and_any_threads(pr
     names = sp.csr_matrix(np.eye(Y.shape[1], X.shape[1], dtype=np.float32))
     first = small(unlisted="unknown", n_jobs=1).fit(X, Y, label_features=names)
     second = small(unlisted="unknown", n_jobs=2).fit(X, Y, label_features=names)
-    assert not first._validation_folds(Y, None)[1]
+    assert not validation_folds(first, Y, None)[1]
     for name in first._saved_arrays:
         ours, theirs = getattr(first, name), getattr(second, name)
         np.testing.assert_array_equal(*(part.toarray() if sp.issparse(part) else part for part in (ours, theirs)))
@@ -327,13 +335,13 @@ def test_a_fit_that_is_cut_while_labels_are_learnt_again_resumes(problem, tmp_pa
         raise Cut
 
     with monkeypatch.context() as patched:
-        patched.setattr(cascade_module, stage, cut)
+        patched.setattr(opinions_module if stage == "cooccurrence_counts" else cascade_module, stage, cut)
         with pytest.raises(Cut):
             small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
     trained = []
-    learn = cascade_module.learn_rankers
+    learn = opinions_module.learn_rankers
     monkeypatch.setattr(
-        cascade_module, "learn_rankers", lambda *a, **k: trained.append(a[1].shape[0]) or learn(*a, **k)
+        opinions_module, "learn_rankers", lambda *a, **k: trained.append(a[1].shape[0]) or learn(*a, **k)
     )
     resumed = small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
     assert len(trained) == 1  # those of the labels that are learnt again
@@ -357,7 +365,7 @@ def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them(monkeypatch
     rng = np.random.default_rng(0)
     X = sp.csr_matrix(np.column_stack([rng.random((400, 20)), np.zeros(400)]).astype(np.float32))
     Y = (rng.random((400, 9)) < 0.2).astype(np.float32)
-    (validation,), _ = small()._validation_folds(sp.csr_matrix(Y), None)
+    (validation,), _ = validation_folds(small(), sp.csr_matrix(Y), None)
     rare = np.zeros((400, 1), dtype=np.float32)
     outside = np.setdiff1d(np.arange(400), validation)[0]
     chosen = validation[:3]
@@ -366,13 +374,13 @@ def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them(monkeypatch
     X[chosen, 20] = 3.0
     X = sp.csr_matrix(X)
     # The rows that are set aside depend on the labels' numbers of rows only where these are used up.
-    (again,), _ = small()._validation_folds(Y, None)
+    (again,), _ = validation_folds(small(), Y, None)
     np.testing.assert_array_equal(again, validation)
     # It has less than a fiftieth of all positives.
-    monkeypatch.setattr(cascade_module, "learn_rankers", counted := Counted(cascade_module.learn_rankers))
+    monkeypatch.setattr(opinions_module, "learn_rankers", counted := Counted(opinions_module.learn_rankers))
     small().fit(X, Y)
     assert counted.calls == 1
-    monkeypatch.setattr(cascade_module, "_SEEN_SHARE", 0.001)
+    monkeypatch.setattr(fusion_module, "_SEEN_SHARE", 0.001)
     found, _ = small().fit(X, Y).predict_topk(X[chosen], k=3)
     assert counted.calls == 3
     assert (found == 9).any(axis=1).all()
@@ -662,3 +670,44 @@ def test_what_unlisted_labels_are_is_said_once(problem):
         small(unlisted="unknown").fit(X, Y, Y)
     with pytest.raises(InvalidInputError, match="unlisted='unknown' needs validation rows"):
         small(unlisted="unknown", validation_fraction=0.0).fit(X, Y)
+
+
+# ---------------------------------------------------------------------- weights of rows
+
+
+def test_rows_that_weigh_twice_as_much_are_half_the_penalty(problem):
+    """½λ‖·‖² + 2·loss is twice ¼λ‖·‖² + loss; with C there is no half."""
+    X, Y = problem
+    alone = {"validation_fraction": 0.0, "max_iter": 2, "tol": 0.0}
+    weighted = small(**alone).fit(X, Y, sample_weight=np.full(400, 2.0))
+    plain = small(**alone, C=1.0, reg_low_rank=0.5, reg_sparse=0.5).fit(X, Y)
+    np.testing.assert_allclose(weighted.decision_function(X), plain.decision_function(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_rows_that_weigh_nothing_are_left_out(problem, refit):
+    X, Y = problem
+    weights = np.where(np.arange(400) % 4 == 0, 0.0, 1.0)
+    kept = np.flatnonzero(weights)
+    ours, theirs = small(refit=refit).fit(X, Y, sample_weight=weights), small(refit=refit).fit(X[kept], Y[kept])
+    np.testing.assert_array_equal(ours.decision_function(X), theirs.decision_function(X))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_rows_that_weigh_more_are_believed_more(problem, masked):
+    """Every row is there twice, the second time with the labels of some other row."""
+    X, Y = problem
+    both, other = sp.vstack([X, X], format="csr"), Y[np.random.default_rng(0).permutation(400)]
+    labels = sp.vstack([Y, other], format="csr")
+    known = hide_labels(labels, 0.7, random_state=0) if masked else None
+    right, wrong = [], []
+    for weight in (1 / 3, 1, 3):
+        model = small().fit(both, labels, known, sample_weight=np.repeat([weight, 1.0], 400))
+        assert "_row_weight" not in vars(model) | vars(model.proposer_)
+        found, _ = model.predict_topk(X, 1)
+        right.append(precision_at_k(Y, found, k=1))
+        wrong.append(precision_at_k(other, found, k=1))
+    assert right == sorted(right)
+    assert wrong == sorted(wrong, reverse=True)
+    assert right[2] > right[0] + 0.2
+    assert wrong[2] < wrong[0] - 0.1

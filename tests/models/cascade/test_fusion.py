@@ -13,16 +13,8 @@ from scipy.special import expit
 
 from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.models.cascade import fusion as fusion_module
-from tagwise.models.cascade.fusion import (
-    Fusion,
-    LabelFacts,
-    Lesson,
-    Opinions,
-    cooccurrence_counts,
-    learn_fusion,
-    n_terms,
-    own_prior,
-)
+from tagwise.models.cascade.fusion import Fusion, Lesson, learn_fusion, n_terms, own_prior
+from tagwise.models.cascade.opinions import LabelFacts, Opinions, cooccurrence_counts
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -171,7 +163,13 @@ def lesson(rng, coefficients, n_rows, known=1.0, width=20, n_labels=40):
         ]
     )
     on = (rng.random(len(terms)) < expit(terms @ coefficients)).reshape(n_rows, width)
-    return Lesson(opinions, facts, on, rng.random((n_rows, width)) < known)
+    return Lesson(opinions, facts, on, rng.random((n_rows, width)) < known, np.ones(n_rows))
+
+
+def rows_of(whole, rows):
+    """Some rows of a lesson."""
+    opinions = Opinions(*(numbers[rows] for numbers in whole.opinions))
+    return whole._replace(opinions=opinions, on=whole.on[rows], known=whole.known[rows], weight=whole.weight[rows])
 
 
 def planted_coefficients(rng, away):
@@ -195,17 +193,25 @@ def test_few_rows_leave_the_prior_and_more_leave_it_gradually():
     whole = lesson(rng, planted, 800)
     start = Fusion.prior().own
 
-    def part(many):
-        cut = Lesson(
-            Opinions(*(numbers[:many] for numbers in whole.opinions)), whole.facts, whole.on[:many], whole.known[:many]
-        )
-        return np.linalg.norm((learn_fusion([cut]).own - start) / deviation)
+    def away_by(many):
+        return np.linalg.norm((learn_fusion([rows_of(whole, np.arange(many))]).own - start) / deviation)
 
-    away = [part(many) for many in (1, 10, 100, 800)]
+    away = [away_by(many) for many in (1, 10, 100, 800)]
     planted_away = 2 * 15**0.5
     assert away[0] < planted_away / 3
     assert away[-1] > planted_away / 2
     assert away == sorted(away)
+
+
+def test_whole_weights_are_repeated_rows():
+    rng = np.random.default_rng(2)
+    whole = lesson(rng, planted_coefficients(rng, 1)[0], 60, known=0.8)
+    times = rng.integers(0, 4, 60)
+    repeated = learn_fusion([rows_of(whole, np.repeat(np.arange(60), times))])
+    weighted = learn_fusion([whole._replace(weight=times.astype(float))])
+    for name in ("own", "context", "level"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(repeated, name), atol=1e-6)
+    assert np.abs(weighted.own - learn_fusion([whole]).own).max() > 0.01
 
 
 def test_unknown_pairs_teach_nothing():
@@ -229,7 +235,7 @@ def test_labels_that_belong_together_lift_each_other():
     on = group == chosen[:, None]
     margins = np.where(on & (labels % 2 == 0), 2.0, -1.0) + rng.normal(size=labels.shape) / 3
     opinions = Opinions(labels, np.zeros(labels.shape), margins, np.full(labels.shape, 0.3), np.zeros((n_rows, 0)))
-    fusion = learn_fusion([Lesson(opinions, facts, on, np.ones_like(on))])
+    fusion = learn_fusion([Lesson(opinions, facts, on, np.ones_like(on), np.ones(n_rows))])
     scores = fusion.scores(opinions, facts)
     both = on & (labels % 2 == 1) & (on & (labels % 2 == 0)).any(axis=1, keepdims=True)
     assert scores[both].mean() > scores[~on].mean() + 0.2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from tagwise.kernels.shortlists import behind_shortlist
-from tagwise.models.cascade.fusion import LabelFacts, Opinions
+from tagwise.models.cascade.opinions import LabelFacts, Opinions
 from tagwise.models.cascade.product import Product
 
 

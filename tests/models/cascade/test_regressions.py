@@ -58,6 +58,16 @@ def test_the_optimum_has_no_gradient(rows, kind):
     assert np.abs(loss(w)[1] + (w - prior[0]) / prior[1] ** 2).max() < 1e-3
 
 
+@pytest.mark.parametrize("find", [map_listwise, map_logistic])
+def test_whole_weights_are_repeated_rows(rows, find):
+    prior = np.array([np.zeros(4), np.ones(4)])
+    times = np.random.default_rng(6).integers(0, 4, 40)
+    parts = [[part[:25], part[25:]] for part in rows]
+    weighted = find(*parts, prior, [times[:25], times[25:]])
+    repeated = find(*([np.repeat(part, times, axis=0)] for part in rows), prior)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-6)
+
+
 def test_what_a_row_has_in_common_and_unknown_pairs_do_not_matter(rows):
     terms, on, known = rows
     prior = np.array([np.zeros(4), np.ones(4)])

@@ -138,7 +138,7 @@ def test_a_positive_weight_is_so_many_copies_of_the_positives(loss, masked):
 @pytest.mark.parametrize("known", [None, 0.001])
 def test_no_fit_allocates_rows_times_labels(loss, known, monkeypatch):
     """1,500 rows × 20,000 labels are 120 MB as float32."""
-    monkeypatch.setattr(steps, "_LABEL_STEPS", 1)
+    monkeypatch.setattr(steps, "LABEL_STEPS", 1)
     rng = np.random.default_rng(0)
     X = sp.random(1500, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
     pairs = (np.arange(3000) % 1500, rng.integers(0, 20_000, 3000))

@@ -38,6 +38,18 @@ def test_projection_is_the_nearest_in_the_first_column_space():
     np.testing.assert_allclose((found.A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
 
 
+def test_projection_counts_rows_as_they_weigh():
+    rng = np.random.default_rng(1)
+    X, times = rng.standard_normal((30, 9)), rng.integers(0, 3, 30)
+    ids = [np.array([0, 2]), np.array([1, 3, 4])]
+    parts = [Part(i, rng.standard_normal((9, 2)), rng.standard_normal((len(i), 2)), i * 0.1, 0, True, 0) for i in ids]
+    weighted, repeated = (
+        project_onto_first(CSRWithTranspose(sp.csr_matrix(rows)), parts, np.zeros(5), weights)
+        for rows, weights in ((X, times.astype(float)), (np.repeat(X, times, axis=0), None))
+    )
+    np.testing.assert_allclose(weighted.H, repeated.H)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_any_number_of_processes_gives_the_same_bits(masked):
     X, Y, known = problem(n=200, n_labels=12)

@@ -77,7 +77,7 @@ def test_the_end_is_never_worse_than_constant_scores(part, reg_low_rank, reg_spa
 
 
 def test_with_a_hopeless_low_rank_the_support_form_is_ridge_regression(monkeypatch):
-    monkeypatch.setattr("tagwise.solvers.support._LEAST_SHARE", 0.0)  # features are used however little they say
+    monkeypatch.setattr("tagwise.solvers.support.LEAST_SHARE", 0.0)  # features are used however little they say
     X, Y, _ = problem(n=80)
     Y[:2] = 1
     X[:2] = 1  # every feature occurs in a positive row of every label
@@ -87,13 +87,15 @@ def test_with_a_hopeless_low_rank_the_support_form_is_ridge_regression(monkeypat
     np.testing.assert_allclose(2 * model.decision_function(X), X @ expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("weights", [None, np.linspace(0.1, 3, 200)], ids=["", "weights"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_some_labels_learnt_again_from_the_same_rows_are_as_they_were(masked):
+def test_some_labels_learnt_again_from_the_same_rows_are_as_they_were(masked, weights):
     X, Y, _ = problem(n=200)
     observed = hide_labels(Y, 0.7, random_state=0) if masked else None
-    model = REML(rank=2, sparse_part="support", support=6, max_iter=1, tol=1.0, positive_weight=2.0).fit(X, Y, observed)
+    model = REML(rank=2, sparse_part="support", support=6, max_iter=1, tol=1.0, positive_weight=2.0)
+    model.fit(X, Y, observed, sample_weight=weights)
     labels = np.array([0, 3, 5])
-    alone = model._relearnt(labels, sp.csr_matrix(X), sp.csr_matrix(Y), observed)
+    alone = model._relearnt(labels, sp.csr_matrix(X), sp.csr_matrix(Y), observed, weights)
     np.testing.assert_allclose(alone.decision_function(X), model.decision_function(X)[:, labels], atol=1e-10)
     assert alone.sparse_weights_.nnz
 

@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel, finite_scores
-from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -20,29 +19,30 @@ from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
     Fusion,
-    LabelFacts,
     Lesson,
-    Opinions,
-    cooccurrence_counts,
+    choose_validation_rows,
+    counting_missing_labels,
+    labels_to_learn_again,
     learn_fusion,
 )
-from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
-from tagwise.models.cascade.product import Product
-from tagwise.models.cascade.rankers import (
+from tagwise.models.cascade.names import UnseenLabels, name_weights
+from tagwise.models.cascade.opinions import (
+    CascadeRows,
     FittedProposer,
+    LabelFacts,
+    LocalRows,
+    Opinions,
+    RankerOptions,
     Rankers,
-    label_prototypes,
-    learn_rankers,
-    rows_by_label,
     with_columns,
-    wrong_proposals,
 )
+from tagwise.models.cascade.product import Product
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
-from tagwise.problems.labels import UNLISTED, known_positives
+from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_choice, check_features, check_flag, check_integer, check_real, shape_text
@@ -53,16 +53,6 @@ __all__ = ["Cascade"]
 _BLOCK_CANDIDATES = 1 << 15
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
-# Validation rows: some 30 coefficients need no more than the most; where a tenth of the rows is less than enough,
-# several tenths teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
-_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
-_MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
-# Where so small a share of the rows is enough, up to so many of them, no second fit with all rows is made: only labels
-# of which they hold more than the second share of the rows, and more than twice their own, gain by it, and only where
-# these have the third share of all known positives is the gain seen.
-_SPARED_SHARE, _MOST_SPARED_ROWS = 0.05, 3_000
-_NEW_SHARE, _SEEN_SHARE = 0.05, 0.02
-_FEWEST_ROWS = 20
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
 # Parameters that are the proposer's own.
@@ -101,7 +91,8 @@ class Cascade(MultiLabelModel):
        order and are off.
 
     With a mask, unknown pairs are never used as negatives, only known pairs teach the fusion, and prototypes are those
-    of known positives.
+    of known positives. ``sample_weight`` counts each row in the proposer, in C of the rankers, in prototypes and in the
+    fusion; how often labels occur, alone and together, is counted in rows.
 
     Parameters
     ----------
@@ -312,6 +303,7 @@ class Cascade(MultiLabelModel):
         observed: Any = None,
         *,
         label_features: Any = None,
+        sample_weight: Any = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Any:
@@ -329,134 +321,122 @@ class Cascade(MultiLabelModel):
         the fit whose result is kept; with ``refit``, the cascades that teach the fusion before it cannot be stopped by
         it.
         """
+        self._take_names(label_features, observed)
+        try:
+            return super().fit(X, Y, observed, sample_weight=sample_weight, callback=callback, checkpoint=checkpoint)
+        finally:
+            del self._label_features
+
+    def _take_names(self, label_features: Any, observed: Any) -> None:
+        """Check what ``fit`` was given beside X and Y."""
         if observed is not None and self.unlisted == "unknown":
             raise InvalidInputError(
                 "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
             )
         self._label_features = None if label_features is None else check_features(label_features, name="label_features")
-        try:
-            return super().fit(X, Y, observed, callback=callback, checkpoint=checkpoint)
-        finally:
-            del self._label_features
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         return {} if self._label_features is None else {"label_features": self._label_features}
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        features = sp.csr_matrix(X)
+        threads = thread_count(self.n_jobs)
+        self._fit_rows(
+            LocalRows(sp.csr_matrix(X), Y, observed, self._row_weight, self.normalize, threads), X.dtype, progress
+        )
+
+    def _fit_rows(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> None:
+        """Fit to rows that are wherever they are."""
         expected = (self.n_labels_, self.n_features_in_)
         if self._label_features is not None and self._label_features.shape != expected:
             raise InvalidInputError(
                 f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
                 f"{shape_text(self._label_features.shape)}."
             )
-        folds, refit = self._validation_folds(Y, observed)
+        folds, refit = self._validation_folds(rows)
         if self.unlisted == "unknown" and not folds:
             warn(
-                f"unlisted='unknown' needs validation rows, and of {Y.shape[0]} rows none can be set aside: they are "
+                f"unlisted='unknown' needs validation rows, and of {rows.n_rows} rows none can be set aside: they are "
                 "too few, or each has a label that no other row has. Unlisted labels are taken for off.",
                 TagwiseWarning,
             )
         if folds and not refit:
             (validation,) = folds
-            training = np.setdiff1d(np.arange(Y.shape[0]), validation)
-            known = None if observed is None else observed[training]
-            self._fit_opinions(features[training], Y[training], known, progress)
+            self._fit_opinions(rows.without(validation), dtype, progress)
             self._take_fusion(Fusion.prior(names=self.name_weights_.nnz > 0))
             self._build_prediction_cache()
-            fusion = self._learn_fusion([self._lesson(features, Y, observed, validation)], Y)
+            fusion = self._learn_fusion([self._lesson(rows.of(validation))], rows.positives)
             if self.refit == "auto" and not progress.stopped:
-                self._learn_more_rows(features, Y, observed, validation, progress)
+                self._learn_more_rows(rows, dtype, validation, progress)
         else:
-            learnt = self._fusion_of_folds(features, Y, observed, folds, progress)
-            self._fit_opinions(features, Y, observed, progress)
+            learnt = self._fusion_of_folds(rows, dtype, folds, progress)
+            self._fit_opinions(rows, dtype, progress)
             fusion = Fusion.prior(names=self.name_weights_.nnz > 0) if learnt is None else learnt
         self._take_fusion(fusion)
+
+    def _validation_folds(self, rows: CascadeRows) -> tuple[list[np.ndarray], bool]:
+        return choose_validation_rows(
+            rows.positives,
+            rows.known_per_row(),
+            fraction=self.validation_fraction,
+            refit=self.refit,
+            random_state=self.random_state,
+        )
 
     def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
         self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
 
-    def _fit_opinions(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> None:
+    def _fit_opinions(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> None:
         """All that has an opinion, from these rows."""
-        threads = thread_count(self.n_jobs)
-        positives = known_positives(Y, observed)
-
         # 1. Propose.
-        self.proposer_ = self._fit_proposer(X, Y, observed, progress)
+        self.proposer_ = self._fit_proposer(rows, progress)
 
         # 2. Rank: a support vector machine per label on the shortlists' mistakes.
-        rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
-        rankers = self._fit_rankers(X, rows, positives, observed, progress)
+        rankers = self._fit_rankers(rows, dtype, progress)
         self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
         self.has_ranker_ = rankers.trained
-        some = X[:_SAMPLE_ROWS]
+        some = rows.head(_SAMPLE_ROWS)
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
 
-        self._describe_labels(X, rows, positives, observed)
+        self._describe_labels(rows, dtype)
 
-    def _describe_labels(
-        self, X: sp.csr_matrix, rows: sp.csr_matrix, positives: sp.csr_matrix, observed: sp.csr_matrix | None
-    ) -> None:
-        """What labels look like, which occur together, and what they are called; ``rows`` are X as rankers read it."""
-        threads = thread_count(self.n_jobs)
-        unit = rows if self.normalize else sp.csr_matrix(unit_rows(X, n_threads=threads))
-        self.prototypes_ = label_prototypes(unit, positives, n_threads=threads)
-        self.label_frequency_ = np.bincount(positives.indices, minlength=self.n_labels_)
-        self.cooccurrence_ = cooccurrence_counts(positives)
-        self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=X.dtype)
+    def _describe_labels(self, rows: CascadeRows, dtype: np.dtype) -> None:
+        """What labels look like, which occur together, and what they are called."""
+        self.prototypes_ = rows.prototypes()
+        self.label_frequency_ = np.bincount(rows.positives.indices, minlength=self.n_labels_)
+        self.cooccurrence_ = rows.cooccurrence()
+        self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=dtype)
         self.name_rows_ = np.zeros(self.n_labels_, dtype=np.int64)
         if self._label_features is not None:
-            self.name_weights_ = name_weights(sp.csr_matrix(self._label_features), X)
-            self.name_rows_ = rows_with_name(self.name_weights_, X, observed)
-        self.n_rows_, self.product_ = X.shape[0], None
+            names = name_weights(sp.csr_matrix(self._label_features), rows.feature_counts(), rows.n_rows)
+            self.name_weights_ = names.astype(dtype)
+            self.name_rows_ = rows.rows_with_name(self.name_weights_)
+        self.n_rows_, self.product_ = rows.n_rows, None
 
-    def _learn_more_rows(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        added: np.ndarray,
-        progress: FitProgress,
-    ) -> None:
+    def _learn_more_rows(self, rows: CascadeRows, dtype: np.dtype, added: np.ndarray, progress: FitProgress) -> None:
         """Learn from all rows: proposer and rankers for labels that ``added`` rows have much of, if they are many.
 
         What labels look like and which occur together is learnt anew for all labels. Those that are learnt again are a
         problem of their own, with as many hard negatives per row as is their share of all labels. Most are rare, and
         get some more negatives by this than among all labels.
         """
-        positives, threads = known_positives(Y, observed), thread_count(self.n_jobs)
-        frequency, n_added = (
-            np.bincount(part.indices, minlength=self.n_labels_) for part in (positives, positives[added])
-        )
-        labels = np.flatnonzero(n_added > max(_NEW_SHARE, 2 * len(added) / X.shape[0]) * frequency)
-        rows = sp.csr_matrix(unit_rows(X, n_threads=threads) if self.normalize else X)
-        if len(labels) and frequency[labels].sum() >= _SEEN_SHARE * positives.nnz:
+        labels = labels_to_learn_again(rows.positives, added)
+        if len(labels):
             progress.note(f"{len(labels):,} labels again, with the validation rows")
-            known = None if observed is None else sp.csr_matrix(observed[:, labels])
-            proposer = self.proposer_._relearnt(labels, X, Y, observed)
+            proposer = rows.relearnt(self.proposer_, labels)
             many = math.ceil(self.hard_negatives * len(labels) / self.n_labels_)
-            own = sp.csr_matrix(positives[:, labels])
-            on, off = rows_by_label(own), rows_by_label(wrong_proposals(proposer, X, own, known, many))
-            rankers = self._learn_rankers(rows, on, off)
+            rankers = rows.learn_rankers(proposer, self._ranker_options()._replace(hard_negatives=many), labels)
             self.proposer_.sparse_weights_ = with_columns(
                 self.proposer_.sparse_weights_, labels, proposer.sparse_weights_
             )
             self.proposer_._build_prediction_cache()
             self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
             self.ranker_intercept_[labels], self.has_ranker_[labels] = rankers.intercept, rankers.trained
-        self._describe_labels(X, rows, positives, observed)
+        self._describe_labels(rows, dtype)
 
     def _fusion_of_folds(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        folds: list[np.ndarray],
-        progress: FitProgress,
+        self, rows: CascadeRows, dtype: np.dtype, folds: list[np.ndarray], progress: FitProgress
     ) -> Fusion | None:
         """What cascades that were fitted without a part of the rows teach about it; None without a part."""
         fusion = progress.resume(Fusion, "fusion")
@@ -465,101 +445,73 @@ class Cascade(MultiLabelModel):
         lessons = []
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
-            training = np.setdiff1d(np.arange(Y.shape[0]), validation)
-            alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
-            model = Cascade(**self.get_params(deep=False) | alone)
             with warnings.catch_warnings():  # the fit with all rows says it
                 warnings.simplefilter("ignore", TagwiseWarning)
-                known = None if observed is None else observed[training]
-                model.fit(X[training], Y[training], known, label_features=self._label_features)
-            lessons.append(model._lesson(X, Y, observed, validation))
-        fusion = self._learn_fusion(lessons, Y)
+                model = self._fitted_alone(rows.without(validation), dtype)
+            lessons.append(model._lesson(rows.of(validation)))
+            del model  # what it learnt is not needed beside what it taught
+        fusion = self._learn_fusion(lessons, rows.positives)
         progress.finish_stage("fusion", fusion)
         return fusion
 
-    def _lesson(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, validation: np.ndarray
-    ) -> Lesson:
+    def _fitted_alone(self, rows: CascadeRows, dtype: np.dtype) -> Cascade:
+        """The same cascade, fitted to other rows without a fusion of its own."""
+        alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
+        model = Cascade(**self.get_params(deep=False) | alone)
+        model.n_features_in_, model._label_features = self.n_features_in_, self._label_features
+        model._take_label_count(self.n_labels_)
+        with FitProgress("Cascade", model._iterations()) as progress:
+            model._fit_rows(rows, dtype, progress)
+        model._complete_fit(progress)
+        return model
+
+    def _lesson(self, unseen: LocalRows) -> Lesson:
         """What this cascade says about rows that it has not seen, beside what is known of them."""
-        opinions = self._opinions_on(X[validation])
+        opinions = self._opinions_on(unseen.X)
         known = opinions.labels >= 0
-        if observed is not None:
-            known &= contains_pairs(observed[validation], opinions.labels)
-        on = contains_pairs(Y[validation], opinions.labels) & known
-        return Lesson(opinions, self._facts, on, known)
+        if unseen.observed is not None:
+            known &= contains_pairs(unseen.observed, opinions.labels)
+        on = contains_pairs(unseen.Y, opinions.labels) & known
+        weight = np.ones(len(on)) if unseen.weight is None else unseen.weight
+        return Lesson(opinions, self._facts, on, known, weight)
 
-    def _learn_fusion(self, lessons: list[Lesson], Y: sp.csr_matrix) -> Fusion:
+    def _learn_fusion(self, lessons: list[Lesson], listed: sp.csr_matrix) -> Fusion:
         if self.unlisted == "unknown":
-            lessons = _counting_missing_labels(lessons, inverse_propensity(Y, listed_only=True))
+            lessons = counting_missing_labels(lessons, inverse_propensity(listed, listed_only=True))
         return learn_fusion(lessons)
-
-    def _validation_folds(self, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> tuple[list[np.ndarray], bool]:
-        """Disjoint rows to learn the fusion from, a part at a time, and whether all rows are learnt in the end.
-
-        Where little is known of a part, there are several of them; one at most where its rows are not learnt.
-        """
-        n_rows, n_labels = Y.shape
-        size = min(round(self.validation_fraction * n_rows), _MOST_VALIDATION_ROWS)
-        if size == 0 or n_rows < _FEWEST_ROWS:
-            return [], True
-        known_share = 1.0 if observed is None else observed.nnz / (n_rows * n_labels)
-        auto = isinstance(self.refit, str)
-        if auto or not self.refit:
-            wanted = min(size, round(_SPARED_SHARE * n_rows), _MOST_SPARED_ROWS) if auto else size
-            if not auto or wanted * known_share >= _ENOUGH_VALIDATION_ROWS:
-                # Every label keeps a row, or it would be lost.
-                _, spared = split_rows(known_positives(Y, observed), wanted / n_rows, self.random_state)
-                if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
-                    return _that_leave_pairs([spared], observed), False
-        needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
-        affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
-        order = random_generator(self.random_state).permutation(n_rows)
-        parts = [np.sort(order[part * size : (part + 1) * size]) for part in range(min(needed, affordable))]
-        return _that_leave_pairs(parts, observed), True
 
     def _new_proposer(self) -> REML:
         """An unfitted proposer with the parameters of this model."""
         return REML(sparse_part="support", **{name: getattr(self, name) for name in _PROPOSER_PARAMETERS})
 
-    def _fit_proposer(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress
-    ) -> REML:
+    def _fit_proposer(self, rows: CascadeRows, progress: FitProgress) -> REML:
         """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
         proposer = self._new_proposer()
         fitted = progress.resume(FittedProposer, "proposer", model=proposer)
         if fitted is not None:
             return fitted.model
-        proposer._fit_stage(X, Y, observed, progress)
+        rows.fit_proposer(proposer, progress)
         if not progress.stopped:
             progress.finish_stage("proposer", FittedProposer(proposer))
         return proposer
 
-    def _fit_rankers(
-        self,
-        X: sp.csr_matrix,
-        rows: sp.csr_matrix,
-        positives: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        progress: FitProgress,
-    ) -> Rankers:
+    def _fit_rankers(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> Rankers:
         """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
-        n_labels, n_features = positives.shape[1], X.shape[1]
-        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, dtype=X.dtype)
+        n_labels, n_features = self.n_labels_, self.n_features_in_
+        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, dtype=dtype)
         if rankers is not None:
             return rankers
         if progress.stopped:
-            return Rankers.none(n_labels, n_features, X.dtype)
+            return Rankers.none(n_labels, n_features, dtype)
         progress.note("shortlists of the training rows")
-        off = rows_by_label(wrong_proposals(self.proposer_, X, positives, observed, self.hard_negatives))
-        progress.note(f"rankers of {n_labels:,} labels")
-        rankers = self._learn_rankers(rows, rows_by_label(positives), off)
+        rankers = rows.learn_rankers(self.proposer_, self._ranker_options(), note=progress.note)
         progress.step(rankers.objective, stage="rankers")
         progress.finish_stage("rankers", rankers)
         return rankers
 
-    def _learn_rankers(self, rows: sp.csr_matrix, on: sp.csr_matrix, off: sp.csr_matrix) -> Rankers:
-        seed, threads = int(random_generator(self.random_state).integers(2**31)), thread_count(self.n_jobs)
-        return learn_rankers(rows, on, off, C=self.C, prune=self.prune, seed=seed, n_threads=threads)
+    def _ranker_options(self) -> RankerOptions:
+        seed = int(random_generator(self.random_state).integers(2**31))
+        return RankerOptions(self.C, self.prune, seed, self.hard_negatives)
 
     def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
         """Which way of summing margins takes fewer steps on these rows (n×d) and their shortlists (n×M)."""
@@ -674,9 +626,11 @@ class Cascade(MultiLabelModel):
     # ------------------------------------------------------------------ explain, restore
 
     def _label_weights(self, labels: np.ndarray) -> Features:
-        proposed = self.proposer_.label_weights(labels)
-        ranked = self.has_ranker_[labels]
-        return np.where(ranked[:, None], self.ranker_weights_[:, labels].toarray().T, 2 * proposed)
+        weights = self.ranker_weights_[:, labels].toarray().T
+        alone = ~self.has_ranker_[labels]
+        if alone.any():
+            weights[alone] = 2 * self.proposer_.label_weights(labels[alone])
+        return weights
 
     def _label_intercepts(self, labels: np.ndarray) -> np.ndarray:
         proposed = self.proposer_.label_intercepts(labels)
@@ -731,33 +685,3 @@ class Cascade(MultiLabelModel):
             Fusion(own, context, level, unseen).check(names=names.nnz > 0)
         else:
             Product.from_values(self.product_)
-
-
-def _that_leave_pairs(parts: list[np.ndarray], observed: sp.csr_matrix | None) -> list[np.ndarray]:
-    """The parts of the rows that are not empty and leave a known pair to learn from."""
-    if observed is None:
-        return [rows for rows in parts if len(rows)]
-    n_known = np.diff(observed.indptr)
-    return [rows for rows in parts if len(rows) and n_known[rows].sum() < n_known.sum()]
-
-
-def _counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
-    """The lessons with each listed label counting as its inverse propensity (L,): itself and those that are missing.
-
-    No label is right more often than always: where the labels with the largest margin of each row would count above 1
-    on average, fewer labels are missing than the propensities say, and all are drawn towards 1.
-    """
-    best = [np.argmax(lesson.opinions.margins, axis=1)[:, None] for lesson in lessons]
-    listed = np.concatenate([np.take_along_axis(lesson.on, first, axis=1) for lesson, first in zip(lessons, best)])
-    labels = [np.take_along_axis(lesson.opinions.labels, first, axis=1) for lesson, first in zip(lessons, best)]
-    missing = float((listed * (worth[np.concatenate(labels)] - 1)).mean())
-    share = min(1.0, (1 - float(listed.mean())) / missing) if missing > 0 else 1.0
-    if share < 1:
-        warn(
-            f"unlisted='unknown': rows list more labels than they would if as many were missing as the usual "
-            f"propensities say; {100 * share:.0f}% of these are taken to be missing. If rows are complete, leave "
-            "unlisted at 'off'.",
-            TagwiseWarning,
-        )
-    counts = 1 + share * (worth - 1)
-    return [lesson._replace(on=lesson.on * counts[lesson.opinions.labels]) for lesson in lessons]

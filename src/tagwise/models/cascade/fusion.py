@@ -24,36 +24,40 @@ name        how much of the label's name the row has, where labels have names
    not the label: a name that was always passed over is no longer evidence.
 
 What numbers are worth beside each other, in z and in x, is learnt from the order of labels in rows, each row counting
-the same; then scale and level from whether labels are on. All are logistic regressions with a normal prior: what other
-data sets have in common. Few validation rows leave the prior as it is, many overrule it, and the weight shifts
-gradually.
+the same, or as it weighs; then scale and level from whether labels are on. All are logistic regressions with a normal
+prior: what other data sets have in common. Few validation rows leave the prior as it is, many overrule it, and the
+weight shifts gradually.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.data.splits import split_rows
+from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.shortlists import Lookup, behind, place_in_bitmap
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import scratch, sigmoid
+from tagwise.models.cascade.opinions import PAIR_SHRINKAGE, LabelFacts, Opinions
 from tagwise.models.cascade.regressions import Prior, map_listwise, map_logistic
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.persistence.fit_state import State, array
+from tagwise.randomness import random_generator
 
 __all__ = [
     "Fusion",
-    "LabelFacts",
     "Lesson",
-    "Opinions",
+    "choose_validation_rows",
     "context_design",
-    "cooccurrence_counts",
+    "counting_missing_labels",
     "known_by_name",
+    "labels_to_learn_again",
     "learn_fusion",
     "level_design",
     "n_terms",
@@ -69,13 +73,9 @@ _MOST_MARGIN = 4.0
 _LEAST = 1e-3
 # Cosines near 0 are not told apart, so that a label of few rows is not out for want of a common word.
 _LEAST_COSINE = 0.1
-# A usual number of rows of a label: what the frequency is measured from.
-_USUAL_ROWS = 30.0
 # So many labels of a row vouch for others.
 _SOURCES = 8
-# A pair of labels is taken to occur as if independent in so many rows more.
-_PAIR_SHRINKAGE = 5.0
-_LOG_SHRINKAGE = math.log(_PAIR_SHRINKAGE)
+_LOG_SHRINKAGE = math.log(PAIR_SHRINKAGE)
 # Labels that are less likely do not vouch, and this is the least weight of those that do.
 _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
 _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
@@ -83,10 +83,19 @@ _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
 _MOST_TERMS = 21
 # Up to so many labels of a shortlist are ranked by comparing all pairs of them.
 _FEW_LABELS = 150
-# Rows with more labels than this say little about which labels belong together, and have many pairs.
-_MOST_LABELS_OF_A_ROW = 300
 # No fit comes near; sums of terms with such coefficients cannot overflow.
 _MOST_COEFFICIENT = 1e6
+
+# Some 30 coefficients need no more rows than the most; where a tenth of the rows is less than enough, several tenths
+# teach, each by a fit of its own, as long as these fits have no more rows in all than is affordable.
+_MOST_VALIDATION_ROWS, _ENOUGH_VALIDATION_ROWS = 5_000, 1_000
+_MOST_PARTS, _AFFORDABLE_ROWS = 10, 60_000
+_FEWEST_ROWS = 20
+# Where so small a share of the rows is enough, up to so many of them, no second fit with all rows is made.
+_SPARED_SHARE, _MOST_SPARED_ROWS = 0.05, 3_000
+# Only labels of which they hold more than the first share of the rows, and more than twice their own, gain by learning
+# them too, and only where these labels have the second share of all known positives is the gain seen.
+_NEW_SHARE, _SEEN_SHARE = 0.05, 0.02
 
 # Mean and standard deviation of each coefficient over data sets, by empirical Bayes (benchmarks/fusion_prior.py): 26
 # problems of 6 to 27,754 labels, with all labels known or a fifth.
@@ -162,89 +171,6 @@ _CHUNK = 1 << 13
 
 # w, v, u and n.
 _Coefficients: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-class Opinions(NamedTuple):
-    """What is known of N labels per row; the first M ≤ N of them are the shortlist, in any order."""
-
-    labels: np.ndarray
-    """int (n, N); −1 for none."""
-    proposed: np.ndarray
-    """s (n, N): the proposer's centred scores."""
-    margins: np.ndarray
-    """m (n, M): the rankers' margins."""
-    cosines: np.ndarray
-    """c (n, M): of the row with the label's prototype."""
-    names: np.ndarray
-    """(n, M): how much of the label's name the row has; (n, 0) where labels have no names."""
-
-
-class LabelFacts(NamedTuple):
-    """What is known of the labels themselves."""
-
-    has_ranker: np.ndarray
-    """bool (L,); labels without a ranker have the margin 2s."""
-    frequency: np.ndarray
-    """f (L,): known positive rows, float64."""
-    n_rows: float
-    """n: training rows."""
-    pairs: Lookup
-    """c (L, L), symmetric."""
-    often: np.ndarray
-    """½ log((f + ½)/30) (L,): the opinion by frequency."""
-    log_rows: np.ndarray
-    """log(f + 5) (L,)."""
-    rarity: np.ndarray
-    """1/π (L,)."""
-    log_named: np.ndarray
-    """log(1 + c) (L,) for the c training rows that have the label's whole name."""
-    whole_name: np.ndarray
-    """What ``Opinions.names`` is for a row that has the label's whole name (L,)."""
-
-    @classmethod
-    def of(
-        cls,
-        has_ranker: np.ndarray,
-        frequency: np.ndarray,
-        n_rows: int,
-        pairs: sp.csr_matrix,
-        name_rows: np.ndarray | None = None,
-        name_weights: sp.csr_matrix | None = None,
-    ) -> LabelFacts:
-        """From the fitted attributes of a cascade; ``pairs`` are those (j, t) with j < t. None: no names."""
-        both = sp.csr_matrix(pairs + pairs.T)
-        f = np.asarray(frequency, dtype=np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):  # the numbers of a forged folder are checked later
-            often, log_rows = 0.5 * np.log((f + 0.5) / _USUAL_ROWS), np.log(f + _PAIR_SHRINKAGE)
-            rarity, named = (n_rows + 1) / (f + 0.5), np.log1p(np.zeros_like(f) if name_rows is None else name_rows)
-        whole = np.zeros_like(f)
-        if name_weights is not None:
-            whole = np.asarray(name_weights.sum(axis=1), dtype=np.float64).ravel() ** 2
-        return cls(has_ranker, f, float(n_rows), Lookup.of(both), often, log_rows, rarity, named, whole)
-
-    def check(self) -> None:
-        """Raise ValueError unless all are what a fit can count."""
-        limits = (
-            (self.frequency, self.n_rows),
-            (self.pairs.values, self.n_rows),
-            (self.log_named, math.log1p(self.n_rows)),
-        )
-        for counts, most in limits:
-            if not ((counts >= 0) & (counts <= most)).all():
-                raise ValueError(f"labels, names and pairs of labels must occur in 0 to {self.n_rows:.0f} rows")
-
-
-def cooccurrence_counts(positives: sp.csr_matrix) -> sp.csr_matrix:
-    """In how many rows of ``positives`` (n, L) two labels occur together: int32 CSR (L, L), the pairs (j, t), j < t.
-
-    Rows with more than 300 labels are left out. Time and memory O(Σ l²)
-    for rows of l labels.
-    """
-    few = positives[np.diff(positives.indptr) <= _MOST_LABELS_OF_A_ROW]
-    ones = sp.csr_matrix((np.ones(few.nnz, dtype=np.int32), few.indices, few.indptr), shape=few.shape)
-    pairs = sp.csr_matrix(sp.triu(ones.T @ ones, k=1))
-    pairs.sort_indices()
-    return pairs
 
 
 def n_terms(n_numbers: int) -> int:
@@ -323,6 +249,49 @@ class Fusion(State):
 # ---------------------------------------------------------------------- learn
 
 
+def choose_validation_rows(
+    positives: sp.csr_matrix, n_known: np.ndarray | None, *, fraction: float, refit: bool | str, random_state: Any
+) -> tuple[list[np.ndarray], bool]:
+    """Disjoint rows to learn the fusion from, a part at a time, and whether all rows are learnt in the end.
+
+    Where little is known of a part, there are several of them; one at most where its rows are not learnt. ``positives``
+    (n, L) are the known ones, ``n_known`` (n,) says how many labels are known of each row, None that all are.
+    """
+    n_rows, n_labels = positives.shape
+    size = min(round(fraction * n_rows), _MOST_VALIDATION_ROWS)
+    if size == 0 or n_rows < _FEWEST_ROWS:
+        return [], True
+    known_share = 1.0 if n_known is None else int(n_known.sum()) / (n_rows * n_labels)
+    auto = isinstance(refit, str)
+    if auto or not refit:
+        wanted = min(size, round(_SPARED_SHARE * n_rows), _MOST_SPARED_ROWS) if auto else size
+        if not auto or wanted * known_share >= _ENOUGH_VALIDATION_ROWS:
+            # Every label keeps a row, or it would be lost.
+            _, spared = split_rows(positives, wanted / n_rows, random_state, keep_labels=True)
+            if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
+                return _that_leave_pairs([spared], n_known), False
+    needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
+    affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
+    order = random_generator(random_state).permutation(n_rows)
+    parts = [np.sort(order[part * size : (part + 1) * size]) for part in range(min(needed, affordable))]
+    return _that_leave_pairs(parts, n_known), True
+
+
+def _that_leave_pairs(parts: list[np.ndarray], n_known: np.ndarray | None) -> list[np.ndarray]:
+    """The parts of the rows that are not empty and leave a known pair to learn from."""
+    if n_known is None:
+        return [rows for rows in parts if len(rows)]
+    return [rows for rows in parts if len(rows) and n_known[rows].sum() < n_known.sum()]
+
+
+def labels_to_learn_again(positives: sp.csr_matrix, added: np.ndarray) -> np.ndarray:
+    """The labels that ``added`` rows of the ``positives`` (n, L) have much of; none if these are too few to matter."""
+    n_rows, n_labels = positives.shape
+    frequency, n_added = (np.bincount(part.indices, minlength=n_labels) for part in (positives, positives[added]))
+    labels = np.flatnonzero(n_added > max(_NEW_SHARE, 2 * len(added) / n_rows) * frequency)
+    return labels if frequency[labels].sum() >= _SEEN_SHARE * positives.nnz else labels[:0]
+
+
 class Lesson(NamedTuple):
     """Opinions on the shortlists of validation rows by a cascade that was fitted without these rows."""
 
@@ -333,6 +302,31 @@ class Lesson(NamedTuple):
     were not listed, their number: the loss is linear in it, so that its mean is that of complete labels."""
     known: np.ndarray
     """bool (n, M): the pair is known; others teach nothing."""
+    weight: np.ndarray
+    """(n,): how often each row counts."""
+
+
+def counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
+    """The lessons with each listed label counting as its inverse propensity (L,): itself and those that are missing.
+
+    No label is right more often than always: where the labels with the largest margin of each row would count above 1
+    on average, fewer labels are missing than the propensities say, and all are drawn towards 1.
+    """
+    best = [np.argmax(lesson.opinions.margins, axis=1)[:, None] for lesson in lessons]
+    listed = np.concatenate([np.take_along_axis(lesson.on, first, axis=1) for lesson, first in zip(lessons, best)])
+    labels = [np.take_along_axis(lesson.opinions.labels, first, axis=1) for lesson, first in zip(lessons, best)]
+    weight = np.concatenate([lesson.weight for lesson in lessons])[:, None]
+    missing = float(np.average(listed * (worth[np.concatenate(labels)] - 1), weights=weight))
+    share = min(1.0, (1 - float(np.average(listed, weights=weight))) / missing) if missing > 0 else 1.0
+    if share < 1:
+        warn(
+            f"unlisted='unknown': rows list more labels than they would if as many were missing as the usual "
+            f"propensities say; {100 * share:.0f}% of these are taken to be missing. If rows are complete, leave "
+            "unlisted at 'off'.",
+            TagwiseWarning,
+        )
+    counts = 1 + share * (worth - 1)
+    return [lesson._replace(on=lesson.on * counts[lesson.opinions.labels]) for lesson in lessons]
 
 
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
@@ -341,23 +335,24 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
     on = [lesson.on.astype(np.float64) for lesson in lessons]
     seen = [lesson.known & ~alone for lesson, alone in zip(lessons, by_name)]
     named = [lesson.known & alone for lesson, alone in zip(lessons, by_name)]
+    weight = [lesson.weight for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
     unseen = _UNSEEN_PRIOR[0].copy()
     if names:
-        unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, _UNSEEN_PRIOR)
+        unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, _UNSEEN_PRIOR, weight)
 
     terms = [own_design(lesson) for lesson in lessons]
-    weights = map_listwise([part[..., :-1] for part in terms], on, seen, own_prior(names=names))
-    scale, shift = map_logistic([scale_design(part, weights) for part in terms], on, seen, _SCALE_PRIOR)
-    own = np.append(scale * weights, shift)
+    order = map_listwise([part[..., :-1] for part in terms], on, seen, own_prior(names=names), weight)
+    scale, shift = map_logistic([scale_design(part, order) for part in terms], on, seen, _SCALE_PRIOR, weight)
+    own = np.append(scale * order, shift)
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
     without = [alone | (lesson.opinions.labels < 0) for lesson, alone in zip(lessons, by_name)]
     odds = [np.where(nothing, -np.inf, part @ own) for part, nothing in zip(terms, without)]
 
     terms = [context_design(*each) for each in zip(lessons, odds)]
-    context = map_listwise(terms, on, seen, _CONTEXT_PRIOR)
+    context = map_listwise(terms, on, seen, _CONTEXT_PRIOR, weight)
     terms = [level_design(z, part @ context) for z, part in zip(odds, terms)]
-    return Fusion(own, context, map_logistic(terms, on, seen, _LEVEL_PRIOR), unseen)
+    return Fusion(own, context, map_logistic(terms, on, seen, _LEVEL_PRIOR, weight), unseen)
 
 
 def known_by_name(lesson: Lesson) -> np.ndarray:
@@ -509,7 +504,7 @@ def _lifts(
             # log((c + 5π)/π) without a logarithm for the many pairs that never occur.
             ratio = _LOG_SHRINKAGE
             if count > 0:
-                ratio, together[place + 1] = math.log(count * facts.rarity[labels[place]] + _PAIR_SHRINKAGE), 0
+                ratio, together[place + 1] = math.log(count * facts.rarity[labels[place]] + PAIR_SHRINKAGE), 0
             if place != source:
                 lifts[place] += chance * (ratio - log_rows)
                 weights[place] += chance

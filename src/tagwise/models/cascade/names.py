@@ -22,23 +22,22 @@ _Lists: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 _MOST_UNSEEN = 5
 
 
-def name_weights(label_features: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matrix:
+def name_weights(label_features: sp.csr_matrix, frequency: np.ndarray, n_rows: int) -> sp.csr_matrix:
     r"""Weights N (L, d) such that (Σ over the features of a row of N_jf)² says how much of j's name the row has.
 
     .. math:: N_{jf} = \mathrm{idf}_f \Big/ \Big(10 \sum_{g \in j} \mathrm{idf}_g\Big)^{1/2} , \qquad
               \mathrm{idf}_f = 1 + \log\frac{n + 1}{n_f + 1} ,
 
-    with n_f of the n rows of X having the feature f. The square is the information of the name times the squared share
-    of it that the row has: a long name of rare words that a row has in full says most.
+    with ``frequency`` n_f (d) of the n rows having the feature f. The square is the information of the name times the
+    squared share of it that the row has: a long name of rare words that a row has in full says most.
     """
-    frequency = np.bincount(X.indices, minlength=X.shape[1])
-    information = 1 + np.log((X.shape[0] + 1) / (frequency + 1))
+    information = 1 + np.log((n_rows + 1) / (frequency + 1))
     names = label_features.copy()
     names.eliminate_zeros()
     names.data = information[names.indices]
     whole = np.asarray(names.sum(axis=1)).ravel()
     names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
-    return sp.csr_matrix(names.astype(X.dtype))
+    return sp.csr_matrix(names)
 
 
 def rows_with_name(names: sp.csr_matrix, X: sp.csr_matrix, observed: sp.csr_matrix | None) -> np.ndarray:

@@ -15,7 +15,7 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.shortlists import behind
 from tagwise.kernels.top_k import keep, nothing_found
 from tagwise.kernels.vectors import sigmoid
-from tagwise.models.cascade.fusion import LabelFacts, Opinions
+from tagwise.models.cascade.opinions import LabelFacts, Opinions
 from tagwise.parallel import run_chunks, work_chunks
 from tagwise.validation import check_real
 

@@ -24,8 +24,8 @@ Parts = Sequence[np.ndarray]
 _Loss = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior) -> np.ndarray:
-    r"""The coefficients w (p,) that minimise Σ log(1 + e^z) − y z + ½ Σ ((w − mean)/deviation)², z = terms·w.
+def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Parts | None = None) -> np.ndarray:
+    r"""The coefficients w (p,) that minimise Σ v(log(1 + e^z) − y z) + ½ Σ ((w − mean)/deviation)², z = terms·w.
 
     Parameters
     ----------
@@ -35,34 +35,36 @@ def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior) -> np.ndar
         y: 0 or 1, or a number that one positive counts for.
     known : bool arrays (n, M)
         The pairs that count.
+    weight : arrays (n,), optional
+        v: how often each row counts, once where it is None.
 
     Notes
     -----
     Newton steps with halving; p is a dozen or two. Time O(m·p²) per step for m known pairs; memory m·p numbers.
     """
-    return _mode(_logistic(terms, on, known), prior)
+    return _mode(_logistic(terms, on, known, weight), prior)
 
 
-def map_listwise(terms: Parts, on: Parts, known: Parts, prior: Prior) -> np.ndarray:
+def map_listwise(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Parts | None = None) -> np.ndarray:
     r"""The coefficients w (p,) by which the positives of a row come before its negatives.
 
-    .. math:: \min_w\ \sum_i \frac1{|P_i|} \sum_{j \in P_i} y_{ij}
+    .. math:: \min_w\ \sum_i \frac{v_i}{|P_i|} \sum_{j \in P_i} y_{ij}
               \Big(\log\Big(e^{z_{ij}} + \sum_{t \in N_i} e^{z_{it}}\Big) - z_{ij}\Big)
               + \tfrac12 \sum \Big(\frac{w - \text{mean}}{\text{deviation}}\Big)^2
 
-    P and N are the known positives and negatives of row i: each row counts the same, however many positives it has, and
-    what all labels of a row have in common does not count.
+    P and N are the known positives and negatives of row i: each row counts as it weighs, however many positives it has,
+    and what all labels of a row have in common does not count.
 
     Parameters
     ----------
-    terms, on, known
+    terms, on, known, weight
         As in :func:`map_logistic`.
 
     Notes
     -----
     As :func:`map_logistic`, for all pairs of the rows that have both known positives and negatives.
     """
-    return _mode(_listwise(terms, on, known), prior)
+    return _mode(_listwise(terms, on, known, weight), prior)
 
 
 def curvature(terms: Parts, on: Parts, known: Parts, w: np.ndarray, *, listwise: bool) -> np.ndarray:
@@ -70,19 +72,20 @@ def curvature(terms: Parts, on: Parts, known: Parts, w: np.ndarray, *, listwise:
     return (_listwise if listwise else _logistic)(terms, on, known)(w)[2]
 
 
-def _logistic(terms: Parts, on: Parts, known: Parts) -> _Loss:
+def _logistic(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None) -> _Loss:
     pairs, y = _chosen(terms, known), _chosen(on, known)
+    v = np.repeat(_or_ones(weight, on), np.concatenate([mask.sum(axis=1) for mask in known]))
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         z = pairs @ w
         p = sigmoid(z)
-        value = float(np.logaddexp(0, z).sum() - y @ z)
-        return value, pairs.T @ (p - y), _gram(pairs, p * (1 - p))
+        value = float(v @ (np.logaddexp(0, z) - y * z))
+        return value, pairs.T @ (v * (p - y)), _gram(pairs, v * p * (1 - p))
 
     return loss
 
 
-def _listwise(terms: Parts, on: Parts, known: Parts) -> _Loss:
+def _listwise(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None) -> _Loss:
     # Rows without both kinds say nothing about order.
     positives = [mask & (y > 0) for y, mask in zip(on, known)]
     telling = [np.any(has, axis=1) & np.any(mask & ~has, axis=1) for has, mask in zip(positives, known)]
@@ -91,7 +94,8 @@ def _listwise(terms: Parts, on: Parts, known: Parts) -> _Loss:
     negative &= ~positive
     sizes = positive.sum(axis=1)
     row = np.repeat(np.arange(len(rows)), sizes)
-    weight = _chosen(on, telling)[positive] / np.repeat(sizes, sizes)
+    share_of_row = _or_ones(weight, on)[np.concatenate(telling)] / sizes
+    worth = _chosen(on, telling)[positive] * np.repeat(share_of_row, sizes)
     flat, of_positives = rows.reshape(-1, rows.shape[-1]), rows[positive]
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -103,20 +107,25 @@ def _listwise(terms: Parts, on: Parts, known: Parts) -> _Loss:
         at = (z - largest)[positive]
         both = np.logaddexp(at, np.log(total)[row])
         missed = -np.expm1(at - both)
-        value = float(weight @ (both - at))
+        value = float(worth @ (both - at))
 
         # Each positive is one choice among itself and the negatives: q for itself, 1 − q times their shares.
-        left = np.bincount(row, weights=weight * missed, minlength=len(z))
+        left = np.bincount(row, weights=worth * missed, minlength=len(z))
         pull = share * left[:, None]
-        gradient = flat.T @ pull.ravel() - of_positives.T @ (weight * missed)
+        gradient = flat.T @ pull.ravel() - of_positives.T @ (worth * missed)
         spread = pull
-        spread[positive] = weight * (1 - missed)
+        spread[positive] = worth * (1 - missed)
         of_negatives = np.einsum("nm,nmp->np", share, rows)[row]
         expected = of_positives * (1 - missed)[:, None] + of_negatives * missed[:, None]
-        hessian = _gram(flat, spread.ravel()) - _gram(expected, weight)
+        hessian = _gram(flat, spread.ravel()) - _gram(expected, worth)
         return value, gradient, hessian
 
     return loss
+
+
+def _or_ones(weight: Parts | None, on: Parts) -> np.ndarray:
+    """The weights of all rows, 1 where they have none."""
+    return np.ones(sum(map(len, on))) if weight is None else np.concatenate(weight)
 
 
 def _chosen(parts: Parts, masks: Parts) -> np.ndarray:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.kernels import FeatureMatrix, unit_rows
+from tagwise.kernels import unit_rows
 from tagwise.kernels.vectors import aligned_zeros, dot_all
-from tagwise.losses import Loss, get_loss
+from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
     LOWEST_SCORE,
     FactorModel,
@@ -20,10 +21,10 @@ from tagwise.models.factor_model import (
     usable_rank,
 )
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
-from tagwise.models.leml.steps import Factors, Rounds, ValidationRows, feature_products, steps_for
+from tagwise.models.leml.steps import Factors, LocalRows, Rounds, TrainingRows, ValidationRows, feature_products
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
-from tagwise.problems.labels import TrainingLabels, spectral_start
+from tagwise.problems.labels import TrainingLabels
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.ridge import reduced_rank_ridge
@@ -81,7 +82,8 @@ class LEML(FactorModel):
     early_stopping : bool
         Hold rows out, stop when their nDCG@5 has not risen for ``patience`` rounds, and keep the best round.
     validation_fraction : float
-        Share of the rows set aside for early stopping; labels with few rows stay in training.
+        Share of the rows set aside for early stopping. Labels with few rows stay in training, so the validation score
+        ranks rounds, but is too high as an estimate for new rows.
     patience : int
     warm_start : bool
         Start from the factors of the last fit, which must have had the same features, labels and rank.
@@ -122,8 +124,8 @@ class LEML(FactorModel):
     Squared loss: W by conjugate gradients; H and b exactly, or, with a mask or weights and a rank above 64, improved by
     conjugate gradients. Other losses: trust-region Newton, two steps of W and up to three of the labels per round. With
     all labels known, a product costs O((nnz X + nnz Y)k + (n + L)k²) for squared loss and O(nnz(X)k + nLk) for the
-    others, which stream over blocks of scores. With a mask it is O((nnz X + |Ω|)k); labels that are solved exactly
-    then cost O(|Ω|k² + Lk³). Memory O(nnz X + nnz Y + |Ω| + (n + d + L)k); n×L is never allocated. Squared loss with
+    others, which stream over blocks of scores. With a mask it is O((nnz X + nnz Ω)k); labels that are solved exactly
+    then cost O(nnz(Ω)k² + Lk³). Memory O(nnz X + nnz Y + nnz Ω + (n + d + L)k), never n×L. Squared loss with
     all labels known and sparse X takes at most W, H, XW, two n×k and a tenth beside the data while d ≤ n; of X that
     takes a few megabytes it stores a transpose as well, and another n×k. For d > n, conjugate gradients hold four d×k.
     Early stopping and kernels make copies of X on top.
@@ -239,10 +241,15 @@ class LEML(FactorModel):
             raise InvalidInputError(
                 'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
             )
+        if self.solver == "closed_form" and self._row_weight is not None:
+            raise InvalidInputError('solver="closed_form" does not weigh rows; with sample_weight, use "alternating".')
+        self._check_warm_start(X.shape[1], Y.shape[1])
+
+    def _check_warm_start(self, n_features: int, n_labels: int) -> None:
         if self._starts_warm():
-            rank = min(self.rank, X.shape[1], Y.shape[1])
+            rank = min(self.rank, n_features, n_labels)
             found = (self.feature_factors_.shape, self.label_factors_.shape)
-            expected = ((X.shape[1], rank), (Y.shape[1], rank))
+            expected = ((n_features, rank), (n_labels, rank))
             if found != expected:
                 raise InvalidInputError(
                     f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
@@ -284,14 +291,24 @@ class LEML(FactorModel):
             factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
             progress.step(objective)
         else:
-            factors = self._alternate(rows, Y, observed, rank, progress, unit_length=self.normalize and plain)
-        W = factors.W if kernel_map is None else kernel_map.fold(factors.W)
-        self.rank_ = rank
-        self.feature_factors_ = W.astype(X.dtype, copy=False)
-        self.label_factors_ = factors.H.astype(X.dtype, copy=False)
-        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(X.dtype)
+            factors = self._alternate_locally(rows, Y, observed, rank, progress, unit_length=self.normalize and plain)
+        self._keep(factors if kernel_map is None else replace(factors, W=kernel_map.fold(factors.W)), X.dtype)
 
-    def _alternate(
+    def _fit_rows(self, rows: TrainingRows, progress: FitProgress) -> None:
+        """Fit to rows that are wherever they are."""
+        n_features, n_labels = rows.n_features, rows.n_labels
+        self._check_warm_start(n_features, n_labels)
+        rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
+        self.gamma_, self.best_iter_ = None, 0
+        self._keep(self._alternate(rows, rank, progress), rows.dtype)
+
+    def _keep(self, factors: Factors, dtype: np.dtype) -> None:
+        self.rank_ = factors.H.shape[1]
+        self.feature_factors_ = factors.W.astype(dtype, copy=False)
+        self.label_factors_ = factors.H.astype(dtype, copy=False)
+        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(dtype)
+
+    def _alternate_locally(
         self,
         X: Features,
         Y: sp.csr_matrix,
@@ -301,28 +318,41 @@ class LEML(FactorModel):
         *,
         unit_length: bool,
     ) -> Factors:
-        """Algorithm 1 of the paper: minimise in turn over W with H fixed and over H with W fixed."""
         loss, threads = get_loss(self.loss), thread_count(self.n_jobs)
+        row_weight = self._row_weight
         validation: ValidationRows | None = None
         if self.early_stopping:
             train, chosen = ValidationRows.split(Y, observed, self.validation_fraction, self.random_state)
             known = None if observed is None else observed[chosen]
+            row_weight = None if row_weight is None else row_weight[train]
             validation = ValidationRows(X[chosen], Y[chosen], known, n_threads=threads)
             X, Y, observed = X[train], Y[train], None if observed is None else observed[train]
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         features = feature_products(
             X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
         )
-        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads)
-        steps = steps_for(loss, features, labels, self.reg, self.fit_intercept, self.inner_iter)
-        sizes = {"d": X.shape[1], "L": Y.shape[1], "k": rank, "dtype": X.dtype, "max_iter": self.max_iter}
+        labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight)
+        return self._alternate(LocalRows(features, labels, loss), rank, progress, validation)
+
+    def _alternate(
+        self, rows: TrainingRows, rank: int, progress: FitProgress, validation: ValidationRows | None = None
+    ) -> Factors:
+        """Algorithm 1 of the paper: minimise in turn over W with H fixed and over H with W fixed."""
+        steps = rows.steps(self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
+        sizes: dict[str, Any] = {
+            "d": rows.n_features,
+            "L": rows.n_labels,
+            "k": rank,
+            "dtype": rows.dtype,
+            "max_iter": self.max_iter,
+        }
         rounds = progress.resume(Rounds, check=lambda found: found.require_best(validation is not None), **sizes)
         if rounds is None:
             # A warm start is measured against the fit that it continues, not against its own small first step.
             first = self.history_[0]["fall"] if self._starts_warm() else 0.0
-            rounds = Rounds(self._start(loss, features, labels, rank, X.dtype), first)
+            rounds = Rounds(self._start(rows, rank), first)
         else:
-            rounds.factors.A = features.matmul(rounds.factors.W)
+            rounds.factors.A = rows.embedded(rounds.factors.W)
 
         least = 1 if self._starts_warm() else _LEAST_ROUNDS
         factors, info = rounds.factors, {}
@@ -347,32 +377,35 @@ class LEML(FactorModel):
                 ConvergenceWarning,
             )
         factors, self.best_iter_ = rounds.kept()
-        unknown = labels.unknown_labels()
+        unknown = rows.unknown_labels()
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
         return factors
 
-    def _start(self, loss: Loss, X: FeatureMatrix, labels: TrainingLabels, rank: int, dtype: np.dtype) -> Factors:
+    def _start(self, rows: TrainingRows, rank: int) -> Factors:
         """The last fit's factors, or W = 0, the best constant scores as b, and H as ``init`` says."""
-        n_rows, n_features = X.shape
-        b = loss.constant(labels.rates()) if self.fit_intercept else np.zeros(labels.shape[1])
+        loss, dtype, n_labels = get_loss(self.loss), rows.dtype, rows.n_labels
+        b = loss.constant(rows.rates()) if self.fit_intercept else np.zeros(n_labels)
         if self._starts_warm():
             W = self.feature_factors_.astype(dtype)
             b = np.where(self.intercept_ > LOWEST_SCORE / 2, self.intercept_ + loss.threshold, b).astype(float)
-            return Factors(W=W, A=X.matmul(W), H=self.label_factors_.astype(dtype), b=b)
+            return Factors(W=W, A=rows.embedded(W), H=self.label_factors_.astype(dtype), b=b)
         rng = random_generator(self.random_state)
         if self.init == "spectral":
-            slope, row = labels.slope_at(loss, b)
-            H = spectral_start(X, slope, row, rank, rng, dtype)
+            H = rows.spectral_start(b, rank, rng)
         else:
-            H = (rng.standard_normal((labels.shape[1], rank)) / np.sqrt(rank)).astype(dtype)
-        return Factors(W=aligned_zeros((n_features, rank), dtype), A=np.zeros((n_rows, rank), dtype), H=H, b=b)
+            H = (rng.standard_normal((n_labels, rank)) / np.sqrt(rank)).astype(dtype)
+        return Factors(W=aligned_zeros((rows.n_features, rank), dtype), A=rows.zeros(rank), H=H, b=b)
 
     def _starts_warm(self) -> bool:
         return self.warm_start and hasattr(self, "feature_factors_")
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in self._saved_arrays} if self._starts_warm() else {}
+
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        loss = get_loss(self.loss)
+        return loss.rate(scores + scores.dtype.type(loss.threshold))
 
     # ------------------------------------------------------------------ kernels
 

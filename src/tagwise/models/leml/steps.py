@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,31 +12,53 @@ import scipy.sparse as sp
 from tagwise.base import OVERFLOW
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels import FeatureMatrix, feature_matrix, sampled_product, top_k_of_factors, unit_rows
+from tagwise.kernels import (
+    CSRWithTranspose,
+    FeatureMatrix,
+    feature_matrix,
+    sampled_product,
+    top_k_of_factors,
+    unit_rows,
+)
 from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR
 from tagwise.kernels.products import row_factors
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
 from tagwise.metrics import ndcg_at_k
 from tagwise.persistence.fit_state import State, array, count, flag, nested, real, unsaved
-from tagwise.problems.labels import TrainingLabels, known_positives
+from tagwise.problems.labels import TrainingLabels, known_positives, spectral_start
 from tagwise.problems.pair_losses import FeatureProblem, LabelProblem, label_side, row_side
-from tagwise.problems.squared import SquaredFeatureProblem, SquaredLabelProblem, SquaredTerms, with_intercept
+from tagwise.problems.squared import (
+    LinearScores,
+    SquaredFeatureProblem,
+    SquaredLabelProblem,
+    SquaredTerms,
+    with_intercept,
+)
 from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.tron import tron
 from tagwise.validation import Features
 
-__all__ = ["Factors", "Rounds", "SquaredAlternation", "ValidationRows", "feature_products", "steps_for"]
+__all__ = [
+    "Factors",
+    "LocalRows",
+    "Rounds",
+    "SquaredAlternation",
+    "Steps",
+    "TrainingRows",
+    "ValidationRows",
+    "feature_products",
+]
 
 # The k of the nDCG that validation rows are judged by.
 _K = 5
 # Newton steps of W, and of the labels to a relative gradient, per round: few, as the other half is about to change.
-_FEATURE_STEPS = 2
-_LABEL_STEPS = 3
-_LABEL_TOLERANCE = 0.03
+FEATURE_STEPS = 2
+LABEL_STEPS = 3
+LABEL_TOLERANCE = 0.03
 # Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
 # gradients on that system are faster and end at the same objective.
-_DIRECT_RANK = 64
+DIRECT_RANK = 64
 # Rows whose length is within this factor of 1 can be scaled after a product; the products of others might overflow or
 # vanish in float32 before the scale sets them right.
 _SAFE_LENGTH = 1e12
@@ -144,7 +166,7 @@ class ValidationRows:
         Y: sp.csr_matrix, observed: sp.csr_matrix | None, fraction: float, random_state: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and rows to validate on, by known labels alone. Rare labels stay in training."""
-        train, chosen = split_rows(known_positives(Y, observed), fraction, random_state)
+        train, chosen = split_rows(known_positives(Y, observed), fraction, random_state, keep_labels=True)
         if len(chosen) == 0:
             raise InvalidInputError(
                 f"validation_fraction={fraction} of {Y.shape[0]} rows holds no row out (every row is needed to keep "
@@ -172,6 +194,12 @@ class SquaredAlternation:
     ) -> None:
         self.X, self.terms, self.reg = X, terms, reg
         self.fit_intercept, self.inner_iter = fit_intercept, inner_iter
+        self._alone = terms
+
+    def beside(self, S: sp.csr_matrix | np.ndarray, offset: float) -> None:
+        """From now on, XS + offset is a part of all scores that the steps leave as it is."""
+        assert isinstance(self.X, CSRWithTranspose)
+        self.terms = self._alone.around(LinearScores(self.X, S, offset=offset, n_threads=self.X.n_threads))
 
     def step_features(self, factors: Factors) -> float:
         """Improve W (and A) for fixed H and b by one run of conjugate gradients; by how much the objective fell."""
@@ -188,7 +216,7 @@ class SquaredAlternation:
 
     def step_labels(self, factors: Factors) -> float:
         """Minimise over H and b for fixed A, or for large ranks improve them; loss + ½λ‖H‖² there."""
-        if self.terms.curvature is None or factors.A.shape[1] <= _DIRECT_RANK:
+        if self.terms.curvature is None or factors.A.shape[1] <= DIRECT_RANK:
             solved = self.terms.solve_labels(factors.A, self.reg, fit_intercept=self.fit_intercept)
             factors.H, factors.b = solved.H, solved.intercept
             return solved.value
@@ -215,7 +243,7 @@ class NewtonAlternation:
         extended = factors.with_intercept() if self.fit_intercept else factors.H
         problem = FeatureProblem(self.X, self.rows, extended, factors.H.shape[1], self.reg)
         result = tron(
-            problem, factors.W, tol=1e-3, max_iter=_FEATURE_STEPS, cg_max_iter=self.inner_iter, inner=self.inner
+            problem, factors.W, tol=1e-3, max_iter=FEATURE_STEPS, cg_max_iter=self.inner_iter, inner=self.inner
         )
         if not np.isfinite(result.value).all():
             raise InvalidInputError(OVERFLOW)
@@ -232,20 +260,96 @@ class NewtonAlternation:
             start = factors.with_intercept()
         problem = LabelProblem(self.labels, extended, rank, self.reg)
         result = tron(
-            problem, start, tol=_LABEL_TOLERANCE, max_iter=_LABEL_STEPS, cg_max_iter=self.inner_iter, inner=dot_rows
+            problem, start, tol=LABEL_TOLERANCE, max_iter=LABEL_STEPS, cg_max_iter=self.inner_iter, inner=dot_rows
         )
         factors.take_labels(result.solution, fit_intercept=self.fit_intercept)
         return float(result.value.sum())
 
 
-def steps_for(
-    loss: Loss, X: FeatureMatrix, labels: TrainingLabels, reg: float, fit_intercept: bool, inner_iter: int
-) -> SquaredAlternation | NewtonAlternation:
-    """The steps that suit the loss."""
-    if loss.name == "squared":
-        terms = SquaredTerms.build(labels)
-        return SquaredAlternation(X, terms, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
-    return NewtonAlternation(X, labels, loss, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
+class Steps(Protocol):
+    """The two steps of a round, each of which lowers the objective in place.
+
+    With squared loss, ``beside(S, offset)`` fixes a part XS + offset of all scores.
+    """
+
+    def step_features(self, factors: Factors) -> float:
+        """Improve W (and A) for fixed H and b; by how much the objective fell."""
+        ...
+
+    def step_labels(self, factors: Factors) -> float:
+        """Improve H and b for fixed W; loss + ½λ‖H‖² there."""
+        ...
+
+
+class TrainingRows(Protocol):
+    """All that an alternation asks of its rows: sums over them, wherever they are."""
+
+    n_features: int
+    n_labels: int
+    dtype: np.dtype
+
+    def rates(self) -> np.ndarray:
+        """The weighted share of positives among each label's known pairs (L)."""
+        ...
+
+    def unknown_labels(self) -> np.ndarray:
+        """Ids of the labels without a single known pair."""
+        ...
+
+    def spectral_start(self, intercept: np.ndarray, rank: int, rng: np.random.Generator) -> np.ndarray:
+        """H (L×k) of :func:`~tagwise.problems.labels.spectral_start`."""
+        ...
+
+    def embedded(self, W: np.ndarray) -> np.ndarray:
+        """A = XW (n×k), or an array without rows where A is not kept."""
+        ...
+
+    def zeros(self, rank: int) -> np.ndarray:
+        """A where W = 0."""
+        ...
+
+    def steps(self, reg: float, *, fit_intercept: bool, inner_iter: int) -> Steps:
+        """The steps that suit the loss."""
+        ...
+
+
+class LocalRows:
+    """Rows in the memory of this process."""
+
+    def __init__(self, X: FeatureMatrix, labels: TrainingLabels, loss: Loss) -> None:
+        self.X, self.labels, self.loss = X, labels, loss
+        self.n_features, self.n_labels = X.shape[1], labels.shape[1]
+        self.dtype = labels.positives.dtype
+
+    def rates(self) -> np.ndarray:
+        """See :class:`TrainingRows`, as for all below."""
+        return self.labels.rates()
+
+    def unknown_labels(self) -> np.ndarray:
+        """See above."""
+        return self.labels.unknown_labels()
+
+    def spectral_start(self, intercept: np.ndarray, rank: int, rng: np.random.Generator) -> np.ndarray:
+        """See above."""
+        slope, row = self.labels.slope_at(self.loss, intercept)
+        return spectral_start(self.X, slope, row, rank, rng, self.dtype, self.labels.row_weight)
+
+    def embedded(self, W: np.ndarray) -> np.ndarray:
+        """See above."""
+        return self.X.matmul(W)
+
+    def zeros(self, rank: int) -> np.ndarray:
+        """See above."""
+        return np.zeros((self.X.shape[0], rank), self.dtype)
+
+    def steps(self, reg: float, *, fit_intercept: bool, inner_iter: int) -> Steps:
+        """See above."""
+        if self.loss.name == "squared":
+            terms = SquaredTerms.build(self.labels)
+            return SquaredAlternation(self.X, terms, reg, fit_intercept=fit_intercept, inner_iter=inner_iter)
+        return NewtonAlternation(
+            self.X, self.labels, self.loss, reg, fit_intercept=fit_intercept, inner_iter=inner_iter
+        )
 
 
 def feature_products(

@@ -50,9 +50,10 @@ class MSE(MultiLabelModel):
     Training splits the rows into parts that their labels explain and a few outliers,
 
     .. math:: \min_{L, S} \Bigl\lVert X - \sum_j L^j - S \Bigr\rVert_F^2 \quad\text{s.t.}\quad
-        \operatorname{rank} L^j \le r_j,\; L^j = 0 \text{ outside the rows of label } j,\; \operatorname{card} S \le K,
+        \operatorname{rank} L^j \le r_j,\; \operatorname{card} S \le K,
 
-    and keeps the row space C^j of each L^j. Prediction represents a row by few of these subspaces,
+    with :math:`L^j = 0` outside the rows of label j, and keeps the row space :math:`C^j` of each :math:`L^j`.
+    Prediction represents a row by few of these subspaces,
 
     .. math:: \min_\beta \tfrac12 \lVert x - \beta C\rVert^2 + \lambda \sum_j \lVert\beta_{G_j}\rVert_2,
 
@@ -73,8 +74,8 @@ class MSE(MultiLabelModel):
         δ > 0, at most 10⁶ (10¹⁵ without ``normalize``). Used at prediction only. :meth:`select` finds the δ of highest
         F1 on validation rows.
     decomposition : {"brp", "svd"}
-        How L^j is found: by bilateral random projections, or by exact truncated singular value decompositions, which
-        are slower and closer to the optimum.
+        How :math:`L^j` is found: by bilateral random projections, or by exact truncated singular value decompositions,
+        which are slower and closer to the optimum.
     max_iter : int
         The most rounds over all labels.
     tol : float
@@ -98,7 +99,8 @@ class MSE(MultiLabelModel):
     Attributes
     ----------
     subspaces_ : array (R, p)
-        The orthonormal bases C^j, stacked, in the floating type of X; within a label the strongest direction first.
+        The orthonormal bases :math:`C^j`, stacked, in the floating type of X; within a label the strongest direction
+        first.
     strengths_ : array (R,)
         For each direction, the root mean square of its coefficients over the label's training rows.
     subspace_starts_ : int array (L + 1,)
@@ -113,8 +115,8 @@ class MSE(MultiLabelModel):
     O(nnz(x)·R) for the correlations of a row and O(R) for each coefficient that it uses, R = Σ r_j; memory 8R² + 8Rp
     bytes besides the model, and up to 4 products of 8R² per thread while it is prepared.
 
-    Deviations from the paper (docs/mse.md has the reasons): bases are the singular vectors of L^j; "brp" draws random
-    matrices in the first round only; S keeps its signs; training stops on relative change.
+    Deviations from the paper (docs/mse.md has the reasons): bases are the singular vectors of :math:`L^j`; "brp" draws
+    random matrices in the first round only; S keeps its signs; training stops on relative change.
 
     A label without rows, or whose rows have no features, has no subspace: its score is −10³⁰ and it is never predicted.
     Labels that a row does not use have the score −δ exactly, and :meth:`predict_topk` orders such ties by id. Labels

@@ -16,6 +16,7 @@ from tagwise.kernels import CSRWithTranspose, dense_matmul, gram
 from tagwise.models.leml.steps import Factors
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.persistence.fit_state import State, array, each, flag, real
+from tagwise.problems.squared import weighed
 
 __all__ = ["LearntParts", "Part", "map_parts", "project_onto_first", "random_parts"]
 
@@ -119,16 +120,20 @@ def map_parts(
         waiting.shutdown(wait=True)
 
 
-def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.ndarray) -> Factors:
+def project_onto_first(
+    X: CSRWithTranspose, parts: list[Part], intercept: np.ndarray, row_weight: np.ndarray | None = None
+) -> Factors:
     """The scores XW_iH_iᵀ of all parts, projected onto the column space of XW_1: factors of one rank for all labels.
 
     With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels that are in
-    no part have factors 0 and the intercepts given (L). Time O(nnz(X)k + nk²) per part.
+    no part have factors 0 and the intercepts given (L). Where rows have weights V, Aᵀ is AᵀV. Time O(nnz(X)k + nk²)
+    per part.
     """
     threads = X.n_threads
     A = X.matmul(parts[0].W)
     with single_threaded_blas():
-        inverse = np.linalg.pinv(gram(A, n_threads=threads), hermitian=True)
+        weighted = A if row_weight is None else weighed(A.copy(), row_weight)
+        inverse = np.linalg.pinv(gram(A, weighted, n_threads=threads), hermitian=True)
     b = intercept.astype(np.float64)
     H = np.zeros((len(b), A.shape[1]), dtype=A.dtype)
     for place, part in enumerate(parts):
@@ -136,6 +141,6 @@ def project_onto_first(X: CSRWithTranspose, parts: list[Part], intercept: np.nda
         if place == 0:
             H[part.labels] = part.H
             continue
-        onto = inverse @ gram(A, X.matmul(part.W), n_threads=threads)
+        onto = inverse @ gram(weighted, X.matmul(part.W), n_threads=threads)
         H[part.labels] = dense_matmul(part.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
     return Factors(W=parts[0].W, A=A, H=H, b=b)

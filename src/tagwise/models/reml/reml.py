@@ -27,14 +27,14 @@ from tagwise.models.factor_model import (
     resolve_positive_weight,
     usable_rank,
 )
-from tagwise.models.leml.steps import Factors, SquaredAlternation
+from tagwise.models.leml.steps import Factors, LocalRows, SquaredAlternation, TrainingRows
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
 from tagwise.persistence.loading import require_finite_floats, require_sparse
-from tagwise.problems.labels import TrainingLabels, spectral_start
-from tagwise.problems.squared import LinearScores, SquaredTerms
+from tagwise.problems.labels import TrainingLabels
+from tagwise.problems.squared import SquaredTerms
 from tagwise.progress import FitProgress
 from tagwise.randomness import check_random_state, random_generator
 from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge
@@ -134,15 +134,16 @@ class REML(FactorModel):
 
     Notes
     -----
-    Time: a round costs LEML's O((nnz X + nnz Y + nnz H)k + (n + L)k²), with a mask O(|Ω|k) more, and H. ADMM: per step
+    Time: a round costs LEML's O((nnz X + nnz Y + nnz H)k + (n + L)k²), O(nnz(Ω)k) more with a mask, and H. ADMM: a step
     O(nnz(X)L) and O(min(n, d)²L), and min(n, d)³ once. Support: see
     :class:`tagwise.solvers.support.SupportRidge`.
-    Memory O(nnz X + nnz Y + |Ω| + nnz H + (n + d + L)k) + ``memory_limit``; d×L dense while ADMM runs; never n×L.
+    Memory O(nnz X + nnz Y + nnz Ω + nnz H + (n + d + L)k) + ``memory_limit``; d×L dense while ADMM runs; never n×L.
     Prediction: per row one addition for every stored weight of its features, a few passes over L numbers and O(k) for
     each label that bounds do not rule out, one in a hundred of 27,754; with fewer than 2,048 labels and k > 32,
     O(Lk) by BLAS.
 
     A mask (``observed``) is handled by both forms: residuals, Gram matrices and λ3‖XH‖₁ then run over known pairs.
+    ``sample_weight`` counts each row in all of them.
 
     Examples
     --------
@@ -231,7 +232,7 @@ class REML(FactorModel):
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         rows = sp.csr_matrix(self._prepared(X))
         features = CSRWithTranspose(rows, n_threads=threads)
-        labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads)
+        labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads, row_weight=self._row_weight)
         unknown = labels.unknown_labels()
         known = np.setdiff1d(np.arange(n_labels), unknown)
         partitions = self._usable_partitions(len(known))
@@ -241,10 +242,14 @@ class REML(FactorModel):
         rng = random_generator(self.random_state)
         if partitions == 1:
             saved = model._resumed(features, labels, progress)
-            rounds = model._alternate(features, prepared, labels, rng, progress.step, saved)
+            rounds = model._alternate_locally(features, prepared, labels, rng, progress.step, saved)
         else:
             ids = random_parts(known, partitions, rng)
             rounds = model._divide_and_conquer(features, prepared, labels, ids, rng, progress)
+        self._keep(rounds, unknown, dtype, progress)
+
+    def _keep(self, rounds: Rounds, unknown: np.ndarray, dtype: np.dtype, progress: FitProgress) -> None:
+        """The fitted attributes, and warnings where the rounds fell short."""
         if not rounds.converged and not progress.stopped:
             warn(
                 f"REML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
@@ -253,9 +258,9 @@ class REML(FactorModel):
             )
         if rounds.unsolved:
             warn(
-                f"ADMM did not reach its tolerance for {rounds.unsolved} of {n_labels} labels in the last round, which "
-                "keep the best sparse part found; lower positive_weight or sparsity, scale the features, or use "
-                'sparse_part="support".',
+                f"ADMM did not reach its tolerance for {rounds.unsolved} of {len(rounds.factors.b)} labels in the last "
+                "round, which keep the best sparse part found; lower positive_weight or sparsity, scale the features, "
+                'or use sparse_part="support".',
                 ConvergenceWarning,
             )
         factors = rounds.factors
@@ -267,7 +272,7 @@ class REML(FactorModel):
         self.intercept_ = (factors.b - 0.5).astype(dtype)
         self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
 
-    def _alternate(
+    def _alternate_locally(
         self,
         X: CSRWithTranspose,
         prepared: Prepared,
@@ -276,19 +281,25 @@ class REML(FactorModel):
         report: Report,
         rounds: Rounds | None = None,
     ) -> Rounds:
-        """Minimise equation 5 in turn over U, V and H, whose problems are 6b, 6a and 6c; no step raises it.
-
-        U, V and H of the paper are W, H and the sparse part here. ``rounds`` are those of a fit to resume.
-        """
-        terms = SquaredTerms.build(labels)
-        reg, offset = self.reg_low_rank / 2, self._offset()
-        low_rank = SquaredAlternation(X, terms, reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
+        """:meth:`_alternate` on rows in memory; ``rounds`` are those of a fit to resume."""
+        terms, fit_intercept = SquaredTerms.build(labels), self.fit_intercept
+        low_rank = SquaredAlternation(
+            X, terms, self.reg_low_rank / 2, fit_intercept=fit_intercept, inner_iter=self.inner_iter
+        )
         sparse = self._sparse_part(X, prepared, labels, terms)
         if rounds is None:
-            rounds = self._start(X, labels, terms, random_generator(seed))
-        factors = rounds.factors
+            rows = LocalRows(X, labels, get_loss("squared"))
+            rounds = self._start(rows, lambda found: terms.value(found.A, found.H, found.b), random_generator(seed))
+        return self._alternate(low_rank, sparse, rounds, report)
+
+    def _alternate(self, low_rank: Any, sparse: Any, rounds: Rounds, report: Report) -> Rounds:
+        """Minimise equation 5 in turn over U, V and H, whose problems are 6b, 6a and 6c; no step raises it.
+
+        U, V and H of the paper are W, H and the sparse part here.
+        """
+        reg, offset, factors = self.reg_low_rank / 2, self._offset(), rounds.factors
         while not rounds.converged and rounds.done < self.max_iter:
-            low_rank.terms = terms.around(LinearScores(X, rounds.sparse, offset=offset, n_threads=X.n_threads))
+            low_rank.beside(rounds.sparse, offset)
             low_rank.step_features(factors)  # U: a few steps of conjugate gradients
             low_rank.step_labels(factors)  # V and b: closed form
             step = sparse.step(factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
@@ -297,21 +308,17 @@ class REML(FactorModel):
                 break
         return replace(rounds, factors=factors.shifted(offset))
 
-    def _start(
-        self, X: CSRWithTranspose, labels: TrainingLabels, terms: SquaredTerms, rng: np.random.Generator
-    ) -> Rounds:
+    def _start(self, rows: TrainingRows, value: Callable[[Factors], float], rng: np.random.Generator) -> Rounds:
         """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty."""
-        dtype, (n_rows, n_features), n_labels = X.matrix.dtype, X.shape, labels.shape[1]
-        constants = self._constants(labels)
-        H = spectral_start(X, *labels.slope_at(get_loss("squared"), constants), self.rank, rng, dtype)
+        dtype, constants = rows.dtype, self._constants(rows)
         factors = Factors(
-            W=np.zeros((n_features, self.rank), dtype),
-            A=np.zeros((n_rows, self.rank), dtype),
-            H=H,
+            W=np.zeros((rows.n_features, self.rank), dtype),
+            A=rows.zeros(self.rank),
+            H=rows.spectral_start(constants, self.rank, rng),
             b=constants - self._offset(),
         )
-        value = terms.value(factors.A, H, constants) + _penalty(factors, self.reg_low_rank / 2)
-        return Rounds(factors, sp.csr_matrix((n_features, n_labels), dtype=dtype), value)
+        start = value(factors.shifted(self._offset())) + _penalty(factors, self.reg_low_rank / 2)
+        return Rounds(factors, sp.csr_matrix((rows.n_features, rows.n_labels), dtype=dtype), start)
 
     def _divide_and_conquer(
         self,
@@ -336,7 +343,7 @@ class REML(FactorModel):
             parts.append(part)
             if progress.step(part.objective, state=ready, part=len(parts)):
                 break
-        factors = project_onto_first(X, parts, self._constants(labels))
+        factors = project_onto_first(X, parts, self._constants(labels), labels.row_weight)
         step = self._sparse_part(X, prepared, labels, SquaredTerms.build(labels)).step(factors, None)
         value = step.value + _penalty(factors, self.reg_low_rank / 2)
         if not progress.stopped:
@@ -355,19 +362,21 @@ class REML(FactorModel):
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
     def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels) -> Prepared:
-        """What the sparse part needs of X. Of the labels it matters only whether there is a mask or a weight."""
+        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh."""
         if self.sparse_part == "support":
             return SupportFeatures.build(
                 X.matrix,
                 support=self.support,
                 with_gram=labels.observed is None,
+                row_weight=labels.row_weight,
                 memory_limit=self.memory_limit,
                 n_threads=X.n_threads,
             )
-        weighted = labels.observed is not None or labels.positive_weight is not None
-        solver = WeightedL1FitRidge if weighted else L1FitRidge
         # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
-        return solver(X, self.reg_sparse, self.sparsity / 2, memory_limit=self.memory_limit / 2)
+        parameters, memory = (X, self.reg_sparse, self.sparsity / 2), self.memory_limit / 2
+        if labels.observed is None and labels.positive_weight is None and labels.row_weight is None:
+            return L1FitRidge(*parameters, memory_limit=memory)
+        return WeightedL1FitRidge(*parameters, row_weight=labels.row_weight, memory_limit=memory)
 
     def _sparse_part(
         self, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
@@ -396,10 +405,10 @@ class REML(FactorModel):
         """The score that is fixed where no intercept is learnt: the border between off and on."""
         return 0.0 if self.fit_intercept else get_loss("squared").threshold
 
-    def _constants(self, labels: TrainingLabels) -> np.ndarray:
+    def _constants(self, labels: TrainingRows | TrainingLabels) -> np.ndarray:
         """The best constant score of each label, or the border between off and on (L)."""
-        loss = get_loss("squared")
-        return loss.constant(labels.rates()) if self.fit_intercept else np.full(labels.shape[1], loss.threshold)
+        loss, rates = get_loss("squared"), labels.rates()
+        return loss.constant(rates) if self.fit_intercept else np.full(len(rates), loss.threshold)
 
     def _usable_partitions(self, n_labels: int) -> int:
         if self.partitions > n_labels:
@@ -421,19 +430,27 @@ class REML(FactorModel):
             return self.sparse_part
         return "admm" if admm_fits(shape, n_labels, self.memory_limit, itemsize) else "support"
 
-    def _relearnt(self, labels: np.ndarray, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> REML:
+    def _relearnt(
+        self,
+        labels: np.ndarray,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        observed: sp.csr_matrix | None,
+        row_weight: np.ndarray | None,
+    ) -> REML:
         """A model of some labels alone: their S learnt from these rows, low rank and intercepts those of this model."""
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads).of(labels)
-        model = copy(self)
-        model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
-        model.intercept_ = self.intercept_[labels]
+        known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight).of(
+            labels
+        )
+        model = self._of_labels(labels)
         ridge = SupportRidge(
             SupportFeatures.build(
                 sp.csr_matrix(self._prepared(X)),
                 support=self.support,
                 with_gram=observed is None,
+                row_weight=row_weight,
                 memory_limit=self.memory_limit,
                 n_threads=threads,
             ),
@@ -445,7 +462,17 @@ class REML(FactorModel):
             n_threads=threads,
         )
         solved = ridge.solve(model.feature_factors_, model.label_factors_, model.intercept_.astype(np.float64) + 0.5)
-        model.sparse_weights_ = solved.weights.astype(X.dtype, copy=False)
+        return self._with_sparse_part(model, solved.weights)
+
+    def _of_labels(self, labels: np.ndarray) -> REML:
+        """The low rank of some labels alone; their sparse part is still to be set."""
+        model = copy(self)
+        model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
+        model.intercept_ = self.intercept_[labels]
+        return model
+
+    def _with_sparse_part(self, model: REML, weights: sp.csr_matrix) -> REML:
+        model.sparse_weights_ = weights.astype(self.feature_factors_.dtype, copy=False)
         model._build_prediction_cache()
         return model
 
@@ -585,7 +612,7 @@ def _learn_part(
 ) -> Part:
     """Equation 5 for one part of the labels, on one thread; its H is not kept."""
     with single_threaded_blas(), on_this_thread():
-        rounds = model._alternate(X, prepared, labels, seed, report=lambda *_, **__: False)
+        rounds = model._alternate_locally(X, prepared, labels, seed, report=lambda *_, **__: False)
     W, H, b = rounds.factors.W, rounds.factors.H, rounds.factors.b
     return Part(ids, W, H, b, _EQUATION_5 * rounds.value, rounds.converged, rounds.share)
 
