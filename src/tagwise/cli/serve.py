@@ -1,0 +1,179 @@
+"""``tagwise serve``: taggers over HTTP."""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+import json
+import os
+import socket
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tagwise import Tagger
+from tagwise.cli.options import examples
+from tagwise.exceptions import InvalidInputError, ModelFormatError
+from tagwise.persistence.folder import parse_manifest, read_manifest
+
+__all__ = ["command"]
+
+# Seconds that an unused connection stays open: longer than the minute for which proxies as a rule rely on it.
+_KEEP_ALIVE = 75
+# By its name: what processes are given is imported before they can say that they live.
+_CONNECTION = "tagwise.serving.connections:Connection"
+# Seconds in which a process must say so; on a busy machine, imports take long. One that dies just when it is asked is
+# missed for as long.
+_SIGN_OF_LIFE = 60
+
+
+@click.command(
+    epilog=examples(
+        "tagwise serve tagger",
+        "tagwise serve packages=tagger books=other-tagger --feedback feedback.jsonl",
+        "tagwise serve tagger --host 0.0.0.0 --key-file keys.txt --workers 4",
+    )
+)
+@click.argument("folders", metavar="[NAME=]FOLDER...", nargs=-1, required=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen at.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Also answer requests that are addressed to this name; repeatable. Without keys, only localhost and IP "
+    "addresses are answered to, with keys any name.",
+)
+@click.option("--key-file", metavar="FILE", help="Keys, one per line, of which every request must carry one.")
+@click.option("--feedback", metavar="FILE.jsonl", help="Keep what people accept and reject in this file.")
+@click.option("--queue", metavar="FILE", help="Texts to work through on the page.")
+@click.option("--text", multiple=True, metavar="COLUMN", help="Column of the texts of --queue [default: guessed].")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes.")
+@click.option(
+    "--most-per-minute",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help="Requests that one key may make in a minute [default: any number].",
+)
+@click.option("--log-texts", is_flag=True, help="Also log the texts of requests; else nothing of them is.")
+def command(
+    folders: tuple[str, ...],
+    host: str,
+    port: int,
+    hosts: tuple[str, ...],
+    key_file: str | None,
+    feedback: str | None,
+    queue: str | None,
+    text: tuple[str, ...],
+    workers: int,
+    most_per_minute: int | None,
+    log_texts: bool,
+) -> None:
+    """Serve taggers over HTTP, each under its NAME, by default that of its FOLDER.
+
+    At / is a page to try them on; at /openapi.json the description of the API. A model that is saved into a FOLDER
+    while the server runs replaces the old one without a failed request. Needs the extra server.
+    """
+    try:
+        import uvicorn
+
+        from tagwise.serving import ServingOptions, create_app
+        from tagwise.serving.app import ENVIRONMENT
+        from tagwise.serving.monitoring import MULTIPROCESS
+        from tagwise.serving.options import read_keys
+    except ImportError as error:
+        raise InvalidInputError(
+            f"the server needs {error.name}, which is not installed: pip install 'tagwise[server]'"
+        ) from None
+    keys = () if key_file is None else read_keys(key_file)
+    if not keys and not _is_loopback(host):
+        raise InvalidInputError(
+            f"--host: {host} can be reached from other machines; add --key-file FILE: requests must then carry "
+            "one of its keys."
+        )
+    if most_per_minute is not None and not keys:
+        raise InvalidInputError(
+            "--most-per-minute: it limits the requests of each key; add --key-file FILE, or leave it out."
+        )
+    options = ServingOptions(
+        _named(folders),
+        feedback=feedback,
+        queue=queue,
+        queue_text=text,
+        keys=keys,
+        hosts=tuple(map(str.lower, hosts)) if hosts or not keys else None,
+        most_per_minute=most_per_minute or 0,
+        log_texts=log_texts,
+    )
+    _require_free(host, port)
+    logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    logs["loggers"]["tagwise.serving"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    given: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
+    given |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE, "http": _CONNECTION}
+    given["ws"] = "none"  # of which uvicorn would log the addresses
+    app = create_app(options)  # for several processes too: what they would refuse, one after the other, is refused here
+    if workers == 1:
+        uvicorn.run(app, **given)
+        return
+    del app
+    # Only its owner may read the folder: the options hold the keys.
+    with tempfile.TemporaryDirectory(prefix="tagwise-serve-") as folder:
+        for name in ("counts", "models"):
+            os.mkdir(os.path.join(folder, name))
+        options = replace(options, shared=os.path.join(folder, "models"))
+        path = Path(folder) / "options.json"
+        path.write_text(json.dumps(options.to_values()), encoding="utf-8")
+        os.environ[ENVIRONMENT] = str(path)
+        os.environ[MULTIPROCESS] = os.path.join(folder, "counts")
+        uvicorn.run(
+            "tagwise.serving.app:from_environment",
+            factory=True,
+            workers=workers,
+            **given,
+            timeout_worker_healthcheck=_SIGN_OF_LIFE,
+        )
+
+
+def _named(folders: tuple[str, ...]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for given in folders:
+        name, equals, folder = given.partition("=")
+        if not equals or not folder:
+            name, folder = Path(given).resolve().name, given
+        if name in named:
+            raise click.BadParameter(f"two taggers are called {name!r}; name them: NAME=FOLDER.", param_hint="FOLDER")
+        if not os.path.isdir(folder):
+            raise InvalidInputError(f"{folder} is not a folder; name that of a tagger, which tagwise train writes.")
+        try:
+            kind = parse_manifest(read_manifest(Path(folder)))["class"]
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{folder}: {error}") from None
+        if kind != Tagger.__name__:
+            raise InvalidInputError(f"{folder} holds a {kind}, which takes features, not texts; serve a tagger.")
+        named[name] = folder
+    return named
+
+
+def _require_free(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened at, before models are loaded."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+        reason = reason.partition(" (while")[0].lower()
+        raise InvalidInputError(
+            f"--host and --port: {host}, port {port} cannot be listened at: {reason}; choose another."
+        ) from None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,112 @@
+"""The ASGI application: all routes behind one guard."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from tagwise._version import __version__
+from tagwise.serving.annif import annif_router_of
+from tagwise.serving.api import router_of
+from tagwise.serving.guard import Guard, is_open
+from tagwise.serving.options import ServingOptions
+from tagwise.serving.page import page_routes
+from tagwise.serving.problems import handle_problems
+from tagwise.serving.service import Service
+
+__all__ = ["ENVIRONMENT", "create_app", "from_environment"]
+
+ENVIRONMENT = "TAGWISE_SERVING_OPTIONS"
+"""The variable that names the file in which worker processes find their options."""
+
+
+def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> ASGIApp:
+    """The application for any ASGI server.
+
+    Unlike ``tagwise serve``, which refuses other addresses than this machine's without keys and other names than
+    ``localhost``, it answers whoever reaches it, under any name: give ``keys``, and ``hosts`` where there are none.
+
+    Parameters
+    ----------
+    taggers : dict of str to path, or ServingOptions
+        Folders of taggers by the names that they are served under.
+    **options
+        Fields of :class:`ServingOptions`; by default there are no ``keys``, and any ``Host`` is answered to.
+    """
+    chosen = taggers if isinstance(taggers, ServingOptions) else ServingOptions(taggers, **options)  # type: ignore[arg-type]
+    service = Service(chosen)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="tagwise",
+        version=__version__,
+        summary="Suggests a few tags out of very many, and learns from what people accept and reject.",
+        lifespan=life,
+        docs_url=None,  # its pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    if chosen.keys:
+        _describe_keys(app)
+    handle_problems(app)
+    app.include_router(router_of(service))
+    app.include_router(annif_router_of(service))
+    app.include_router(page_routes())
+    return Guard(app, chosen, service.monitoring)
+
+
+def _describe_keys(app: FastAPI) -> None:
+    """Let the description of the API say how a request carries a key, and where it needs none."""
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generated()
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer", "description": "One of the keys of --key-file."},
+            "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same key."},
+        }
+        document["security"] = [{"bearer": []}, {"header": []}]
+        for path, operations in document["paths"].items():
+            if is_open(path):
+                for operation in operations.values():
+                    operation["security"] = []
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def from_environment() -> ASGIApp:
+    """The application of a worker process, which ends when the process that started it does."""
+    path = Path(os.environ[ENVIRONMENT])
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.join, path.parent), daemon=True).start()
+    values = json.loads(path.read_text(encoding="utf-8"))
+    tuples = {name: value and tuple(value) for name, value in values.items() if name in ("keys", "queue_text", "hosts")}
+    return create_app(ServingOptions(**{**values, **tuples}))
+
+
+def _end_after(end: Callable[[], None], shared: Path) -> None:
+    """One that is killed can neither stop its workers, which would keep its port, nor remove what they share."""
+    end()
+    shutil.rmtree(shared, ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,189 @@
+"""What people answer: kept in the file, counted, and looked up for the texts that they work through.
+
+Answers that arrive together are flushed together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from tagwise.data.dialects import Dialect
+from tagwise.data.feedback import ANSWERS, FeedbackFile, Place, feedback_line
+from tagwise.data.streams import checked_path
+from tagwise.data.tables import TableReader
+from tagwise.exceptions import InvalidInputError
+from tagwise.progress import counted
+from tagwise.serving.batches import BusyError
+from tagwise.serving.problems import Problem
+
+__all__ = ["FeedbackStore", "Queued", "Tally", "key_of", "read_queue"]
+
+log = logging.getLogger("tagwise.serving")
+
+Found = TypeVar("Found")
+Records: TypeAlias = Iterator[tuple[dict[str, Any], Place]]
+
+
+class FeedbackStore:
+    """A file of feedback; a record is on the device when :meth:`keep` returns."""
+
+    def __init__(self, path: str, most_waiting: int = 4096) -> None:
+        self._file, self._most_waiting = FeedbackFile(path), most_waiting
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="tagwise-feedback")
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="tagwise-answers")
+        self._looking = asyncio.Lock()
+        self._tally, self._counted = Tally(), Place()
+
+    async def keep(self, *records: Mapping[str, Any]) -> None:
+        """Store records, all or none; ends the request with status 507 where that fails.
+
+        Raises InvalidInputError for one that a reader of the file would refuse, and BusyError where too many wait.
+        """
+        if len(self._waiting) >= self._most_waiting:
+            raise BusyError("Too many answers wait to be stored")
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((b"".join(map(feedback_line, records)), stored))
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
+        # A client that goes away does not take the record of another with it, nor its own.
+        await asyncio.shield(stored)
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                problem: Exception | None = None
+                try:
+                    await loop.run_in_executor(self._writer, self._file.append, [line for line, _ in batch])
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    log.error("%s: feedback could not be stored: %s.", self._file.path, reason)
+                    problem = Problem(507, f"The answer could not be stored: {reason}. Send it again later.")
+                except Exception as error:  # nobody may wait for ever
+                    problem = error
+                for _, stored in batch:
+                    if stored.done():
+                        continue
+                    if problem is None:
+                        stored.set_result(None)
+                    else:
+                        stored.set_exception(problem)
+        finally:
+            self._task = None
+
+    async def look(self, ask: Callable[[Tally], Found]) -> Found:
+        """What the tally says about all records of the file, those of other processes included.
+
+        They are read in a thread of its own: nobody's answer waits until a long file was read for the first time.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._looking:
+                place, records = await loop.run_in_executor(self._writer, self._unread)
+                return await loop.run_in_executor(self._reader, self._counted_up, place, records, ask)
+        except OSError as failure:
+            sentence = f"The answers cannot be read: {failure.strerror or failure}."
+            raise Problem(503, sentence, {"Retry-After": "5"}) from None
+
+    def _unread(self) -> tuple[Place, Records]:
+        place = self._file.place(self._counted)
+        return place, self._file.read(place)
+
+    def _counted_up(self, place: Place, records: Records, ask: Callable[[Tally], Found]) -> Found:
+        if place.file != self._counted.file:
+            self._tally, self._counted = Tally(), place
+        for record, behind in records:
+            self._tally.add(record)
+            self._counted = behind
+        return ask(self._tally)
+
+    def close(self) -> None:
+        """Wait for what is being written, and close the file."""
+        self._reader.shutdown(wait=True, cancel_futures=True)
+        self._writer.shutdown(wait=True)
+        self._file.close()
+
+
+class Tally:
+    """The latest answers by tagger, text and tag; texts are kept as digests, so memory is that of the tags."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, dict[bytes, dict[str, bool]]] = {}
+        self._counts: dict[str, Counter[bool]] = {}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take a sound record, which is later than all before it."""
+        tagger = str(record.get("tagger"))
+        texts = self._answers.setdefault(tagger, {})
+        key = key_of(record.get("id"), record.get("text"))
+        tags = texts.setdefault(key, {})
+        counts = self._counts.setdefault(tagger, Counter())
+        counts.subtract(tags.values())
+        for name in ANSWERS:
+            for tag in record.get(name) or ():
+                tags.pop(tag, None)
+                if name != "withdrawn":
+                    tags[tag] = name == "accepted"
+        if not tags:
+            del texts[key]
+        counts.update(tags.values())
+
+    def counts(self, tagger: str) -> dict[str, int]:
+        """How many texts and tags of a tagger are answered."""
+        counts = self._counts.get(tagger, Counter())
+        texts = len(self._answers.get(tagger, {}))
+        return {"texts": texts, "accepted": counts[True], "rejected": counts[False]}
+
+    def on(self, tagger: str, key: bytes) -> dict[str, bool] | None:
+        """The latest answers on a text: True for accepted tags, False for rejected ones; None where there are none."""
+        return self._answers.get(tagger, {}).get(key)
+
+
+def key_of(identifier: str | None, text: str | None) -> bytes:
+    """What answers on a text are kept under: its identifier, or else the text without the blanks around it."""
+    kind, value = (b"id ", identifier) if identifier is not None else (b"text ", (text or "").strip())
+    return hashlib.blake2b(kind + value.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+class Queued(NamedTuple):
+    """One of the texts."""
+
+    text: str
+    id: str | None
+    key: bytes
+    """What its answers are kept under."""
+
+
+def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
+    """The texts of a table in its order, with the identifiers of a column ``id`` if there is one.
+
+    Rows without a text are left out. ``text`` names the columns of the texts; else they are guessed.
+    """
+    queue, empty = [], 0
+    dialect = Dialect(text=text or None, flags=True)
+    try:
+        with TableReader(checked_path(path), dialect, with_tags=False, empty_texts=True) as rows:
+            for row in rows:
+                given = row.fields.get("id")
+                has_id = isinstance(given, (str, int)) and not isinstance(given, bool) and given != ""
+                identifier = str(given) if has_id else None
+                if row.text.strip():
+                    queue.append(Queued(row.text, identifier, key_of(identifier, row.text)))
+                else:
+                    empty += 1
+    except OSError as error:
+        raise InvalidInputError(f"--queue: {path} cannot be read: {error.strerror or error}.") from None
+    if not queue:
+        raise InvalidInputError(f"--queue: {path} holds no text.")
+    if empty:
+        log.warning("%s: left out: %s without a text.", path, counted(empty, "row"))
+    return queue
