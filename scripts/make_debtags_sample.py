@@ -159,7 +159,7 @@ def split(packages: list[Package]) -> tuple[list[Package], list[Package]]:
     rows = np.repeat(np.arange(len(packages)), [len(package.tags) for package in packages])
     columns = [column[tag] for package in packages for tag in package.tags]
     labels = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(packages), len(names)))
-    train, test = split_rows(labels, TEST_FRACTION, SEED)
+    train, test = split_rows(labels, TEST_FRACTION, SEED, keep_labels=True)
     return [packages[row] for row in train], [packages[row] for row in test]
 
 

@@ -1,8 +1,8 @@
 """Put the figures of the long runs into docs/reliability.md, between its marks.
 
 ``python scripts/reliability.py`` prints them; ``--write`` writes the page. They come from the JSON files in
-benchmarks/results/reliability, which ``make fuzz-inputs``, ``make fuzz-folders``, ``make crash`` and ``make interrupt``
-write.
+benchmarks/results/reliability, which ``make fuzz-inputs``, ``make fuzz-folders``, ``make crash``, ``make interrupt``
+and ``make serving-runs`` write.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ START, END = "<!-- figures: written by scripts/reliability.py -->", "<!-- end of
 WATCHED = {"readers": "mutated data files", "folders": "forged model folders and checkpoints"}
 """Runs of tests/fuzz/run.py: file of results → what was run."""
 
+BY_KIND = {
+    "crash": "kills, failing calls, full disks and races",
+    "serving": "requests to servers whose models are swapped, that are asked anything, and that are killed",
+}
+"""Runs of several kinds: file of results → what was run."""
+
 
 def figures(results: Path = RESULTS) -> str:
     """Tables of all results, in Markdown."""
     found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
     parts = [_summary(found), *(_targets(name, found[name]) for name in WATCHED if name in found)]
-    if "crash" in found:
-        parts.append(_crashes(found["crash"]))
+    parts += [_cases(name, found[name]) for name in BY_KIND if name in found]
     return "\n\n".join(parts)
 
 
@@ -37,16 +42,10 @@ def _summary(found: dict[str, Any]) -> str:
             run = found[name]
             more = f"slowest {run['slowest_seconds']:.2f} s of CPU, peak {run['peak_mb']:.0f} MB beyond the start"
             rows.append((f"{run['runs']:,} {what}", _outcomes(run["outcomes"]), more, run))
-    if "crash" in found:
-        run = found["crash"]
-        rows.append(
-            (
-                f"{run['runs']:,} kills, failing calls, full disks and races",
-                f"{len(run['findings'])} findings",
-                "below, by kind",
-                run,
-            )
-        )
+    for name, what in BY_KIND.items():
+        if name in found:
+            run = found[name]
+            rows.append((f"{run['runs']:,} {what}", f"{len(run['findings'])} findings", "below, by kind", run))
     if "interrupts" in found:
         run = found["interrupts"]
         waited = run["seconds_until_raised"]
@@ -67,10 +66,12 @@ def _targets(name: str, run: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _crashes(run: dict[str, Any]) -> str:
-    lines = ["Kills, failing calls, full disks and races:", "", "| what | runs | what was found afterwards |"]
-    lines.append("|---|---|---|")
-    lines += [f"| {what} | {case['runs']:,} | {_outcomes(case['outcomes'])} |" for what, case in run["cases"].items()]
+def _cases(name: str, run: dict[str, Any]) -> str:
+    what = BY_KIND[name]
+    lines = [f"{what[0].upper()}{what[1:]}:", "", "| what | runs | what was found afterwards |", "|---|---|---|"]
+    for kind, case in run["cases"].items():
+        more = f"; {case['more']}" if "more" in case else ""
+        lines.append(f"| {kind} | {case['runs']:,} | {_outcomes(case['outcomes'])}{more} |")
     return "\n".join(lines)
 
 

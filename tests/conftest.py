@@ -1,6 +1,7 @@
-"""What all tests share: hypothesis without deadlines (kernels compile on first use), and the real data sets."""
+"""What all tests share: hypothesis without deadlines (kernels compile on first use), interrupts, the real data sets."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import settings
 
 settings.register_profile("tagwise", deadline=None, derandomize=True)
 settings.load_profile("tagwise")
+
+# Shells ignore interrupts in what they run in the background, and commands that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

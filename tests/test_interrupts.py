@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract_models import FIRST_MAKERS
+from systems import needs_signals
 
 from tagwise import LEML, Tagger
 from tagwise.interrupts import deferred_interrupts, deferring_interrupts, interruptible, raise_if_interrupted
@@ -320,7 +321,8 @@ def test_a_callback_may_handle_an_interrupt_and_the_fit_goes_on():
 
 _FITS = {
     "FastXML": "from tagwise.baselines import FastXML\nmodel = FastXML(n_trees=200, n_jobs=2)",
-    "Cascade": "from tagwise import Cascade\nmodel = Cascade(rank=20, max_iter=500, tol=0.0, n_jobs=2)",
+    "Cascade": "from tagwise import Cascade\n"
+    "model = Cascade(rank=20, max_iter=500, tol=0.0, validation_fraction=0.0, n_jobs=2)",
     "REML-processes": "from tagwise import REML\nfrom tagwise.models.reml import partitions\n"
     "partitions._WORTH_A_PROCESS = 0\n"
     "model = REML(rank=20, partitions=4, max_iter=500, tol=0.0, sparse_part='support', n_jobs=2)",
@@ -348,6 +350,7 @@ else:
 """
 
 
+@needs_signals
 @pytest.mark.parametrize("name", list(_FITS))
 def test_a_long_fit_ends_with_keyboard_interrupt(name):
     """In 0.1.0 FastXML of 200 trees ended with SystemError (6 of 6), and Cascade also hung. REML has processes too."""

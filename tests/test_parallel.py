@@ -139,7 +139,7 @@ def test_a_forked_child_gets_a_pool_of_its_own():
     queue = context.Queue()
     child = context.Process(target=in_child, args=(queue,))
     child.start()
-    assert queue.get(timeout=30) == [2] * 4
+    assert queue.get(timeout=300) == [2] * 4
     child.join(10)
 
 
@@ -265,7 +265,7 @@ def test_a_child_that_another_thread_forks_during_a_call_can_be_interrupted():
 
 
 def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_raised():
-    started, running, calls = threading.Barrier(2, timeout=10), set(), []
+    started, running, calls = threading.Barrier(2, timeout=120), set(), []
 
     def chunk(start, stop):
         running.add(threading.get_ident())
@@ -287,7 +287,7 @@ def test_the_calling_thread_works_and_all_threads_are_done_when_an_error_is_rais
 
 
 def test_an_interrupt_is_not_hidden_by_an_error():
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=120)
 
     def chunk(start, stop):
         both.wait()
@@ -300,11 +300,11 @@ def test_an_interrupt_is_not_hidden_by_an_error():
 def test_chunks_do_not_wait_for_a_busy_pool():
     """Several callers share a pool: each goes on with its own chunks when others hold all its threads."""
     release = threading.Event()
-    holding = threading.Barrier(3, timeout=10)
+    holding = threading.Barrier(3, timeout=120)
 
     def hold(start, stop):
         holding.wait()
-        return release.wait(10)
+        return release.wait(120)
 
     released = []
     other = threading.Thread(target=lambda: released.extend(run_chunks(hold, even_chunks(2, 1), 2)))

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from tagwise import progress as progress_module
 from tagwise.progress import FitProgress, echo_err, visible
 
 
@@ -38,6 +39,34 @@ def test_a_fit_that_converged_early_ends_with_a_full_bar(monkeypatch, steps):
 
 def test_a_fit_that_was_cut_off_does_not_look_finished(monkeypatch):
     assert shown(monkeypatch, 3, KeyboardInterrupt()) == "3/10"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "shown"),
+    [
+        (3, 10, [1, 2, 3]),
+        (20, 20, list(range(1, 21))),
+        (123, 123, [1, 2, 3, 4, 5, *range(7, 123, 7), 123]),
+        (9, 123, [1, 2, 3, 4, 5, 7, 9]),
+    ],
+)
+def test_without_a_terminal_many_iterations_get_few_lines(capsys, monkeypatch, done, total, shown):
+    """BinaryRelevance printed 123 lines, one for each block of labels, and called them iterations."""
+    monkeypatch.setattr(progress_module, "_QUIET_SECONDS", 1e9)
+    with FitProgress("BinaryRelevance", total, steps="block", verbose=1) as progress:
+        for _ in range(done):
+            progress.step(1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert [int(re.match(r"BinaryRelevance: block (\d+)/", line)[1]) for line in lines] == shown
+    assert len(progress.history) == done
+
+
+def test_without_a_terminal_slow_iterations_get_a_line_each(capsys, monkeypatch):
+    monkeypatch.setattr(progress_module, "_QUIET_SECONDS", 0.0)
+    with FitProgress("LEML", 1000, verbose=1) as progress:
+        for _ in range(8):
+            progress.step(1.0)
+    assert len(capsys.readouterr().err.splitlines()) == 8
 
 
 def test_what_a_terminal_heeds_is_escaped_and_all_else_stays():

@@ -27,12 +27,20 @@ if TYPE_CHECKING:
     from tagwise.persistence.checkpoints import Checkpoint as Checkpoint
     from tagwise.persistence.loading import load as load
     from tagwise.solvers.low_rank_plus_sparse import low_rank_plus_sparse as low_rank_plus_sparse
+    from tagwise.text.evaluation import Evaluation as Evaluation
+    from tagwise.text.features import TextFeatures as TextFeatures
+    from tagwise.text.suggestion import Suggestion as Suggestion
+    from tagwise.text.suggestion import WordShare as WordShare
     from tagwise.text.tagger import Tagger as Tagger
 
 _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.startswith("tagwise.models.")} | {
     "ApproximateIndex": "tagwise.models.approximate_index",
     "Checkpoint": "tagwise.persistence.checkpoints",
+    "Evaluation": "tagwise.text.evaluation",
+    "Suggestion": "tagwise.text.suggestion",
     "Tagger": "tagwise.text.tagger",
+    "TextFeatures": "tagwise.text.features",
+    "WordShare": "tagwise.text.suggestion",
     "label_frequencies": "tagwise.data.frequencies",
     "load": "tagwise.persistence.loading",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",

@@ -18,15 +18,25 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.exceptions import (
+    ExplanationError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFittedError,
+    TagwiseWarning,
+    warn,
+)
 from tagwise.interrupts import deferred_interrupts, deferring_interrupts
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.norm_pruned import FEW_ROWS
+from tagwise.losses import as_probability
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
+from tagwise.metrics.ranking import ndcg_at_k
 from tagwise.parallel import even_chunks, single_threaded_blas, thread_count
 from tagwise.persistence.checkpoints import Checkpoint, open_checkpoint
 from tagwise.persistence.folder import ModelRecord, write_model
 from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
+from tagwise.problems.labels import only_positives_known
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.validation import (
@@ -39,19 +49,29 @@ from tagwise.validation import (
     check_labels,
     check_memory,
     check_observed,
+    check_sample_weight,
 )
 
 __all__ = [
     "BLOCK_SCORES",
+    "DEFAULT_K",
+    "ONLY_POSITIVES",
     "OVERFLOW",
     "SCORES_OVERFLOW",
     "MultiLabelModel",
+    "best_as_csr",
     "finite_scores",
+    "format_of",
+    "ones_in_format",
     "padded_answers",
     "require_finite",
+    "saved_output_format",
 ]
 
 ModelT = TypeVar("ModelT", bound="MultiLabelModel")
+
+DEFAULT_K = 50
+"""How many labels per row have probabilities as a rule: more than rows have, and few beside thousands."""
 
 # Scores of one block of rows, whatever the number of labels: a million numbers, 4 MB as float32.
 BLOCK_SCORES = 1 << 20
@@ -59,6 +79,12 @@ BLOCK_SCORES = 1 << 20
 OVERFLOW = (
     "the fit overflows: features, reg or positive_weight are too large for the floating type of X; scale them down, "
     "set normalize=True, or pass X as float64."
+)
+
+ONLY_POSITIVES = (
+    "Nothing is known to be off in any row: observed (known, --known) has only what the rows list. That does not tell "
+    "right from wrong, and rankings are poor. Leave it out; where what a row does not list may be right, use "
+    "unlisted='unknown' (--unlisted unknown), which is made for this."
 )
 
 SCORES_OVERFLOW = (
@@ -84,10 +110,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     ``attribute.tensor``."""
     explained_score: ClassVar[str] = "the score"
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
+    _iteration_name: ClassVar[str] = "iteration"
+    """What an iteration of the fit is called where progress is shown."""
 
     n_jobs: int | None
     normalize: bool
     verbose: int
+    _row_weight: np.ndarray | None = None
+    """What rows weigh (n), all above 0, while :meth:`_fit` runs; None where all weigh 1."""
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -147,6 +177,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             f"{_listed('probabilistic')}, or a Tagger after calibrate with validation rows."
         )
 
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """What :meth:`predict_proba` makes of scores; here those that estimate 0/1 labels less ½, or probabilities."""
+        return as_probability(scores + scores.dtype.type(0.5))
+
     @property
     def probabilistic(self) -> bool:
         """Whether a score is a calibrated probability minus ½."""
@@ -185,6 +219,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Y: Any,
         observed: Any = None,
         *,
+        sample_weight: Any = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Any:
@@ -200,6 +235,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             Which labels are known: entries stored in a sparse mask, non-zero entries of a dense one. A pair outside it
             never influences the fit, whatever Y says there; a pair inside that Y does not list is a known negative.
             None means that every label is known.
+        sample_weight : array (n,), optional
+            How often each row counts in the objective: 2 is as good as having the row twice, and 0 as leaving it out.
+            For LEML, REML, BinaryRelevance and Cascade, whose objectives are sums over rows; other models refuse it.
         callback : callable(iteration, info), optional
             Called after every iteration; returning True stops the fit.
         checkpoint : Checkpoint, optional
@@ -210,6 +248,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Returns
         -------
         self
+
+        Warns
+        -----
+        TagwiseWarning
+            Nothing is known to be off in any row: nothing says which labels are wrong.
         """
         self._check_all_parameters()
         if callback is not None and not callable(callback):
@@ -217,12 +260,16 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         before = dict(self.__dict__)
         try:
             with deferred_interrupts():
-                self._fit_checked(*self._take_data(X, Y, observed), callback, checkpoint)
+                data = self._take_data(X, Y, observed, sample_weight)
+                if only_positives_known(*data[1:]):
+                    warn(ONLY_POSITIVES, TagwiseWarning)
+                self._fit_checked(*data, callback, checkpoint)
         except BaseException:
             # A fit that fails or is interrupted must not leave half of itself behind in a model that worked.
             with deferred_interrupts():
                 self.__dict__ = before
             raise
+        self.__dict__.pop("_row_weight", None)
         return self
 
     def _fit_checked(
@@ -233,35 +280,66 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         callback: Callback | None,
         checkpoint: Checkpoint | None,
     ) -> None:
+        data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
+        if self._row_weight is not None:
+            data["sample_weight"] = self._row_weight
+        self._fit_by(lambda progress: self._fit(X, Y, observed, progress), data, callback, checkpoint)
+
+    def _fit_by(
+        self,
+        learn: Callable[[FitProgress], None],
+        data: dict[str, Any],
+        callback: Callback | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        """Learn with progress and a checkpoint that belongs to this ``data``, and complete the model."""
         opened = None
         if checkpoint is not None:
-            data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
             opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
         progress = FitProgress(
-            type(self).__name__, self._iterations(), verbose=self.verbose, callback=callback, journal=opened
+            type(self).__name__,
+            self._iterations(),
+            steps=self._iteration_name,
+            verbose=self.verbose,
+            callback=callback,
+            journal=opened,
         )
         with opened or nullcontext(), progress, _computing():
-            self._fit(X, Y, observed, progress)
+            learn(progress)
         if opened is not None and progress.resumed:
             with opened.refusing_misfits():
                 self._check_restored()
         self._complete_fit(progress)
 
-    def _fit_stage(self, X: Any, Y: Any, observed: Any, progress: FitProgress) -> None:
+    def _fit_stage(self, X: Any, Y: Any, observed: Any, sample_weight: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
-        features, labels, mask = self._take_data(X, Y, observed)
+        features, labels, mask = self._take_data(X, Y, observed, sample_weight)
         with _computing():
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
+        self.__dict__.pop("_row_weight", None)
 
-    def _take_data(self, X: Any, Y: Any, observed: Any) -> tuple[Features, sp.csr_matrix, sp.csr_matrix | None]:
-        """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none."""
+    def _take_data(
+        self, X: Any, Y: Any, observed: Any, sample_weight: Any = None
+    ) -> tuple[Features, sp.csr_matrix, sp.csr_matrix | None]:
+        """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none.
+
+        Rows that weigh 0 are left out.
+        """
         features = self._validated(X, reset=True)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
         rank = None if getattr(self, "kernel", None) is not None else getattr(self, "rank", None)
         check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
+        weights = None if sample_weight is None else self._checked_weights(sample_weight, features.shape[0])
+        if weights is not None:
+            kept = np.flatnonzero(weights)
+            if len(kept) < len(weights):
+                features, labels, weights = features[kept], labels[kept], weights[kept]
+                mask = None if mask is None else mask[kept]
+            if (weights != 1).any():
+                self._row_weight = weights
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
             mask = None
         if mask is not None and not info_of(type(self)).learns_from_mask:
@@ -269,11 +347,22 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
                 f"does not list counts as off; or use {_listed('learns_from_mask')}, which take masks."
             )
-        self._output_format = _format_of(Y)
-        self.n_labels_ = labels.shape[1]
-        self.classes_ = np.arange(self.n_labels_)
-        self.label_names_: list[str] | None = None
+        self._output_format = format_of(Y)
+        self._take_label_count(labels.shape[1])
         return features, labels, mask
+
+    def _take_label_count(self, n_labels: int) -> None:
+        self.n_labels_ = n_labels
+        self.classes_ = np.arange(n_labels)
+        self.label_names_: list[str] | None = None
+
+    def _checked_weights(self, sample_weight: Any, n_rows: int) -> np.ndarray:
+        if not info_of(type(self)).weighs_rows:
+            raise InvalidInputError(
+                f"sample_weight: {type(self).__name__} does not weigh rows. Leave sample_weight out, or use "
+                f"{_listed('weighs_rows')}."
+            )
+        return check_sample_weight(sample_weight, n_rows)
 
     def _complete_fit(self, progress: FitProgress) -> None:
         """Refuse arrays that overflowed, and keep the history."""
@@ -361,16 +450,74 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 indices.append(np.nonzero(on)[1].astype(np.int32))
                 sizes.append(on.sum(axis=1))
         columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
-        shape = (features.shape[0], self.n_labels_)
-        kind, dtype = self._output_format
-        if kind == "dense":  # of any type, also of those that sparse matrices cannot have
-            array = np.zeros(shape, dtype=dtype)
-            array[np.repeat(np.arange(shape[0]), np.diff(indptr)), columns] = 1
-            return array
+        return ones_in_format(columns, indptr, (features.shape[0], self.n_labels_), self._output_format)
+
+    def predict_proba(self, X: Any, k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
+        """Probabilities of labels to be on.
+
+        Those of :class:`~tagwise.Cascade` are calibrated. Other models turn their scores s into numbers between 0 and 1
+        that rank labels alike, ½ at the border between off and on: s + ½ where scores estimate 0/1 labels (squared
+        loss, shares of votes), 1 / (1 + e^{−s}) for logistic loss and WSABIE, ½(s + 1) for hinge losses; what is below
+        0.0001 or above 0.9999 is bent to stay within. These are not calibrated: :meth:`tagwise.Tagger.calibrate` does
+        that for texts, and :func:`tagwise.inspection.fit_calibration` for matrices.
+
+        Parameters
+        ----------
+        X : CSR or array (n, d)
+        k : int
+            How many labels per row have a probability where the result is sparse.
+        dense : bool, optional
+            True: all labels, as an array. False: the k best, as CSR. None: dense where Y was an array at fit.
+
+        Returns
+        -------
+        array or CSR (n, L)
+            A pair that CSR does not store is not among the k best of its row.
+        """
+        self._require_fitted()
+        if dense is not None:
+            check_flag(dense, "dense")
+        kind, _ = self._output_format
+        if dense if dense is not None else kind == "dense":
+            return self._probabilities(self.decision_function(X))
+        labels, scores = self.predict_topk(X, min(check_k(k, self.n_labels_), self.n_labels_))
         make = sp.csr_array if kind == "csr_array" else sp.csr_matrix
-        return make((np.ones(len(columns), dtype=dtype), columns, indptr), shape=shape)
+        return best_as_csr(make, labels, self._probabilities(scores), self.n_labels_)
+
+    # ------------------------------------------------------------------ measure
+
+    def score(self, X: Any, y: Any) -> float:
+        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the ranking of labels: what searches for parameters maximise.
+
+        For other metrics, give one of :func:`tagwise.metrics.scorer` as ``scoring``.
+        """
+        return ndcg_at_k(*self.truth_and_ranking(X, y, 5), 5)
+
+    def truth_and_ranking(self, X: Any, Y: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
+        """The true labels (n, L) and the k best labels of each row (n, k): what ranking metrics compare."""
+        self._require_fitted()
+        return check_labels(Y, n_labels=self.n_labels_), self.predict_topk(X, min(k, self.n_labels_))[0]
+
+    def truth_and_decisions(self, X: Any, Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """The true labels and the predicted ones, both 0/1 (n, L): what set-wise metrics compare."""
+        self._require_fitted()
+        return check_labels(Y, n_labels=self.n_labels_), check_labels(self.predict(X))
 
     # ------------------------------------------------------------------ inspect (tagwise.inspection.LinearScores)
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights of all labels (L, d), as in scikit-learn: scores are ``scored_rows(X) @ coef_.T + intercept_``.
+
+        Made anew at each call, L·d numbers: :meth:`label_weights` gives those of some labels. Models whose scores are
+        not linear have none.
+        """
+        if not self.__sklearn_is_fitted__() or type(self).explained_score != MultiLabelModel.explained_score:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'coef_'")
+        try:
+            return self.label_weights(np.arange(self.n_labels_))
+        except ExplanationError as error:
+            raise AttributeError(str(error)) from None
 
     @deferring_interrupts
     def label_weights(self, labels: Any) -> np.ndarray:
@@ -493,7 +640,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{len(record.label_names)} label names for {model.n_labels_} labels")
         if "feature_names_in_" in record.values:
             model.feature_names_in_ = _saved_feature_names(record.values["feature_names_in_"], model.n_features_in_)
-        model._output_format = _saved_output_format(record.values["output_format"])
+        model._output_format = saved_output_format(record.values["output_format"])
         model.history_ = record.values["history_"]
         model.objective_ = np.array([float(info["objective"]) for info in model.history_])
         model.n_iter_ = len(model.history_)
@@ -570,6 +717,13 @@ def _computing() -> Iterator[None]:
         yield
 
 
+def best_as_csr(make: type, labels: np.ndarray, values: np.ndarray, n_labels: int) -> Any:
+    """Values (n, k) of the labels (n, k, -1 for none) as a CSR matrix or array (n, L)."""
+    found = labels >= 0
+    rows = np.repeat(np.arange(len(labels)), found.sum(axis=1))
+    return make((values[found], (rows, labels[found])), shape=(len(labels), n_labels))
+
+
 def finite_scores(scores: np.ndarray) -> np.ndarray:
     """The scores, an array of any shape; raises InvalidInputError where they have overflowed."""
     if not all_finite(scores):
@@ -604,8 +758,19 @@ def _require_all_found(labels: np.ndarray, scores: np.ndarray, hidden: sp.csr_ma
         raise InvalidInputError(SCORES_OVERFLOW)
 
 
-def _format_of(Y: Any) -> tuple[str, Any]:
-    """How :meth:`MultiLabelModel.predict` answers for labels given as ``Y``."""
+def ones_in_format(columns: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], output: tuple[str, Any]) -> Any:
+    """A 0/1 matrix from the columns of its ones, as CSR has them, in a format of :func:`format_of`."""
+    kind, dtype = output
+    if kind == "dense":  # of any type, also of those that sparse matrices cannot have
+        array = np.zeros(shape, dtype=dtype)
+        array[np.repeat(np.arange(shape[0]), np.diff(indptr)), columns] = 1
+        return array
+    make = sp.csr_array if kind == "csr_array" else sp.csr_matrix
+    return make((np.ones(len(columns), dtype=dtype), columns, indptr), shape=shape)
+
+
+def format_of(Y: Any) -> tuple[str, Any]:
+    """How :meth:`MultiLabelModel.predict` answers for labels given as ``Y``: the kind of matrix, and its type."""
     if sp.issparse(Y):
         return ("csr_array" if isinstance(Y, sp.sparray) else "csr_matrix"), Y.dtype
     dtype = np.asarray(Y).dtype
@@ -625,7 +790,8 @@ def _checked_names(label_names: Any, n_labels: int) -> list[str]:
     return names
 
 
-def _saved_output_format(value: Any) -> tuple[str, np.dtype]:
+def saved_output_format(value: Any) -> tuple[str, np.dtype]:
+    """A format of :func:`format_of` that a folder holds; ValueError where it is none."""
     kind, dtype = value
     if kind not in ("csr_matrix", "csr_array", "dense"):
         raise ValueError(f"output_format {kind!r}")

@@ -14,6 +14,7 @@ from os import PathLike, fspath
 import sklearn.exceptions
 
 __all__ = [
+    "ClusterError",
     "ConvergenceWarning",
     "DatasetNotFoundError",
     "ExplanationError",
@@ -24,7 +25,6 @@ __all__ = [
     "ParseError",
     "TagwiseError",
     "TagwiseWarning",
-    "warn",
 ]
 
 
@@ -46,6 +46,10 @@ class NotFittedError(TagwiseError, sklearn.exceptions.NotFittedError):
 
 class DatasetNotFoundError(TagwiseError, LookupError):
     """A data set name is known neither to tagwise nor to the data folders."""
+
+
+class ClusterError(TagwiseError, RuntimeError):
+    """A Dask cluster is not there, does not answer any more, or has lost too many workers."""
 
 
 class ExplanationError(TagwiseError, ValueError):

@@ -41,7 +41,8 @@ def thread_count(n_jobs: int | None) -> int:
         raise InvalidTypeError(f"n_jobs must be a whole number or None; found {n_jobs!r}.")
     if n_jobs == 0:
         raise InvalidInputError("n_jobs must not be 0; use None or 1 for one thread, -1 for all cores.")
-    return int(joblib.effective_n_jobs(n_jobs))
+    # Work that is already spread over processes has this thread alone, and joblib would say so in a warning.
+    return 1 if _thread.busy else int(joblib.effective_n_jobs(n_jobs))
 
 
 def even_chunks(n_rows: int, rows_per_chunk: int) -> Bounds:

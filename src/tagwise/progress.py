@@ -13,6 +13,10 @@ from tagwise.interrupts import interruptible, raise_if_interrupted
 
 __all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted", "echo_err", "visible"]
 
+# Where there is no terminal, the first steps get a line each, and all others together about so many; after so many
+# seconds without one, the next step gets one too.
+_FIRST_LINES, _OTHER_LINES, _QUIET_SECONDS = 5, 20, 10.0
+
 # Control characters, line and paragraph separators, embeddings, overrides and isolates of the direction of writing, and
 # halves of characters beyond 16 bits.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -117,9 +121,10 @@ class ProgressBar:
 class FitProgress:
     """Collects the history of a fit and shows it.
 
-    With ``verbose`` a terminal gets one bar with objective and seconds, any other stream a line per iteration, both on
-    standard error. Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed reports
-    its state with each step, and begins with :meth:`resume`; both reach the ``journal``, if there is one.
+    With ``verbose`` a terminal gets one bar with objective and seconds, any other stream a line per iteration, or, of
+    more than 20, for some of them; both on standard error. ``steps`` is what iterations are called there.
+    Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed reports its state with
+    each step, and begins with :meth:`resume`; both reach the ``journal``, if there is one.
 
     ``history`` has a dict per iteration (``iteration``, ``objective``, ``seconds`` since the start of the fit, …);
     ``stopped`` says whether the callback asked to stop, ``resumed`` whether the fit continues an earlier run.
@@ -130,16 +135,18 @@ class FitProgress:
         name: str,
         total: int,
         *,
+        steps: str = "iteration",
         verbose: int = 0,
         callback: Callback | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.name, self.total, self.verbose = name, total, verbose
+        self.name, self.total, self.verbose, self._steps = name, total, verbose, steps
         self.callback, self.journal = callback, journal
         self.history: list[dict[str, Any]] = []
         self.stopped = self.resumed = False
         self._start = time.perf_counter()
-        self._bar = ProgressBar(f"fitting {name}", total, wanted=bool(verbose), steps=True)
+        self._last_shown, self._shown_at = 0, 0.0
+        self._bar = ProgressBar(f"fitting {name}, {steps}", total, wanted=bool(verbose), steps=True)
 
     def __enter__(self) -> FitProgress:
         self._bar.__enter__()
@@ -148,6 +155,8 @@ class FitProgress:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:  # a fit that converged early has done all there was to do
             self._bar.at(len(self.history), total=len(self.history))
+        if self.verbose and self.history:
+            self._show(self.history[-1], last=True)
         self._bar.__exit__()
 
     def step(self, objective: float, *, state: object | None = None, **more: Any) -> bool:
@@ -201,7 +210,8 @@ class FitProgress:
             self.history += self.journal.history
             if self.history:
                 self._start -= self.history[-1]["seconds"]
-            done = f"{len(self.history)} of {self.total} rounds done"
+            self._last_shown = len(self.history)
+            done = f"{len(self.history)} of {counted(self.total, self._steps)} done"
             self.note(f"resumes from the checkpoint in {self.journal.folder}, {done}")
             self._bar.at(len(self.history))
         return state
@@ -215,9 +225,13 @@ class FitProgress:
         else:
             echo_err(f"{self.name}: {text}")
 
-    def _show(self, info: dict[str, Any]) -> None:
-        note = f"objective {info['objective']:.6g}"
+    def _show(self, info: dict[str, Any], *, last: bool = False) -> None:
+        note, number = f"objective {info['objective']:.6g}", info["iteration"]
         if self._bar.shown:
-            self._bar.at(info["iteration"], note, total=self.total)
-        else:
-            echo_err(f"{self.name}: iteration {info['iteration']}/{self.total}, {note}, {info['seconds']:.1f} s")
+            self._bar.at(number, note, total=None if last else self.total)
+            return
+        every, seconds = -(-self.total // _OTHER_LINES), info["seconds"]
+        due = number <= _FIRST_LINES or number % every == 0 or seconds - self._shown_at >= _QUIET_SECONDS
+        if number > self._last_shown and (due or last):
+            self._last_shown, self._shown_at = number, seconds
+            echo_err(f"{self.name}: {self._steps} {number}/{self.total}, {note}, {seconds:.1f} s")

@@ -51,6 +51,8 @@ class ModelInfo:
         Whether a score is a calibrated probability minus ½.
     learns_from_names : bool
         Whether ``fit`` takes ``label_features``, the features of what labels are called.
+    weighs_rows : bool
+        Whether the objective is a sum over rows that ``sample_weight`` can weigh; if not, it is refused.
     """
 
     class_name: str
@@ -61,6 +63,7 @@ class ModelInfo:
     also_baseline: bool = False
     probabilistic: bool = False
     learns_from_names: bool = False
+    weighs_rows: bool = False
 
     @property
     def name(self) -> str:
@@ -79,13 +82,14 @@ _NARROW = LogRange(0.1, 10.0)
 _WEIGHT = Choice((1.0, 2.0))
 
 MODELS: tuple[ModelInfo, ...] = (
-    ModelInfo("LEML", "tagwise.models.leml", True, True, {"rank": _RANK, "reg": _REG, "loss": _LOSS}),
+    ModelInfo("LEML", "tagwise.models.leml", True, True, {"rank": _RANK, "reg": _REG, "loss": _LOSS}, weighs_rows=True),
     ModelInfo(
         "REML",
         "tagwise.models.reml",
         True,
         True,
         {"rank": _RANK, "reg_low_rank": _NARROW, "reg_sparse": _NARROW, "positive_weight": _WEIGHT},
+        weighs_rows=True,
     ),
     ModelInfo(
         "Cascade",
@@ -100,6 +104,7 @@ MODELS: tuple[ModelInfo, ...] = (
             "hard_negatives": Choice((20, 100, 200)),
         },
         probabilistic=True,
+        weighs_rows=True,
         learns_from_names=True,
     ),
     ModelInfo(
@@ -109,6 +114,7 @@ MODELS: tuple[ModelInfo, ...] = (
         True,
         {"reg": _REG, "loss": _LOSS},
         also_baseline=True,
+        weighs_rows=True,
     ),
     ModelInfo(
         "MSE",

@@ -30,6 +30,7 @@ __all__ = [
     "check_memory",
     "check_observed",
     "check_real",
+    "check_sample_weight",
     "checked_csr",
     "integer_text",
     "shape_text",
@@ -208,6 +209,12 @@ def _require_real(dtype: np.dtype[Any], name: str) -> None:
         raise InvalidInputError(f"{name} must hold numbers; found entries of type {dtype}.")
 
 
+_NOT_LISTS = (
+    "Only binary classification is supported, one column of 0 and 1 for each label: turn classes or lists of names "
+    "into columns with scikit-learn's MultiLabelBinarizer."
+)
+
+
 def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels: int | None = None) -> sp.csr_matrix:
     """A 0/1 label matrix (rows × labels) as canonical CSR holding only its ones, as float32.
 
@@ -225,12 +232,13 @@ def check_labels(Y: Any, *, name: str = "Y", n_rows: int | None = None, n_labels
         csr = checked_csr(Y, name)
         csr = sp.csr_matrix((_binary(csr.data, name), csr.indices, csr.indptr), shape=csr.shape)
     else:
-        array = _as_array(Y, name)
+        try:
+            array = _as_array(Y, name)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} {_NOT_LISTS}") from None
         if array.ndim != 2:
             raise InvalidInputError(
-                f"Unknown label type: {name} must have two dimensions (rows × labels); found {array.ndim}. "
-                "Only binary classification is supported, one column of 0 and 1 for each label: turn classes or lists "
-                "of names into columns with scikit-learn's MultiLabelBinarizer."
+                f"Unknown label type: {name} must have two dimensions (rows × labels); found {array.ndim}. {_NOT_LISTS}"
             )
         csr = sp.csr_matrix(_binary(array, name))
     if csr.shape[1] == 0:
@@ -309,6 +317,24 @@ def check_observed(
         raise InvalidInputError(f"{name} marks no entry of Y as known; there is nothing to learn from.")
     csr.data = np.ones(csr.nnz, dtype=np.float32)
     return csr
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """What each row weighs (n, float64): finite, at least 0, and not 0 for all."""
+    name = "sample_weight"
+    array = _as_array(sample_weight, name)
+    if array.shape != (n_rows,):
+        raise InvalidInputError(
+            f"{name} has shape {array.shape} but X has {n_rows:,} rows; it must be a list of one number per row."
+        )
+    _require_real(array.dtype, name)
+    weights = array.astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        wrong = int(np.argmax(~np.isfinite(weights) | (weights < 0)))
+        raise InvalidInputError(f"{name} must be finite and at least 0; found {weights[wrong]} for row {wrong:,}.")
+    if not weights.any():
+        raise InvalidInputError(f"{name} is zero for all rows; there is nothing to learn from.")
+    return weights
 
 
 def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum: int = 2**63 - 1) -> int:

@@ -368,7 +368,7 @@ def test_with_unknown_labels_the_choice_still_estimates_the_precision():
     problem = Problem(X, sp.csr_matrix(Y.multiply(observed)), data.X_test, observed)
     settings = {"candidates": {"BinaryRelevance": {}}, "validation_fraction": 0.2, "rule": "P@1"}
     _, details = plugin.choose(problem, settings, 1)
-    training, validation = split_rows(problem.Y, 0.2, random_state=0)
+    training, validation = split_rows(problem.Y, 0.2, random_state=0, keep_labels=True)
     model = BinaryRelevance().fit(X[training], problem.Y[training], observed[training])
     true = precision_at_k(Y[validation], model.predict_topk(X[validation], 1)[0], 1)
     # Half the rows' first answers are unknown; had they counted as wrong, the estimate were half of it.

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from commands import failed, run, some_rows, write_jsonl
 
-from tagwise import load
+from tagwise import TextFeatures, load
 from tagwise.data import write_xmc
 from tagwise.persistence import Checkpoint
 
@@ -126,3 +126,50 @@ def test_what_fails_after_the_save_says_that_the_model_is_there(rows_file, monke
     folder = rows_file.with_name("m")
     assert failed(result, 1, f"The model is saved in {folder}.\ntagwise: report.html: No space left on device.")
     assert run("predict", folder, "dog").returncode == 0
+
+
+# --- features
+
+
+@pytest.fixture
+def unspaced_file(tmp_path):
+    """Texts of one long word each: parts of words say what the tags are."""
+    rng = np.random.default_rng(0)
+    stems = {"fish": "rokav", "bread": "timel", "tea": "susop", "salt": "ganud"}
+    rows = []
+    for number in range(320):
+        mine = rng.choice(list(stems), size=2, replace=False).tolist()
+        rows.append({"text": f"xy{stems[mine[0]]}zw{stems[mine[1]]}{number} text", "tags": sorted(mine)})
+    return write_jsonl(tmp_path / "unspaced.jsonl", rows)
+
+
+def test_auto_chooses_features(unspaced_file, tmp_path):
+    found = run("train", unspaced_file, "--out", tmp_path / "m")
+    assert found.returncode == 0, found.stderr
+    assert "Features are words, character n-grams: nDCG@5" in found.stdout
+    assert load(tmp_path / "m").features_.characters
+    named = run("train", unspaced_file, "--out", tmp_path / "named", "--model", "cascade")
+    assert "Features are" not in named.stdout
+    assert not load(tmp_path / "named").features_.characters
+
+
+def test_features_that_are_asked_for(unspaced_file, tmp_path):
+    options = ["--bigrams", "--max-df", "0.9", "--linear-tf", "--min-df", "1", "--max-features", "50"]
+    found = run("train", unspaced_file, "--out", tmp_path / "m", *options)
+    assert found.returncode == 0, found.stderr
+    expected = TextFeatures(bigrams=True, max_df=0.9, sublinear_tf=False, min_df=1, max_features=50)
+    assert load(tmp_path / "m").features_.get_params() == expected.get_params()
+
+
+def test_tune_chooses_features_and_says_how_to_train_with_them(unspaced_file, tmp_path):
+    options = ["--model", "binary-relevance", "--budget", "0.5", "--out", tmp_path / "t.json"]
+    found = run("tune", unspaced_file, *options)
+    assert found.returncode == 0, found.stderr
+    assert "Features are words" in found.stderr
+    (command,) = (line for line in found.stdout.splitlines() if line.startswith("Train with: "))
+    assert "--characters" in command
+    given = run("tune", unspaced_file, "--linear-tf", *options[:-1], tmp_path / "u.json")
+    assert "Features are" not in given.stderr
+    (command,) = (line for line in given.stdout.splitlines() if line.startswith("Train with: "))
+    assert "--linear-tf" in command
+    assert "--characters" not in command

@@ -1,11 +1,13 @@
 """What the mask of known labels means: outside it nothing matters, inside it everything does."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from comparison import assert_same_model
 
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import InvalidInputError, TagwiseWarning
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
@@ -32,6 +34,16 @@ def test_everything_known_equals_no_mask(make, fitted, problem):
     full = fitted.decision_function(X)
     masked = make().fit(X, Y, observed=np.ones(Y.shape)).decision_function(X)
     np.testing.assert_allclose(masked, full, atol=1e-6)
+
+
+def test_a_mask_without_a_known_negative_is_warned_of(make, problem, mask):
+    X, Y = problem
+    with pytest.warns(TagwiseWarning, match="Nothing is known to be off in any row: .*unlisted='unknown'"):
+        make().fit(X, Y, observed=sp.csr_matrix(Y) != 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make().fit(X, Y, observed=mask)
+    assert not any("known to be off" in str(warning.message) for warning in caught)
 
 
 def test_presence_in_a_sparse_mask_counts_not_its_value(make, problem, mask):

@@ -106,6 +106,6 @@ def test_verbose_writes_a_line_per_iteration_to_standard_error(make, problem, ca
     model = make(verbose=1).fit(*problem)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("iteration") == model.n_iter_
+    assert captured.err.count(f": {model._iteration_name} ") == model.n_iter_
     make(verbose=0).fit(*problem)
     assert capsys.readouterr().err == ""

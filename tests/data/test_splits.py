@@ -23,7 +23,7 @@ def counts(Y):
 
 @given(label_matrices(), st.floats(0.05, 0.95), st.integers(0, 2**32))
 def test_every_label_keeps_a_training_row_and_the_test_side_is_as_large_as_can_be(Y, fraction, seed):
-    train, test = split_rows(Y, fraction, seed)
+    train, test = split_rows(Y, fraction, seed, keep_labels=True)
     np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(Y.shape[0]))
     assert (np.diff(train) > 0).all()
     assert (np.diff(test) > 0).all()
@@ -37,22 +37,32 @@ def test_every_label_keeps_a_training_row_and_the_test_side_is_as_large_as_can_b
             assert (in_training[Y[row].indices] == 1).any()
 
 
-@given(label_matrices(), st.integers(0, 2**32))
-def test_same_seed_same_split(Y, seed):
-    for one, other in zip(split_rows(Y, 0.3, seed), split_rows(Y, 0.3, seed), strict=True):
+@given(label_matrices(), st.integers(0, 2**32), st.booleans())
+def test_same_seed_same_split(Y, seed, keep):
+    for one, other in zip(*(split_rows(Y, 0.3, seed, keep_labels=keep) for _ in range(2)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_labels_with_one_row_always_train():
+def test_rows_are_drawn_whatever_their_labels():
+    """As many test rows as asked for, the same for all labels, and rare labels on both sides alike."""
+    Y = sp.identity(400, format="csr")
+    train, test = split_rows(Y, 0.3, 0)
+    assert len(test) == 120
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(400))
+    other = split_rows(sp.csr_matrix((400, 3)), 0.3, 0)
+    np.testing.assert_array_equal(test, other[1])
+
+
+def test_labels_with_one_row_always_train_if_they_are_kept():
     Y = sp.vstack([sp.identity(30), sp.csr_matrix((70, 30))]).tocsr()
     for seed in range(10):
-        train, test = split_rows(Y, 0.5, seed)
+        train, test = split_rows(Y, 0.5, seed, keep_labels=True)
         assert len(test) == 50
         assert set(range(30)) <= set(train)
 
 
 def test_all_rows_needed_leaves_the_test_side_empty():
-    train, test = split_rows(sp.identity(5, format="csr"), 0.4, 0)
+    train, test = split_rows(sp.identity(5, format="csr"), 0.4, 0, keep_labels=True)
     assert (len(train), len(test)) == (5, 0)
 
 
@@ -60,31 +70,32 @@ def test_labels_that_chain_rows_together_are_settled():
     # Row i has the labels i and i + 1: of two neighbours at most one can be tested.
     n = 2001
     Y = sp.diags([np.ones(n), np.ones(n)], [0, 1], shape=(n, n + 1)).tocsr()
-    train, test = split_rows(Y, 0.9, 0)
+    train, test = split_rows(Y, 0.9, 0, keep_labels=True)
     assert (np.diff(test) > 1).all()
     assert len(test) > n / 3
     assert len(train) + len(test) == n
 
 
-def test_rows_without_rare_labels_are_tested_alike():
+@pytest.mark.parametrize("keep", [False, True])
+def test_rows_without_rare_labels_are_tested_alike(keep):
     Y = sp.csr_matrix(np.ones((20, 1), dtype=np.float32))
     rng = np.random.default_rng(0)
     tested = np.zeros(20)
     for _ in range(2000):
-        tested[split_rows(Y, 0.25, rng)[1]] += 1
+        tested[split_rows(Y, 0.25, rng, keep_labels=keep)[1]] += 1
     assert abs(tested - 500).max() < 4.5 * np.sqrt(2000 * 0.25 * 0.75)
 
 
 def test_large_split():
     _, Y = make_power_law(600_000, 10, 30_000, features_per_row=1, labels_per_row=2.4, random_state=0)
-    train, test = split_rows(Y, 0.1, 0)
+    train, test = split_rows(Y, 0.1, 0, keep_labels=True)
     assert len(test) == 60_000
     assert (counts(Y[train])[counts(Y) > 0] > 0).all()
 
 
 def test_rare_labels_of_real_data_stay_in_training(data_folder):
     Y = load_dataset("yso-finna-en-min4").Y_train
-    train, test = split_rows(Y, 0.1, 0)
+    train, test = split_rows(Y, 0.1, 0, keep_labels=True)
     assert len(test) == round(0.1 * Y.shape[0])
     assert (counts(Y[train])[counts(Y) > 0] > 0).all()
 
@@ -140,6 +151,8 @@ def test_bad_arguments():
         split_rows(np.ones((4, 1)), "half")
     with pytest.raises(InvalidTypeError, match="random_state"):
         split_rows(np.ones((4, 1)), 0.5, "seed")
+    with pytest.raises(InvalidTypeError, match="keep_labels must be True or False"):
+        split_rows(np.ones((4, 1)), 0.5, keep_labels="yes")
     with pytest.raises(InvalidInputError, match="at least 2 are needed"):
         split_rows(np.ones((1, 1)), 0.5)
     with pytest.raises(InvalidInputError, match="only 0 and 1"):

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.data import read_csv, read_jsonl
-from tagwise.data.columns import TAG_NAMES, TEXT_NAMES, Dialect, TagCell
+from tagwise.data.columns import TAG_NAMES, TEXT_NAMES, TagCell
+from tagwise.data.dialects import Dialect
 from tagwise.data.records import file_format
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseWarning
@@ -230,6 +231,8 @@ def test_messages_name_arguments_or_flags(write):
         rows_of(path, flags=True)
     with pytest.raises(InvalidInputError, match="no column looks like one of texts; name it with --text"):
         rows_of(write("other.csv", "a,b\nc,d\n"), flags=True)
+    with pytest.raises(InvalidInputError, match=r"or pass --no-header if the first line is a row\. .*'lo+ …\.$"):
+        rows_of(write("long.csv", f"l{'o' * 400}ng words,b\nc,d\n"), flags=True)
     with pytest.raises(InvalidInputError, match=r"does not tell what the file holds; name the format with format="):
         rows_of(write("rows.data", "text,tags\n"))
     with pytest.raises(ParseError, match=r"must be a list of strings; found a string, 'a/b'.*--tag-separator"):
@@ -316,3 +319,42 @@ def test_joined_tags_split_into_what_they_were(tags):
     expected = list(dict.fromkeys(tags))
     assert TagCell.parse(";".join(tags), "tags", ";", "").tags == expected
     assert TagCell.parse(json.dumps(tags), "tags", "JSON", "").tags == expected
+
+
+# --- one of several files of a table
+
+
+def test_a_part_is_read_by_the_columns_of_another(write):
+    """Nothing is guessed again, and a part may have no rows."""
+    first = write("a.csv", "body,keywords\none,a|b\ntwo,b\n")
+    with TableReader(str(first), Dialect()) as reader:
+        columns = reader.columns
+    second = read_table(write("b.csv", "keywords,body\na;c,three\n"), columns=columns)
+    assert (second.texts, second.tags, second.guess) == (["three"], [["a;c"]], reader.guess.replace("a.csv", "b.csv"))
+    assert read_table(write("c.csv", "body,keywords\n"), columns=columns).texts == []
+    with pytest.raises(ParseError, match=r"c2.csv, line 1: the column 'keywords' is missing \(tags=\)"):
+        read_table(write("c2.csv", "body,tags\n1,2\n"), columns=columns)
+
+
+def test_tallies_of_parts_add_up(write):
+    dialect = Dialect(skip_faulty=True)
+    rows = ["one,a;a", "two,b;;", ",c", '"three\nfour",a', "five"]
+    whole = read_table(write("all.csv", "\n".join(["text,tags", *rows]) + "\n"), dialect)
+    parts = [
+        read_table(write(f"{place}.csv", f"text,tags\n{row}\n"), dialect, columns=columns_of(write))
+        for place, row in enumerate(rows)
+    ]
+    tally = parts[0].tally.plus(*(part.tally for part in parts[1:]))
+    assert tally.counts() == {**whole.counts, "header_lines": 5, "lines": whole.counts["lines"] + 4}
+    assert tally.notes()[1:] == whole.notes[1:3]
+    assert tally.notes()[0].startswith("left out: 2 faulty rows; the first:")
+    assert "2.csv, line 2: the row has no text" in tally.notes()[0]
+    assert tally.account("5 files") == (
+        "5 files: 3 rows read, 2 refused, 5 lines of headers, 1 further line of 1 row with a field that spans lines: "
+        "11 lines."
+    )
+
+
+def columns_of(write):
+    with TableReader(str(write("like.csv", "text,tags\none,a;b\n")), Dialect()) as reader:
+        return reader.columns

@@ -1,13 +1,13 @@
 """What people get wrong: a sentence that says what to do, the right exit code, and nothing overwritten or lost."""
 
 import os
-import resource
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from commands import failed, run, some_rows, write_jsonl
+from systems import needs_limits
 
 
 def train(path, out, *more):
@@ -88,7 +88,12 @@ def test_bytes_that_are_no_utf_8(tmp_path, tagger):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"text,tags\na dog,pets\ncaf\xe9,drinks\n")
     result = train(path, tmp_path / "m")
-    assert failed(result, 1, "line 3, column 4: byte 0xe9 is not valid UTF-8; convert the file to UTF-8 first")
+    assert failed(result, 1, "line 3, column 4: byte 0xe9 is not valid UTF-8; the file may be in cp1252")
+    assert failed(result, 1, "if so, pass --encoding cp1252")
+    assert failed(train(path, tmp_path / "m", "--encoding", "foo"), 1, "--encoding: 'foo' is not the name of one")
+    names = write_jsonl(tmp_path / "names.jsonl", [{"id": "pets", "label_fi": "eläimet"}])
+    result = train(path, tmp_path / "m", "--encoding", "cp1252", "--vocabulary", names, "--language", "sv")
+    assert failed(result, 1, "(--language): the vocabulary has no names in 'sv'; it has fi.")
     lines = tmp_path / "lines.txt"
     lines.write_bytes(b"a dog\ncaf\xe9\na cat\n")
     assert failed(run("predict", tagger, lines), 1, "line 2", "not valid UTF-8")
@@ -140,13 +145,13 @@ def test_empty_and_repeated_tags_are_reported(tmp_path):
 
 
 def test_validation_rows_that_teach_nothing_do_not_lose_the_tagger(tmp_path):
-    # The only rows that can be validated on are those without tags: each tag has but one.
+    # The rows that are drawn have no tags, or such as training then lacks.
     rows = [{"text": "the dog", "tags": ["pets"]}, {"text": "the wine", "tags": ["drinks"]}]
     rows += [{"text": f"the rest {place}", "tags": []} for place in range(8)]
     result = train(write_jsonl(tmp_path / "rows.jsonl", rows), tmp_path / "m", "--validation", "0.3")
     assert result.returncode == 0, result.stderr
     assert "warning: the tagger is not calibrated: " in result.stderr
-    assert "On 3 validation rows: P@1 0.0%" in result.stdout
+    assert "On 3 validation rows drawn at random: P@1 0.0%" in result.stdout
     assert run("predict", tmp_path / "m", "the dog").returncode == 0
 
 
@@ -189,6 +194,8 @@ def test_an_output_folder_that_may_not_be_written_is_refused_before_the_fit(tmp_
 @contextmanager
 def small_files_only():
     """As on a full disk: no file can grow beyond this."""
+    import resource
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
@@ -197,6 +204,7 @@ def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@needs_limits
 def test_a_disk_that_is_full_while_saving(tmp_path, rows_file, tagger):
     model = tmp_path / "model"
     shutil.copytree(tagger, model)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from commands import COMMAND, WORDS, failed, lines_of, on_terminal, run, some_rows, write_jsonl
+from systems import needs_signals
 
 from tagwise import load
 
@@ -17,7 +20,7 @@ from tagwise import load
 def test_train_says_what_it_read_what_it_chose_and_how_large_it_is(trained):
     folder, result = trained
     assert "guessed column `text` for texts, column `labels` for tags." in result.stderr
-    assert "BinaryRelevance: iteration 1/" in result.stderr
+    assert "BinaryRelevance: block 1/" in result.stderr
     assert "Model: binary-relevance was asked for." in result.stdout
     assert "Trained on 60 rows, " in result.stdout
     assert "4 tags" in result.stdout
@@ -43,9 +46,9 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(tmp_path, rows_file):
     code, shown = on_terminal("train", rows_file, "--out", tmp_path / "m", "--model", "binary-relevance")
     assert code == 0, shown
     assert "reading rows.jsonl" in shown
-    assert "fitting BinaryRelevance" in shown
+    assert "fitting BinaryRelevance, block" in shown
     assert "1/1" in shown
-    assert "iteration 1/" not in shown
+    assert "block 1/" not in shown
 
 
 @on_posix
@@ -276,8 +279,39 @@ def test_explain_adds_up_to_the_score(tagger):
         assert total == pytest.approx(tag["score"], abs=1e-5)
     people = run("explain", tagger, "-", stdin="the dog\n")
     assert "dog" in people.stdout
-    assert "without any word" in people.stdout
+    assert re.search(r"base rate, without any word +[-+][0-9.]+\n", people.stdout)
     assert failed(run("explain", tagger, "dog", "--tag", "cars"), 1, "--tag 'cars' is not one of the 4")
+
+
+def test_a_score_with_rare_tags_kept_in_training_says_so(tmp_path, rows_file):
+    settings = ("--model", "leml", "--set", "rank=3", "--set", "early_stopping=true", "--quiet")
+    trained = run("train", rows_file, "--out", tmp_path / "m", *settings)
+    assert trained.returncode == 0, trained.stderr
+    history = load(tmp_path / "m").model_.history_
+    shown = run("inspect", tmp_path / "m").stdout
+    assert "nDCG@5, %, rare tags kept in training" in shown
+    assert f"{100 * history[0]['validation']:.1f}" in shown
+
+
+def test_words_that_say_next_to_nothing_are_shown_together(tmp_path):
+    """Where one word decides and sixty do nearly nothing, only the one is worth a line."""
+    rng = random.Random(0)
+    noise = [f"noise{number}" for number in range(60)]
+    rows = [{"text": f"{'dog' if n % 2 else 'wine'} {' '.join(noise)}", "labels": ["ab"[n % 2]]} for n in range(80)]
+    rng.shuffle(rows)
+    model = tmp_path / "m"
+    trained = run("train", write_jsonl(tmp_path / "rows.jsonl", rows), "--out", model, "--model", "binary-relevance")
+    assert trained.returncode == 0, trained.stderr
+    text = " ".join(["dog", *noise])
+    (tag,) = json.loads(run("explain", model, text, "--tag", "b", "--words", "100", "--json").stdout)["tags"]
+    assert tag["words"][0]["word"] == "dog"
+    assert all(abs(word["share"]) >= 0.005 for word in tag["words"])
+    assert len(tag["words"]) + tag["other_words"] == 61
+    parts = [word["contribution"] for word in tag["words"]]
+    assert sum(parts) + tag["others"] + tag["intercept"] == pytest.approx(tag["score"], abs=1e-5)
+    shown = run("predict", model, text, "--explain", "100").stdout
+    assert "+0%" not in shown
+    assert "-0%" not in shown
 
 
 def test_a_cascade_is_trained_answers_and_explains(tmp_path, rows_file):
@@ -340,6 +374,30 @@ def test_known_tags_are_learnt_from_and_the_rest_is_unknown(tmp_path):
     assert f"{pairs:,} pairs of row and tag are known" in result.stdout
 
 
+def test_known_without_any_tag_that_is_off_is_warned_of(tmp_path):
+    rows = [{**row, "looked_at": []} for row in some_rows()]
+    path, other = (
+        write_jsonl(tmp_path / "rows.jsonl", rows),
+        write_jsonl(tmp_path / "other.jsonl", some_rows(20, seed=3)),
+    )
+    options = ("--model", "binary-relevance", "--quiet", "--out")
+    result = run("train", path, "--known", "looked_at", *options, tmp_path / "m")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("Nothing is known to be off in any row") == 1
+    assert "--unlisted unknown" in result.stderr
+    measured = run("evaluate", tmp_path / "m", path, "--known", "looked_at")
+    assert "the figures say nothing; leave known out" in measured.stderr
+    advised = run("train", path, "--unlisted", "unknown", *options, tmp_path / "n")
+    assert "known to be off" not in advised.stderr
+    # The advice is worth something: with positives alone, nothing can be told apart.
+    first = [json.loads(run("evaluate", tmp_path / name, other, "--json").stdout)["metrics"]["P@1"] for name in "mn"]
+    assert first[0] < first[1] - 0.1
+    # One row of which all is known is enough to know what is off.
+    rows[0]["looked_at"] = None
+    result = run("train", write_jsonl(path, rows), "--known", "looked_at", *options, tmp_path / "o")
+    assert "known to be off" not in result.stderr
+
+
 # A fit that takes a while: real texts, and rounds that do not end by themselves.
 LONG_FIT = ["--text", "text", "--tags", "labels", "--model", "leml", "--set", "rank=10", "--set", "tol=0"]
 
@@ -369,6 +427,7 @@ def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@needs_signals
 def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, sample_file):
     arguments = ["train", sample_file, *LONG_FIT, "--set", "max_iter=30"]
     whole = run(*arguments, "--out", tmp_path / "whole", "--quiet")
@@ -392,6 +451,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, sample_file):
     assert tensors[0] == tensors[1]  # named by the digest of what they hold
 
 
+@needs_signals
 def test_control_c_is_130_and_says_how_to_go_on(tmp_path, sample_file):
     arguments = ["train", sample_file, *LONG_FIT, "--set", "max_iter=100000", "--checkpoint-every", "1"]
     said = ""

@@ -94,7 +94,7 @@ def server(folder):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
 
 
 def ask(address, content):

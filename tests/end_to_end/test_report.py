@@ -1,6 +1,7 @@
 """``--report`` through the command, looked at in a real browser."""
 
 import json
+import re
 import struct
 import sys
 from pathlib import Path
@@ -35,9 +36,13 @@ def browser(report):
 
 def test_the_report_has_its_parts(report):
     html = report.read_text(encoding="utf-8")
-    for name in ("headline", "model", "frequency", "fit", "tags", "examples", "example-20"):
+    for name in ("headline", "confidence", "frequency", "mistakes", "tags", "examples", "example-20", "model"):
         assert f'id="{name}"' in html
     assert "calibrated thresholds" in html
+    assert re.search(r"Accept automatically at 80% precision: \d+% of suggestions", html)
+    assert "always the most frequent tags" in html
+    assert "Rows to check first" in html
+    assert re.search(r"\d+ \w+ 20\d\d · tagwise [\w.]+ · trained on 60 rows with 4 tags, measured on 60", html)
 
 
 def test_the_search_box_filters_the_table(browser):
@@ -83,7 +88,7 @@ def test_nothing_is_asked_of_the_network(browser, report):
     assert browser.messages == []
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (420, False)])
 def test_it_fits_wide_and_narrow_light_and_dark(browser, width, dark):
     browser.set_viewport_size({"width": width, "height": 900})
     browser.emulate_media(color_scheme="dark" if dark else "light")
@@ -95,6 +100,39 @@ def test_it_fits_wide_and_narrow_light_and_dark(browser, width, dark):
     picture = browser.screenshot()
     assert picture.startswith(b"\x89PNG")
     assert struct.unpack(">II", picture[16:24]) == (width, 900)
+
+
+def test_it_is_legible_on_a_phone(browser):
+    """No text is smaller than 9 pixels, in plots neither, and cards use the width."""
+    browser.set_viewport_size({"width": 420, "height": 900})
+    sizes = browser.evaluate(
+        """Array.from(document.querySelectorAll(".plot svg")).flatMap((svg) => {
+          if (!svg.getClientRects().length) return [];
+          const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+          return Array.from(svg.querySelectorAll("text")).map((t) => scale * parseFloat(getComputedStyle(t).fontSize));
+        })"""
+    )
+    assert min(sizes) >= 9
+    cards = browser.evaluate(
+        'Array.from(document.querySelectorAll(".metric")).map((c) => c.getBoundingClientRect().width)'
+    )
+    assert min(cards) > 380
+
+
+def test_cards_leave_no_holes(browser):
+    """Side by side, cards are as tall as each other and fill the width."""
+    browser.set_viewport_size({"width": 1280, "height": 900})
+    for group in (".cards", ".plots"):
+        for boxes, width in browser.evaluate(
+            """(group) => Array.from(document.querySelectorAll(group)).map((g) => [
+              Array.from(g.children, (c) => c.getBoundingClientRect()).map((b) => [b.top, b.bottom, b.left, b.right]),
+              g.getBoundingClientRect().width])""",
+            group,
+        ):
+            for top in {round(box[0]) for box in boxes}:
+                line = [box for box in boxes if round(box[0]) == top]
+                assert max(box[1] for box in line) - min(box[1] for box in line) < 1
+                assert max(box[3] for box in line) - min(box[2] for box in line) == pytest.approx(width, abs=1)
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_any_work(tmp_path, tagger, rows_file):
@@ -119,7 +157,7 @@ def test_train_reports_on_validation_rows_and_on_a_test_file(tmp_path, rows_file
     validated = run("train", rows_file, "--out", tmp_path / "a", *options)
     assert validated.returncode == 0, validated.stderr
     html = out.read_text(encoding="utf-8")
-    assert f"a, measured on validation rows of {rows_file}" in html
+    assert f"a, measured on random validation rows of {rows_file}" in html
     assert "measured on 20 rows" in html
     assert "learnt from these same rows" in html
     test = write_jsonl(tmp_path / "test.jsonl", [*some_rows(30, seed=9), {"text": "dog", "labels": ["space"]}])
@@ -197,3 +235,12 @@ def test_compare_refuses_what_makes_no_sense(tmp_path, rows_file):
     masked = run("compare", known, "--known", "seen", "--model", "wsabie", "--report", out)
     assert failed(masked, 1, "wsabie has no notion of unknown tags")
     assert not out.exists()
+
+
+def test_a_comparison_fits_a_phone(browser, tmp_path, rows_file):
+    out = tmp_path / "models.html"
+    compared = run("compare", rows_file, "--model", "knn", "--model", "leml:rank=2", "--report", out, "--quiet")
+    assert compared.returncode == 0, compared.stderr
+    browser.set_viewport_size({"width": 420, "height": 900})
+    browser.goto(out.as_uri())
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 420

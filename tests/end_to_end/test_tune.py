@@ -9,6 +9,7 @@ import time
 
 import pytest
 from commands import COMMAND, failed, run, some_rows, write_jsonl
+from systems import needs_signals
 
 OPTIONS = ("--model", "leml", "--budget", "2", "--min-rows", "20", "--validation", "0.25", "--jobs", "1")
 
@@ -47,6 +48,7 @@ def test_the_best_settings_and_the_command_to_train_with_them(finished, monkeypa
         assert f'"{name}": {json.dumps(value)}' in text
 
 
+@needs_signals
 def test_a_killed_search_goes_on_and_ends_the_same(finished, tmp_path):
     folder, rows, _ = finished
     out = tmp_path / "killed.json"
@@ -79,3 +81,29 @@ def test_other_files_are_left_alone(finished, tmp_path):
     assert failed(run("tune", rows, "--model", "lemon", "--out", tmp_path / "x.json"), 1, "model must be auto")
     assert failed(run("tune", rows, "--metric", "best", "--out", tmp_path / "x.json"), 1, "metric must be one of")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.json"]
+
+
+def test_tags_are_read_as_by_train(tmp_path):
+    """Several columns, ways of writing, a vocabulary and what is not listed: all are in the command to train with."""
+    rows = some_rows(100, seed=5)
+    for number, row in enumerate(rows):
+        row["labels"] = [tag.upper() if number % 4 == 0 else tag for tag in row["labels"]]
+        row["more"], row["title"] = [], None
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    vocabulary = tmp_path / "tags.tsv"
+    vocabulary.write_text("pets\tcat and dog\tfur\ngarden\nchess\tthe game of chess\n")
+    columns = ["--text", "title", "--text", "text", "--tags", "labels", "--tags", "more"]
+    tags = ["--vocabulary", vocabulary, "--normalise-tags", "--unlisted", "unknown"]
+    search = ("--model", "binary-relevance", "--budget", "1", "--min-rows", "20", "--jobs", "1")
+    result = run("tune", path, *search, *columns, *tags, "--out", tmp_path / "best.json", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    words = shlex.split(found["command"])
+    for option in (*columns, *map(str, tags)):
+        assert option in words
+    assert words.count("--text") == words.count("--tags") == 2
+    assert json.loads((tmp_path / "best.json").read_text())["search"]["parameters"]["unlisted"] == "unknown"
+    again = run("tune", path, *search, *columns, "--out", tmp_path / "best.json")
+    assert failed(again, 1, "another search")
+    known = run("tune", path, "--known", "more", "--unlisted", "unknown", "--out", tmp_path / "other.json")
+    assert failed(known, 2, "--known says which tags somebody looked at")

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import data
-from tagwise.data.columns import Dialect
 from tagwise.data.datasets import read_folder
+from tagwise.data.dialects import Dialect
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import ParseError, TagwiseWarning
@@ -87,36 +87,78 @@ def _reader(name: str, read: Callable[..., data.LabelledRows], **options: Any) -
     return run
 
 
+# What is stated about a table, by the variant.
+_GIVEN: dict[int, dict[str, Any]] = {
+    2: {"known": "known", "id": "id"},
+    4: {"tags_wide": True},
+    5: {"group_by": "text"},
+    6: {"text": ("text", "id"), "tags": ("tags", "known"), "encoding": "cp1252"},
+    7: {"header": False, "quoting": "none", "text": "1", "tags": "2"},
+}
+
+
 def _table(name: str) -> Callable[[bytes, Path], None]:
     """As the verbs read tables: columns and separators guessed, all rows, then one by one without tags."""
 
     def run(content: bytes, folder: Path) -> None:
         path = folder / name
         path.write_bytes(content)
-        variant = zlib.crc32(content) % 4
+        variant = zlib.crc32(content) % 8
         if variant == 3 or name.startswith("rows.txt"):
             with TableReader(str(path), Dialect(), with_tags=False, empty_texts=True) as reader:
                 for row in reader:
                     row.text.encode()
             return
-        given = {"known": "known", "id": "id"} if variant == 2 else {}
-        table = read_table(str(path), Dialect(skip_faulty=variant == 1, **given))
+        table = read_table(str(path), Dialect(skip_faulty=variant in (1, 4, 5, 7), **_GIVEN.get(variant, {})))
         assert len(table.texts) == len(table.tags)
+        assert table.known is None or len(table.known) == len(table.texts)
+        counts = dict(table.counts)
+        assert counts.pop("lines", sum(counts.values())) == sum(counts.values())
         "".join(tag for tags in table.tags for tag in tags).encode()
 
     return run
 
 
 def _vocabulary(content: bytes, folder: Path) -> None:
-    (folder / "tags.tsv").write_bytes(content)
-    read = data.read_vocabulary(folder / "tags.tsv")
-    assert check_vocabulary(read) == read
+    path = folder / ("tags.csv", "tags.jsonl", "tags.tsv", "tags.txt")[zlib.crc32(content) % 4]
+    path.write_bytes(content)
+    read = data.read_vocabulary(path)
+    assert list(check_vocabulary(read)) == list(read)
 
 
 def _arff_with_xml(content: bytes, folder: Path) -> None:
     write_files(content, folder, ("rows.arff", "labels.xml"))
     if (folder / "rows.arff").exists() and (folder / "labels.xml").exists():
         use(data.read_arff(folder / "rows.arff", labels=folder / "labels.xml"))
+
+
+def _wide_and_long() -> list[bytes]:
+    """A column per tag, with an empty cell; and a row per tag."""
+    return [
+        b"id,text,red,green\n1,one,1,0\n2,two,,1\n3,three,true,false\n",
+        b"text,tag\none,red\none,green\ntwo,red\ntwo,blue\n,red\n",
+    ]
+
+
+def _plain_tabs() -> list[bytes]:
+    """Quotes as text and around fields, a corpus of Annif, and UTF-16."""
+    return [
+        b'text\ttags\n"one\ta\n5" two\ta;b\n',
+        b'text\ttags\n"say ""hi""\tall"\ta\n"two\nlines"\tb\n',
+        b"a book\t<http://a/1> <http://a/2>\nanother\t\n",
+        "text\ttags\ngrün\ta\n".encode("utf-16"),
+    ]
+
+
+def _vocabulary_seeds() -> list[bytes]:
+    return [
+        b"a\nb\n",
+        "p1\tcard games\tcards\nlone\nz\té\r\n".encode(),
+        b"<http://a/1>\tcats\t59\n",
+        b"id\tname\talternatives\np1\tcar\tauto|motor car\n",
+        'uri,label_en,label_fi,altLabel\n<http://a/1>,cats,kissat,"felines; é"\n'.encode(),
+        b'{"id": "p1", "name": "car", "alternatives": ["auto", "motor car"]}\n{"id": 7}\n',
+    ]
 
 
 @cache
@@ -305,7 +347,8 @@ _PLAIN: dict[str, tuple[Callable[[], list[bytes]], str, Callable[..., Any] | Non
     "csv": (_written("rows.csv", _texts(data.write_csv)), "rows.csv", data.read_csv, {"id": "id"}),
     "tsv": (_written("rows.tsv", _texts(data.write_csv)), "rows.tsv", data.read_csv, {}),
     "jsonl": (_written("rows.jsonl", _texts(data.write_jsonl)), "rows.jsonl", data.read_jsonl, {"id": "id"}),
-    "table-csv": (_known_csv, "rows.csv", None, {}),
+    "table-csv": (_all(_known_csv, _wide_and_long), "rows.csv", None, {}),
+    "table-tsv": (_plain_tabs, "rows.tsv", None, {}),
     "table-jsonl": (_known_jsonl, "rows.jsonl", None, {}),
     "table-text": (lambda: [b"one text\nanother one\n\n", b"1 2 3\n4\n"], "rows.txt", None, {}),
     "xmc": (_all(_written("rows.xmc", _matrix(data.write_xmc)), _foreign_xmc), "rows.xmc", data.read_xmc, {}),
@@ -345,7 +388,7 @@ TARGETS += [
     Target("mulan-xml", _mulan_seeds, _arff_with_xml, share=0.5),
     Target("npz", _npz_seeds, _npz, share=0.4, mutate=inside_zip),
     Target("names", lambda: ["red\ngrün\n\nblue".encode(), b"one\r\ntwo\r\n"], _names, share=0.3),
-    Target("vocabulary", lambda: [b"a\nb\n", "p1\tcard games\nlone\nz\té\r\n".encode()], _vocabulary, share=0.3),
+    Target("vocabulary", _vocabulary_seeds, _vocabulary, share=0.3),
     Target("data-set", _data_set_seeds, _data_set, share=0.1),
 ]
 if importlib.util.find_spec("pyarrow") is not None:

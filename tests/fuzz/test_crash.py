@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("resource", reason="the harness needs limits of processes")
+
 from tests.fuzz.crash import SCENARIOS
 
 KILLS = 20

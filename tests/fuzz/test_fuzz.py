@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+pytest.importorskip("resource", reason="the harness needs limits of processes")
+
 from tests.fuzz.run import run_numbers, run_one
 from tests.fuzz.targets import CORPUS, all_targets, join_files, shares, split_files
 

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from systems import needs_pipes
 
 from tagwise.exceptions import InvalidInputError, ModelFormatError
 from tagwise.persistence import ModelRecord, folder, read_model, strict_json, tensors, write_model
@@ -58,6 +59,7 @@ def test_manifest_is_a_link(model, tmp_path):
     refuse(model, "links and special files are refused")
 
 
+@needs_pipes
 def test_manifest_is_a_pipe(model):
     model.manifest_path.unlink()
     os.mkfifo(model.manifest_path)
@@ -89,6 +91,7 @@ def test_payload_is_a_link(model, tmp_path):
     refuse(model, "links and special files are refused")
 
 
+@needs_pipes
 def test_payload_is_a_pipe(model):
     payload = model.payload_path
     payload.unlink()
@@ -479,12 +482,12 @@ def test_a_folder_replaced_while_it_is_read(tmp_path, monkeypatch):
         write_model(tmp_path / name, ModelRecord("LEML", tensors={"W": np.full(3, number)}))
     read_payload, replaced = folder.read_payload, []
 
-    def replace_first(*arguments):
+    def replace_first(*arguments, **options):
         if not replaced:
             (tmp_path / "m").rename(tmp_path / "aside")
             (tmp_path / "other").rename(tmp_path / "m")
             replaced.append(True)
-        return read_payload(*arguments)
+        return read_payload(*arguments, **options)
 
     monkeypatch.setattr(folder, "read_payload", replace_first)
     assert (read_model(tmp_path / "m").tensors["W"] == 2).all()

@@ -9,6 +9,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from systems import needs_limits
 
 from tagwise.exceptions import ModelFormatError
 from tagwise.persistence import ModelRecord, read_model, write_model
@@ -104,6 +105,7 @@ assert grown < 16 * 1024, f"{grown} KiB"
 """
 
 
+@needs_limits
 def test_claimed_sizes_are_not_allocated(tmp_path, model):
     """Folders of a few KB that claim gigabytes: in the manifest, in the safetensors header, in both."""
     claims = []

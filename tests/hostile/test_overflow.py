@@ -17,7 +17,7 @@ from tagwise import LEML, REML, Cascade, Checkpoint, load
 from tagwise.baselines import CPLST, KNN, SLEEC, WSABIE, BayesianCS
 from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseError, TagwiseWarning
 from tagwise.metrics import top_k
-from tagwise.models.cascade.rankers import wrong_proposals
+from tagwise.models.cascade.opinions import wrong_proposals
 from tagwise.persistence import read_model, write_model
 
 RNG = np.random.default_rng(0)

@@ -16,6 +16,7 @@ from tagwise.exceptions import (
     NotFittedError,
 )
 from tagwise.inspection import LinearScores, explain_labels, explanations, heaviest_features, nearest_labels
+from tagwise.inspection.explanations import heaviest_features_of_each
 
 LINEAR = {
     "LEML": LEML(rank=3),
@@ -107,11 +108,29 @@ def test_heaviest_features(problem):
     X, Y = problem
     model = BinaryRelevance().fit(X, Y)
     features, weights = heaviest_features(model, 3, top=4)
-    np.testing.assert_array_equal(features, np.argsort(-model.coef_[:, 3])[:4])
-    np.testing.assert_array_equal(weights, model.coef_[features, 3])
+    np.testing.assert_array_equal(features, np.argsort(-model.feature_weights_[:, 3])[:4])
+    np.testing.assert_array_equal(weights, model.feature_weights_[features, 3])
     features, weights = heaviest_features(model, 3, top=20)
     assert (weights > 0).all()
-    assert len(features) == np.count_nonzero(model.coef_[:, 3] > 0)
+    assert len(features) == np.count_nonzero(model.feature_weights_[:, 3] > 0)
+
+
+def test_the_features_of_many_labels_are_those_of_each_in_few_look_ups(problem, monkeypatch):
+    X, Y = problem
+    model = Cascade(rank=3, support=5, shortlist=4, validation_fraction=0).fit(X, Y)
+    labels = np.array([8, 0, 3, 3, 5])
+    calls = []
+    weights = Cascade.label_weights
+    monkeypatch.setattr(Cascade, "label_weights", lambda self, ids: calls.append(len(ids)) or weights(self, ids))
+    many = list(heaviest_features_of_each(model, labels, 4))
+    assert calls == [5]
+    for (features, values), label in zip(many, labels, strict=True):
+        order = np.argsort(-model.label_weights([label])[0], kind="stable")[:4]
+        np.testing.assert_array_equal(features, order[model.label_weights([label])[0, order] > 0])
+        np.testing.assert_array_equal(values, heaviest_features(model, label, 4)[1])
+    monkeypatch.setattr(explanations, "_BLOCK_WEIGHTS", 2 * X.shape[1])
+    again = list(heaviest_features_of_each(model, labels, 4))
+    assert all(np.array_equal(one[0], other[0]) for one, other in zip(many, again, strict=True))
 
 
 @pytest.mark.parametrize(

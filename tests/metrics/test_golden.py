@@ -53,7 +53,7 @@ def test_every_public_name_is_there():
         *("precision_at_k", "recall_at_k", "ndcg_at_k", "psp_at_k", "psndcg_at_k", "coverage_at_k"),
         *("inverse_propensity", "average_auc", "hamming_loss", "micro_f1", "macro_f1"),
         *("example_precision", "example_recall", "example_f1", "example_accuracy"),
-        *("ranking_report", "top_k", "propensity_constants"),
+        *("ranking_report", "top_k", "propensity_constants", "scorer"),
     }
     assert promised | {"PROPENSITY_CONSTANTS"} == set(metrics.__all__)
     assert all(getattr(metrics, name).__doc__ for name in promised)

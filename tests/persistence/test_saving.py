@@ -283,11 +283,11 @@ def test_a_reader_that_loses_the_race_reads_the_new_model(tmp_path, make_record,
     read_payload = folder.read_payload
     races = iter([1, 2])
 
-    def save_first(*args):
+    def save_first(*args, **options):
         for seed in races:
             write_model(tmp_path / "m", make_record(seed))
             break
-        return read_payload(*args)
+        return read_payload(*args, **options)
 
     monkeypatch.setattr(folder, "read_payload", save_first)
     assert identical(make_record(2), read_model(tmp_path / "m"))

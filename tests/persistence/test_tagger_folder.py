@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tagwise import LEML, REML, BinaryRelevance, Tagger, load
+from tagwise import LEML, REML, BinaryRelevance, Tagger, TextFeatures, load
 from tagwise.baselines import KNN
 from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning
 from tagwise.persistence import folder, write_model
@@ -30,7 +30,7 @@ ESTIMATORS = {
 
 @pytest.fixture
 def saved(tmp_path):
-    tagger = Tagger(BinaryRelevance(), characters=True).fit(TEXTS, TAGS)
+    tagger = Tagger(BinaryRelevance(), features=TextFeatures(characters=True)).fit(TEXTS, TAGS)
     tagger.save(tmp_path / "m")
     return tagger
 
@@ -39,7 +39,7 @@ def saved(tmp_path):
 @pytest.mark.parametrize("characters", [False, True])
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_what_is_saved_comes_back(model, characters, calibrated, tmp_path):
-    tagger = Tagger(model, characters=characters, min_df=1, max_features=40).fit(TEXTS, TAGS)
+    tagger = Tagger(model, features=TextFeatures(characters=characters, min_df=1, max_features=40)).fit(TEXTS, TAGS)
     if calibrated:
         tagger.calibrate(TEXTS, TAGS, target="macro")
     tagger.save(tmp_path / "m")
@@ -47,8 +47,8 @@ def test_what_is_saved_comes_back(model, characters, calibrated, tmp_path):
     assert type(again) is Tagger
     questions = [*TEXTS, "löwe", "数据 wein", "", "something else"]
     assert again.suggest(questions, top=9) == tagger.suggest(questions, top=9)
-    assert again.predict_tags(questions) == tagger.predict_tags(questions)
-    one, other = tagger.features(questions), again.features(questions)
+    assert again.predict(questions) == tagger.predict(questions)
+    one, other = tagger.transform(questions), again.transform(questions)
     for part in ("data", "indices", "indptr"):
         assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
     assert again.tags_ == tagger.tags_ == again.model_.label_names_
@@ -60,9 +60,17 @@ def test_what_is_saved_comes_back(model, characters, calibrated, tmp_path):
 
 
 def test_parameters_come_back(tmp_path):
-    tagger = Tagger("binary-relevance", min_df=1, max_features=30, n_jobs=2, random_state=7, verbose=0)
+    tagger = Tagger(
+        "binary-relevance",
+        features=TextFeatures(min_df=1, max_features=30),
+        n_jobs=2,
+        random_state=7,
+        verbose=0,
+    )
     tagger.fit(TEXTS, TAGS).save(tmp_path / "m")
-    assert load(tmp_path / "m").get_params() == tagger.get_params()
+    found, given = load(tmp_path / "m").get_params(), tagger.get_params()
+    assert found.pop("features").get_params() == given.pop("features").get_params()
+    assert found == given
     Tagger(LEML(rank=2, tol=1.0)).fit(TEXTS, TAGS).save(tmp_path / "m")
     again = load(tmp_path / "m")
     assert again.model.get_params() == LEML(rank=2, tol=1.0).get_params()
@@ -73,7 +81,7 @@ def test_parameters_come_back(tmp_path):
 def test_a_vocabulary_comes_back(vocabulary, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TagwiseWarning)
-        tagger = Tagger("binary-relevance", vocabulary=vocabulary, min_df=1).fit(TEXTS, TAGS)
+        tagger = Tagger("binary-relevance", vocabulary=vocabulary, features=TextFeatures(min_df=1)).fit(TEXTS, TAGS)
     tagger.save(tmp_path / "m")
     again = load(tmp_path / "m")
     assert again.vocabulary == vocabulary
@@ -90,6 +98,10 @@ def test_a_vocabulary_comes_back(vocabulary, tmp_path):
         {"tags": ["a", 5], "names": None},
         {"tags": ["a"], "names": ["A", "B"]},
         {"tags": ["a"], "names": [""]},
+        {"tags": ["a"], "names": ["A"], "alternatives": ["b"]},
+        {"tags": ["a"], "names": ["A"], "alternatives": [[""]]},
+        {"tags": ["a"], "names": ["A"], "alternatives": [[], []]},
+        {"tags": ["a"], "names": ["A"], "other": 1},
         ["a"],
     ],
 )
@@ -125,7 +137,7 @@ def test_the_folder_is_as_documented(saved, tmp_path):
     assert words + [f"char:{gram}" for gram in grams] == saved.features_.feature_names
     idf = np.concatenate([arrays["tensors/features.words_idf"], arrays["tensors/features.characters_idf"]])
     np.testing.assert_array_equal(idf, saved.features_.idf_)
-    np.testing.assert_array_equal(arrays["tensors/model.coef_"], saved.model_.coef_)
+    np.testing.assert_array_equal(arrays["tensors/model.feature_weights_"], saved.model_.feature_weights_)
     np.testing.assert_array_equal(arrays["tensors/calibration.thresholds"], saved.calibration_.thresholds)
 
 
@@ -146,7 +158,7 @@ def test_nothing_is_overwritten_unasked(saved, tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_tagger(saved, tmp_path, monkeypatch):
-    other = Tagger(BinaryRelevance(), min_df=1).fit(TEXTS, TAGS)
+    other = Tagger(BinaryRelevance(), features=TextFeatures(min_df=1)).fit(TEXTS, TAGS)
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.reports.curves import frequency_bins, frequency_groups, group_recall, label_counts
+from tagwise.reports.curves import frequency_bins, frequency_groups, group_recall
 
 
 def test_groups_weigh_about_the_same():
@@ -53,17 +53,6 @@ def test_recall_of_groups_is_what_counting_gives(seed):
             )
             assert recall[group, k - 1] == pytest.approx(found / dense[:, groups == group].sum())
     assert np.isnan(recall[2]).all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_counts_of_labels(seed):
-    Y, ranked, _ = random_problem(seed)
-    listed, right = label_counts(ranked, Y)
-    dense = Y.toarray()
-    for label in range(12):
-        assert listed[label] == (ranked == label).sum()
-        assert right[label] == sum(dense[row, label] for row in range(30) if label in ranked[row])
-    assert not label_counts(ranked, sp.csr_matrix(Y.shape, dtype=np.float32))[1].any()
 
 
 def test_bins_double():

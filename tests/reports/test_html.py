@@ -3,19 +3,21 @@
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from tagwise import Tagger
-from tagwise.exceptions import InvalidInputError, TagwiseError
+from tagwise import Tagger, __version__
+from tagwise.exceptions import InvalidInputError, TagwiseError, TagwiseWarning
 from tagwise.metrics import example_f1, macro_f1, micro_f1
 from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
-from tagwise.reports.findings import pieces_of
+from tagwise.reports.findings import ConfusedTags, pieces_of, telling_parts
 from tagwise.reports.html import report_html
-from tagwise.reports.sections import fit_section, number, percent, text
+from tagwise.reports.sections import model_section, number, percent, text
+from tagwise.text.suggestion import Suggestion, WordShare
 
 pytestmark = pytest.mark.filterwarnings("ignore:rank=100 is more than")
 HOSTILE = "</script><script>alert(1)</script>"
@@ -84,9 +86,9 @@ def test_all_parts_are_there(html, findings):
     page = Page(html)
     identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
-    assert {"headline", "model", "frequency", "fit", "tags", "examples"} <= set(identifiers)
+    assert {"headline", "confidence", "frequency", "mistakes", "tags", "examples", "model"} <= set(identifiers)
     assert sum(name.startswith("example-") for name in identifiers) == 20
-    assert len(page.all("svg")) == 5
+    assert len(page.all("svg")) == 6  # one of them the objective of LEML, folded away
     assert {attributes["href"] for attributes in page.all("a")} <= {f"#{name}" for name in identifiers}
     words = "".join(page.words)
     for name, value in findings.evaluation.metrics.items():
@@ -94,6 +96,32 @@ def test_all_parts_are_there(html, findings):
             assert f"{100 * value:.1f}" in words
     assert "Never seen in training: 1 tag of these rows" in words
     assert "leml was asked for" in words
+
+
+@pytest.mark.parametrize("name", ["leml", "binary-relevance"])
+def test_the_work_of_a_report_is_that_of_an_evaluation(rows, name, monkeypatch):
+    """Beside one ranking of the rows and a timed one, look-ups come in blocks: not one by one for rows or tags."""
+    texts, tags = rows
+    tagger = Tagger(name).fit(texts, tags)
+    ranked, looked_up = [], []
+    rank, weights = type(tagger.model_).predict_topk, type(tagger.model_).label_weights
+    monkeypatch.setattr(
+        type(tagger.model_),
+        "predict_topk",
+        lambda self, X, *args, **more: ranked.append(X.shape[0]) or rank(self, X, *args, **more),
+    )
+    monkeypatch.setattr(
+        type(tagger.model_), "label_weights", lambda self, ids: looked_up.append(len(ids)) or weights(self, ids)
+    )
+    calls = []
+    for n_rows in (30, 120):
+        ranked.clear()
+        looked_up.clear()
+        gather_findings(tagger, texts[:n_rows], tags[:n_rows])
+        calls.append((len(ranked), len(looked_up)))
+        assert sum(ranked) <= 2 * n_rows + 1 + 20  # the timed ones begin with one row, and 20 are examples
+    assert calls[0] == calls[1]
+    assert calls[0][1] <= 3
 
 
 def test_rows_that_calibrated_do_not_judge_the_probabilities(rows):
@@ -134,7 +162,7 @@ def test_data_is_only_ever_text(html):
 
 def test_colours_are_those_of_the_style_sheet(html):
     drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
-    assert len(drawings) == 5
+    assert len(drawings) == 6
     for drawing in drawings:
         assert not re.findall(r"#[0-9a-f]{6}", drawing)
         assert "var(--" in drawing
@@ -154,7 +182,7 @@ def test_the_table_adds_up_to_the_decisions(rows, findings):
     assert probable.reliability is not None
     assert "they are off by" in report_html(probable)
     truth, _ = tagger.label_matrix(tags[110:-1])
-    decided, _ = tagger.label_matrix(tagger.predict_tags(texts[110:-1]))
+    decided, _ = tagger.label_matrix(tagger.predict(texts[110:-1]))
     metrics = found.evaluation.metrics
     assert metrics["micro-F1"] == pytest.approx(float(micro_f1(truth, decided)))
     assert metrics["macro-F1"] == pytest.approx(float(macro_f1(truth, decided)))
@@ -175,7 +203,7 @@ def test_models_without_explanations_say_so(rows):
     words = "".join(Page(report_html(found)).words)
     assert "KNN has no exact explanations" in words
     assert "3 examples" in words
-    assert "so there is no curve" in words
+    assert "Objective over time" not in words
 
 
 def test_masks_leave_unknown_pairs_out(rows):
@@ -188,7 +216,7 @@ def test_masks_leave_unknown_pairs_out(rows):
     assert by_name["plain"].precision in (None, 1.0)
 
 
-def test_a_comparison_comes_first(findings, tmp_path):
+def test_a_comparison_comes_first(findings, tmp_path, monkeypatch):
     history = [{"objective": 2.0, "seconds": 0.1}, {"objective": 1.0, "seconds": 0.2}]
     metrics = findings.evaluation.metrics
     models = [
@@ -198,9 +226,11 @@ def test_a_comparison_comes_first(findings, tmp_path):
     comparison = Comparison(models, "nDCG@5", (1, 3, 5), 100, 20)
     assert comparison.best == 1
     path = tmp_path / "out.html"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "951868800")
     write_report(findings, path, comparison=comparison)
     page = Page(path.read_text(encoding="utf-8"))
-    assert len(page.all("svg")) == 8
+    assert len(page.all("svg")) == 9
+    assert f"1 March 2000 · tagwise {__version__} · trained on 80 rows" in "".join(page.words)
     assert len(page.scripts) == 1
     identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
@@ -233,10 +263,106 @@ def test_characters_that_are_not_seen_are_shown_as_escapes(tmp_path):
     assert not set("\u202e\x1b\x00") & set(words)
 
 
-def test_a_last_stage_with_an_objective_of_its_own_is_named(findings):
-    history = [{"objective": 2.0, "seconds": 0.1}, {"objective": 9.0, "seconds": 0.2, "stage": "rankers"}]
-    assert "objective of the rankers" in fit_section(replace(findings, history=history))
-    assert "last point" not in fit_section(replace(findings, history=[{**info, "stage": None} for info in history]))
+def test_an_objective_is_drawn_only_where_its_values_can_be_compared(findings):
+    """Not for one step, nor for batches of labels, nor for stages, each with an objective of its own."""
+    history = [{"objective": 2.0, "seconds": 0.1}, {"objective": 1.0, "seconds": 0.2}]
+    assert "Objective over time" in model_section(replace(findings, history=history))
+    staged = [history[0], {**history[1], "stage": "rankers"}]
+    batches = [{**info, "labels": 3} for info in history]
+    for other in (history[:1], [], staged, batches):
+        assert "Objective over time" not in model_section(replace(findings, history=other))
+    judged = [{**info, "validation": 0.25} for info in history]
+    shown = model_section(replace(findings, history=judged))
+    assert "nDCG@5, 25.0 %, on validation rows of the fit’s own. Rare tags were kept in training" in shown
+
+
+def test_yardsticks_are_what_is_easy_and_what_is_possible(rows):
+    texts, tags = rows
+    tagger = Tagger("binary-relevance").fit(texts[:80], tags[:80])
+    found = gather_findings(tagger, texts[110:], tags[110:])
+    lists = tags[110:]
+    counts = Counter(tag for row in tags[:80] for tag in row)
+    usual = sorted(counts, key=lambda tag: (-counts[tag], tag))
+    seen = [[tag for tag in row if tag in counts] for row in lists]
+    for k in (1, 3, 5):
+        hits = [len(set(usual[:k]) & set(row)) for row in lists]
+        assert found.frequent[f"P@{k}"] == pytest.approx(np.mean(hits) / k)
+        assert found.reachable[f"P@{k}"] == pytest.approx(np.mean([min(k, len(row)) for row in seen]) / k)
+        recalls = [min(k, len(known)) / len(row) for known, row in zip(seen, lists)]
+        assert found.reachable[f"R@{k}"] == pytest.approx(np.mean(recalls))
+    for name, value in found.evaluation.metrics.items():
+        if name in found.reachable:
+            assert value <= found.reachable[name] + 1e-9
+    # One row has a tag that training never saw: all is not reachable.
+    assert found.reachable["R@5"] < 1
+    html = report_html(found)
+    assert "always the most frequent tags" in html
+    assert f"<td>{100 * found.frequent['P@3']:.1f}</td>" in html
+    known = [None if place % 2 else ["plain"] for place in range(30)]
+    masked = gather_findings(tagger, texts[110:], tags[110:], known)
+    assert masked.frequent["P@1"] > found.frequent["P@1"]
+
+
+def test_thresholds_confusions_and_rows_to_check_are_shown(findings, html):
+    words = "".join(Page(html).words)
+    place = findings.acceptance.at(0.8)
+    share = f"{100 * findings.acceptance.accepted[place]:.0f}%"
+    assert f"Accept automatically at 80% precision: {share} of suggestions" in words
+    row = findings.to_check[0]
+    assert row.tag not in row.tags
+    assert f"Row {row.row} has" in words
+    never = replace(findings.acceptance, precision=0 * findings.acceptance.precision)
+    assert "none can be accepted automatically" in report_html(replace(findings, acceptance=never))
+    confused = [ConfusedTags("<b>", "plain", 7, 14)]
+    assert "<td>7</td><td>50</td>" in report_html(replace(findings, confused=confused))
+
+
+def test_rows_without_any_known_pair_have_no_suggestion_to_judge(rows):
+    texts, tags = rows
+    tagger = Tagger("binary-relevance").fit(texts[:80], tags[:80])
+    empty = [[] for _ in texts[110:]]
+    with pytest.warns(TagwiseWarning, match="the figures say nothing"):
+        found = gather_findings(tagger, texts[110:], empty, empty)
+    assert len(found.acceptance.count) == 0
+    words = "".join(Page(report_html(found)).words)
+    assert "none can be accepted automatically" in words
+    assert "No suggestion is wrong." in words
+    assert "No two tags are confused" in words
+
+
+def test_settings_are_folded_and_metrics_explained(html):
+    page = Page(html)
+    assert html.index("<details") < html.index("<summary>Settings") < html.index("max_iter")
+    words = "".join(page.words)
+    for meaning in ("Of the first k suggestions, the share that is right", "rare tags count more, by their propensity"):
+        assert meaning in words
+    assert "early suggestions count more" in words
+
+
+def test_no_part_of_a_score_is_shown_as_nothing(html):
+    assert not re.search(r"[-+]0 %", html)
+    assert "base rate" in html
+
+
+def test_long_texts_are_cut_to_what_explains_them():
+    """The telling word is far from the beginning, and another one at the very end."""
+    written = " ".join([*["filler"] * 500, "telling", *["filler"] * 500, "last"])
+    pieces = pieces_of(written, {"telling", "last"})
+    why = (WordShare("telling", 1.0, 0.6), WordShare("last", 1.0, 0.4))
+    parts = telling_parts(pieces, [Suggestion("a", 1.0, why=why)])
+    shown = ["".join(piece.text for piece in part) for part in parts]
+    assert ["telling" in part for part in shown] == [True, False]
+    assert shown[1].endswith("last")
+    assert all(part in written and len(part) < 400 for part in shown)
+    # Without an explanation the beginning is shown, and a text that is not long is shown whole.
+    (beginning,) = telling_parts(pieces, [Suggestion("a", 1.0)])
+    assert written.startswith("".join(piece.text for piece in beginning))
+    assert telling_parts(pieces_of("short telling", {"telling"}), []) == [pieces_of("short telling", {"telling"})]
+    # Words everywhere: about as much as is shown of any text.
+    many = pieces_of("telling " * 2000, {"telling"})
+    assert (
+        sum(len(piece.text) for part in telling_parts(many, [Suggestion("a", 1.0, why=why)]) for piece in part) < 1600
+    )
 
 
 def test_bad_paths_and_missing_matplotlib(findings, tmp_path, monkeypatch):

@@ -1,14 +1,18 @@
 import math
+import re
+import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
-from tagwise.text.features import TextFeatures
+from tagwise.text.features import CHARACTERS_PREFIX, WORD_PATTERN, TextFeatures, places_of, words_in
 
 TEXTS = ["Blue blue sky", "sky and sea", "a deep blue sea", "sea, sea, sea and sky"]
 
@@ -55,7 +59,8 @@ def test_any_sequence_of_strings_will_do():
 
 
 def test_parameters_can_be_cloned():
-    parameters = {"min_df": 5, "max_features": 7, "characters": True}
+    parameters = {"min_df": 5, "max_df": 0.5, "max_features": 7, "bigrams": True, "characters": True}
+    parameters["sublinear_tf"] = False
     assert clone(TextFeatures(**parameters)).get_params() == parameters
 
 
@@ -117,13 +122,50 @@ def test_max_features_limits_both_kinds():
 
 
 def test_texts_without_repeated_characters():
-    with pytest.raises(InvalidInputError, match="no word"):
+    with pytest.raises(InvalidInputError, match="no character n-gram"):
         TextFeatures(min_df=2, characters=True).fit(["one", "two"])
 
 
 def test_lone_surrogates_are_refused_before_they_are_learnt():
     with pytest.raises(InvalidInputError, match="lone surrogate"):
         TextFeatures(min_df=1, characters=True).fit(["caf\udce9 au lait"])
+
+
+# --- parts of texts
+
+
+@given(
+    parts=st.lists(st.lists(st.text(alphabet="abcd ü数", max_size=20), max_size=5), min_size=1, max_size=5),
+    settings=st.fixed_dictionaries(
+        {
+            "min_df": st.sampled_from([1, 2]),
+            "max_df": st.sampled_from([1.0, 0.6]),
+            "max_features": st.sampled_from([None, 2]),
+            "bigrams": st.booleans(),
+            "characters": st.booleans(),
+        }
+    ),
+)
+def test_counts_of_parts_add_up_to_those_of_all_texts(parts, settings):
+    """However texts are cut into parts, empty ones included, features are the same; so is what is said of them."""
+    texts = [text for part in parts for text in part]
+    starts = np.cumsum([0, *map(len, parts)])
+    features = TextFeatures(**settings)
+    counts = [features.count(part, first, len(texts)) for part, first in zip(parts, starts)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            X = features.fit_transform(texts, also=["new"])
+        except InvalidInputError as error:
+            if texts:
+                with pytest.raises(InvalidInputError, match=re.escape(str(error))):
+                    TextFeatures(**settings).fit_counts(counts[0].plus(*counts[1:]), also=["new"])
+            return
+    again = TextFeatures(**settings).fit_counts(counts[0].plus(*counts[1:]), also=["new"])
+    assert again.feature_names == features.feature_names
+    assert again.idf_.tobytes() == features.idf_.tobytes()
+    stacked = sp.vstack([again.transform(part) for part in parts], format="csr")
+    assert (stacked != X).nnz == 0
 
 
 # --- state
@@ -185,11 +227,30 @@ def test_missing_arrays_are_refused():
 
 @pytest.mark.parametrize(
     ("texts", "complaint"),
-    [([], "texts is empty"), (["", "! ?"], "hold no word"), (["one", "two"], "min_df=2 of the 2 texts")],
+    [
+        ([], "texts is empty"),
+        (["", "! ?"], "hold no word"),
+        (["one", "two"], "min_df=2 of the 2 texts; give more"),
+        (["東京都立図書館", "東京都庁舎前駅"], "hardly any spaces between words: characters=True"),
+    ],
 )
 def test_texts_without_words(texts, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         TextFeatures().fit(texts)
+
+
+def test_characters_do_without_a_word_that_texts_share():
+    texts = ["東京都立図書館", "東京都庁舎前駅"]
+    features = TextFeatures(characters=True, bigrams=True)
+    X = features.fit_transform(texts)
+    assert (features.n_words_, X.shape[1]) == (0, len(features.feature_names))
+    assert X.nnz > 0
+    again = TextFeatures.from_arrays(features.get_params(), features.to_arrays())
+    for fitted in (features, again):
+        assert (fitted.transform(texts) != X).nnz == 0
+    nothing = {name: array[:0] for name, array in features.to_arrays().items()}
+    with pytest.raises(ValueError, match="no term"):
+        TextFeatures.from_arrays(features.get_params(), nothing)
 
 
 @pytest.mark.parametrize(
@@ -222,3 +283,73 @@ def test_features_of_the_sample_are_those_of_version_0_1_0():
     both = TextFeatures(min_df=3, max_features=20_000, characters=True).fit(sample.texts_train[:600])
     grams = both.transform(sample.texts_test[:200])
     assert (grams.shape, grams.nnz) == ((200, 20412), 131924)
+
+
+@given(st.text("abAİΣσß_1 -\n\u2003😀", max_size=30))
+def test_places_are_those_of_the_features(text):
+    """As many as scikit-learn counts, and each is the feature, as it is written in the text."""
+    for settings, prefix in (
+        ({"token_pattern": WORD_PATTERN}, ""),
+        ({"analyzer": "char_wb", "ngram_range": (3, 5)}, CHARACTERS_PREFIX),
+    ):
+        counter = CountVectorizer(**settings)
+        try:
+            counts = counter.fit_transform([text]).toarray()[0]
+        except ValueError:  # no such feature
+            continue
+        names = [prefix + term for term in counter.get_feature_names_out()]
+        places = places_of(text, names)
+        assert [len(places[name]) for name in names] == counts.tolist()
+        for name in names:
+            for start, end in places[name]:
+                assert name.removeprefix(prefix).strip(" ") in text[max(0, start - 1) : end + 1].lower()
+
+
+def test_words_of_a_text_whose_length_changes_in_lower_case():
+    assert list(words_in("The İstanbul CAT")) == [(0, 3, "the"), (5, 12, "stanbul"), (13, 16, "cat")]
+    assert places_of("DOG dog", ["dog", "cat"]) == {"dog": [(0, 3), (4, 7)], "cat": []}
+    assert places_of("Prepress, presses", ["char: pre", "char:press", "char:ses "]) == {
+        "char: pre": [(0, 3), (10, 13)],
+        "char:press": [(3, 8), (10, 15)],
+        "char:ses ": [(14, 17)],
+    }
+
+
+# --- bigrams, stop words and linear counts
+
+
+def test_pairs_of_words_have_the_weights_of_scikit_learn():
+    ours = TextFeatures(min_df=1, bigrams=True)
+    peer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
+    X, theirs = ours.fit_transform(TEXTS), peer.fit_transform(TEXTS)
+    columns = [ours.feature_names.index(name) for name in peer.get_feature_names_out()]
+    assert sorted(ours.feature_names) == peer.get_feature_names_out().tolist()
+    np.testing.assert_allclose(X.toarray()[:, columns], theirs.toarray(), atol=1e-6)
+    words = [name for name in ours.feature_names if " " not in name]
+    assert ours.feature_names[: ours.n_words_] == words
+    assert ours.get_feature_names_out().tolist() == ours.feature_names
+
+
+@pytest.mark.parametrize("settings", [{"max_df": 0.5}, {"sublinear_tf": False}, {"max_df": 1}])
+def test_other_settings_are_those_of_scikit_learn(settings):
+    texts = [*TEXTS, "sea sea sea and sky"]
+    ours = TextFeatures(min_df=1, **settings)
+    peer = TfidfVectorizer(**{"sublinear_tf": True, **settings, "max_df": float(settings.get("max_df", 1.0))})
+    X, theirs = ours.fit_transform(texts), peer.fit_transform(texts)
+    assert ours.feature_names == peer.get_feature_names_out().tolist()
+    np.testing.assert_allclose(X.toarray(), theirs.toarray(), atol=1e-6)
+    again = TextFeatures.from_arrays(ours.get_params(), ours.to_arrays())
+    assert (again.transform(texts) != ours.transform(texts)).nnz == 0
+
+
+def test_nothing_is_left():
+    with pytest.raises(InvalidInputError, match=r"no word that is in at least min_df=2 and at most max_df=0\.4 of the"):
+        TextFeatures(max_df=0.4).fit(["one", "one", "one"])
+    with pytest.raises(InvalidInputError, match="no pair of words that is in"):
+        TextFeatures(min_df=1, bigrams=True).fit(["one", "two"])
+
+
+def test_a_table_is_no_column():
+    table = pytest.importorskip("pandas").DataFrame({"text": TEXTS})
+    with pytest.raises(InvalidTypeError, match=r"found a table of 1 column\. Choose one"):
+        TextFeatures().fit(table)

@@ -171,3 +171,17 @@ def test_bad_arguments(problem):
         tune("lemon", X, Y)
     with pytest.raises(InvalidInputError, match="wsabie has no notion of unknown labels"):
         tune("wsabie", X, Y, sp.csr_matrix(np.eye(*Y.shape)))
+
+
+def test_names_and_unlisted_labels_reach_the_models():
+    """A model that cannot use them says so."""
+    random = np.random.default_rng(3)
+    X = sp.csr_matrix((random.random((60, 8)) < 0.4).astype(np.float32))
+    Y = sp.csr_matrix((random.random((60, 4)) < 0.4).astype(np.float32))
+    names = sp.csr_matrix(np.eye(4, 8, dtype=np.float32))
+    with pytest.raises(InvalidInputError, match="label_features: leml does not learn from names"):
+        tune("leml", X, Y, label_features=names)
+    with pytest.raises(InvalidInputError, match="unlisted"):
+        tune("leml", X, Y, unlisted="maybe")
+    with pytest.raises(InvalidInputError, match="unlisted: KNN takes every label that is not listed as off"):
+        tune("knn", X, Y, unlisted="unknown", budget=1, space={"n_neighbors": Choice((3, 5))})

@@ -94,7 +94,7 @@ class BayesianCS(CompressedModel):
     Notes
     -----
     All labels known: one ridge regression with m targets. With a mask, a round costs a regression and O(m) per unknown
-    pair and sweep, that is O(n·L·m·n_sweeps); so does prediction. Memory O(nnz X + nnz Y + |Ω| + (n + d + L)m):
+    pair and sweep, that is O(n·L·m·n_sweeps); so does prediction. Memory O(nnz X + nnz Y + nnz Ω + (n + d + L)m):
     inferred labels are never stored, so a round infers them from the start, and the objective need not fall in every
     round.
 

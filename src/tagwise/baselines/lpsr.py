@@ -218,6 +218,9 @@ class LPSR(SparseScoreModel):
         scores = self.scorer_._score_pairs(rows, candidates, n_threads=thread_count(self.n_jobs))
         return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        return self.scorer_._probabilities(scores)
+
     def _base_scores(self) -> np.ndarray:
         return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.centers_.dtype)
 

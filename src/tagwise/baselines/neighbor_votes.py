@@ -31,7 +31,7 @@ OFF = -0.5
 """The score of a label that no neighbor has: a share of 0, minus ½."""
 MOST_POWER = 1000.0
 """The largest power of a cosine: cosines may be above 1 by rounding, and larger powers of them overflow."""
-# Shares this close to ½ are ½: sums of weights whose total is 1 round to either side of it.
+# Shares this close to ½ or 1 are ½ or 1: sums of weights whose total is 1 round to either side of them.
 _EVEN = 1e-12
 
 # Rows whose votes are held at a time: some megabytes per thread with a few hundred votes per row.
@@ -56,9 +56,13 @@ def sum_neighbor_labels(ids: np.ndarray, weights: np.ndarray, labels: sp.csr_mat
 
 
 def centered_votes(shares: sp.csr_matrix) -> sp.csr_matrix:
-    """Scores from shares of votes, in place: minus ½, and exactly 0, which is on, for a share within 1e-12 of ½."""
+    """Scores from shares of votes, in place: minus ½, and exactly 0, which is on, for a share within 1e-12 of ½.
+
+    A share within 1e-12 of 1 is 1.
+    """
     shares.data += OFF
     shares.data[np.abs(shares.data) <= _EVEN] = 0
+    shares.data[np.abs(shares.data + OFF) <= _EVEN] = -OFF
     return shares
 
 

@@ -90,7 +90,7 @@ class SLEEC(SparseScoreModel):
 
     by ADMM (for μ = 0 ridge regression). The training rows' embeddings are XV. A new row goes to the nearest center,
     and its score for a label is the share of its k nearest rows there, by cosine of the embeddings, that have the
-    label, weighted by cosine^p, minus ½ (a share within 1e-12 of ½ is ½, and on). Several learners with random
+    label, weighted by cosineᵖ, minus ½ (a share within 1e-12 of ½ is ½, and on). Several learners with random
     clusterings are averaged.
 
     Parameters
@@ -176,6 +176,7 @@ class SLEEC(SparseScoreModel):
         "feature_pointer_",
         "labels_",
     )
+    _iteration_name = "learner"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import csr_matmul, sampled_product, top_k_of_factors
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
+from tagwise.losses import sigmoid
 from tagwise.models.factor_model import FactorModel
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, generator
@@ -26,6 +27,8 @@ __all__ = ["WSABIE"]
 # must not cost more than learning.
 _BORDER_ROWS = 10_000
 _LEAST_LABELS = 10
+# Of the largest score: how far the border lies below all scores, where all of them are to be on.
+_BELOW_ALL = 1e-4
 # The mean length of factors at the start.
 _START_LENGTH = 0.5
 
@@ -193,6 +196,9 @@ class WSABIE(FactorModel):
                 break
         return descent.W, descent.H
 
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        return sigmoid(scores)
+
     def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
         """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
         embedded = csr_matmul(rows, self.feature_factors_, n_threads=n_threads)
@@ -214,5 +220,7 @@ class WSABIE(FactorModel):
         ranked = scores.ravel()[order]
         hits = np.cumsum(on[order])
         best = int(np.argmax(2 * hits / (np.arange(1, len(hits) + 1) + Y.nnz)))
-        below = ranked[min(best + 1, len(ranked) - 1)]
-        return float(0.5 * (ranked[best] + below)) if below < ranked[best] else float(ranked[best])
+        lower = ranked[ranked < ranked[best]]
+        # Where nothing is below, the border is so far below that rounding cannot switch off what is right at it.
+        below = lower[0] if len(lower) else ranked[best] - _BELOW_ALL * max(1.0, abs(ranked[0]), abs(ranked[best]))
+        return float(0.5 * (ranked[best] + below))

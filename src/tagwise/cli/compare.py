@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from tagwise import Tagger
+from tagwise import Tagger, TextFeatures
 from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about, warn_if_same
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import holds_matrix, read_rows
+from tagwise.cli.rows import holds_matrix, read_rows, tag_settings
 from tagwise.data.tables import Table
-from tagwise.data.vocabularies import read_vocabulary
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import build_model, model_info
 from tagwise.progress import counted
@@ -48,9 +47,10 @@ __all__ = ["command"]
     "--validation",
     type=options.FRACTION,
     metavar="FRACTION",
-    help="Without --test: the fraction of the rows to measure on and not to train on [default: 0.2].",
+    help="Without --test: the fraction of the rows, drawn at random, to measure on and not to train on [default: 0.2].",
 )
-@options.vocabulary_option
+@options.unlisted_option
+@options.tag_options
 @options.cutoffs_option
 @options.feature_options
 @options.jobs_option
@@ -64,7 +64,8 @@ def command(
     models: tuple[str, ...],
     test: str | None,
     validation: float | None,
-    vocabulary: str | None,
+    unlisted: str,
+    tagging: options.TagOptions,
     ks: tuple[int, ...],
     features: dict[str, Any],
     jobs: int,
@@ -100,14 +101,12 @@ def command(
     else:
         train, left = split_texts(training.texts, training.tags, 0.2 if validation is None else validation, seed)
         training, held = training.part(train), training.part(left)
-    names = None if vocabulary is None else read_vocabulary(vocabulary)
-    taggers = {
-        name: Tagger(estimator, vocabulary=names, **features, **shared) for name, estimator in zip(models, estimators)
-    }
+    settings = {"unlisted": unlisted, **tag_settings(tagging), "features": TextFeatures(**features), **shared}
+    taggers = {name: Tagger(estimator, **settings) for name, estimator in zip(models, estimators)}
     comparison, best, failed = _compare(taggers, training, held, ks, quiet)
     if report is not None:
         findings = gather_findings(best, held.texts, held.tags, held.known, ks=ks)
-        source = f"{file}, measured on {test or 'validation rows of it'}"
+        source = f"{file}, measured on {test or 'random validation rows of it'}"
         write_report(findings, report, title="Comparison of models", source=source, comparison=comparison)
         echo_err(f"Report written to {report}.")
     if as_json:
@@ -122,7 +121,7 @@ def command(
             }
         )
     else:
-        _show(comparison, failed)
+        _show(comparison, failed, "" if test else ", drawn at random")
 
 
 def _parse_model(model: str, shared: dict[str, Any]) -> Any:
@@ -198,7 +197,7 @@ def _measured(
     return model, evaluation
 
 
-def _show(comparison: Comparison, failed: dict[str, str]) -> None:
+def _show(comparison: Comparison, failed: dict[str, str], drawn: str) -> None:
     # Terminals are narrow; the report and --json have all metrics.
     last = f"@{max(comparison.ks)}"
     columns = [name for name in comparison.columns() if name.startswith("P@") or name.endswith(last)]
@@ -214,7 +213,8 @@ def _show(comparison: Comparison, failed: dict[str, str]) -> None:
         ]
         for model in comparison.models
     ]
-    title = f"Trained on {comparison.training_rows:,} rows, measured on {comparison.rows:,} others, metrics in percent"
+    measured = f"{comparison.rows:,} others{drawn}"
+    title = f"Trained on {comparison.training_rows:,} rows, measured on {measured}, metrics in percent"
     show_table(title, ["model", *columns, "fit s", "ms/row", "MB"], rows)
     best = comparison.models[comparison.best]
     show(f"Best by {comparison.metric}: {best.name}.")

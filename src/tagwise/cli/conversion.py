@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import scipy.sparse as sp
 
@@ -18,8 +19,9 @@ from tagwise import data
 from tagwise.cli.options import RowOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.cli.rows import dialect_of, load_model, open_rows, read_matrix, read_names, read_rows
-from tagwise.data.columns import EVERY_TAG, Columns, join_tags
-from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line, first_repeated, kind_of
+from tagwise.data.columns import EVERY_TAG, join_tags
+from tagwise.data.parquet import ParquetRows, column_kind
+from tagwise.data.records import DELIMITERS, STANDARD_INPUT, delimited_line, first_repeated, kind_of, needs_quotes
 from tagwise.data.streams import atomic_writer
 from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError, ParseError
@@ -72,6 +74,8 @@ class Conversion:
             targets.append(self.labels_target)
         if self.after in ("xmc", "svmlight", "npz"):
             targets += [self.names_target("features"), self.names_target("labels")]
+        if self.after == "parquet" and Path(self.target).suffix.lower() in (".gz", ".bz2"):
+            raise InvalidInputError(f"OUT: Parquet is compressed itself; call the file {Path(self.target).stem}.")
         for target in targets:
             if os.path.isdir(target):
                 raise InvalidInputError(f"OUT: {target} is a folder; name a file.")
@@ -86,41 +90,30 @@ class Conversion:
 
 def convert_texts(job: Conversion, options: RowOptions) -> int:
     """Row by row, every column kept; returns how many rows there are."""
-    delimiter = DELIMITERS.get(job.after)
-    columns = [] if delimiter is None else _all_columns(job.source, options)
-    written = _Written(job)
+    columns, in_quotes = ({}, False) if job.after == "jsonl" else _all_columns(job, options)
     count = 0
     with open_rows(job.source, options, empty_texts=True) as reader:
         twice = first_repeated(reader.records.columns or [])
         if twice is not None:
             raise InvalidInputError(f"{reader.path}: the column {twice!r} occurs twice; give each its own name.")
-        with atomic_writer(job.target) as output:
-            if delimiter is not None:
-                try:
-                    output.write(delimited_line(columns, delimiter))
-                except UnicodeEncodeError:
-                    raise InvalidInputError(f"{reader.path}: the name of a column {_HALF}; rename it.") from None
+        written = _Written(job, reader, columns)
+        with atomic_writer(job.target) as output, ExitStack() as opened:
+            try:
+                write = written.opened(output, opened, all_quoted=in_quotes)
+            except UnicodeEncodeError:
+                raise InvalidInputError(f"{reader.path}: the name of a column {_HALF}; rename it.") from None
             for row in reader:
-                fields = dict(row.fields)
-                if reader.columns.tags is not None:
-                    fields[reader.columns.tags] = row.tags
-                if reader.columns.known is not None:
-                    fields[reader.columns.known] = row.known
                 try:
-                    if delimiter is not None:
-                        cells = [written.cell(fields.get(name), name, reader.columns) for name in columns]
-                        line = delimited_line(cells, delimiter)
-                    else:
-                        line = written.json_line(fields)
+                    write(row.fields)
                 except UnicodeEncodeError:
                     reader.fault(ParseError(reader.path, row.line, 0, f"a string {_HALF}"))
                 except _UnwritableError as error:
                     reader.fault(ParseError(reader.path, row.line, 0, str(error)))
                 else:
-                    output.write(line)
                     count += 1
         for note in reader.notes() + written.notes():
             warn(note)
+        echo_err(reader.account())
     return count
 
 
@@ -129,12 +122,27 @@ class _UnwritableError(Exception):
 
 
 class _Written:
-    """Values as JSON and as cells of a table; remembers which columns could not be kept as they are."""
+    """Rows as lines of JSON, of a table, or as rows of Parquet; remembers which columns were not kept as they are.
 
-    def __init__(self, job: Conversion) -> None:
-        self._separator = job.out_separator
+    ``columns`` says what each holds (:func:`~tagwise.data.parquet.column_kind`); JSON needs none.
+    """
+
+    def __init__(self, job: Conversion, reader: TableReader, columns: dict[str, str | None]) -> None:
+        self._job, self._columns = job, columns
+        self._separator, self._tags, self._known = job.out_separator, reader.tag_fields, reader.known_field
         self._as_json: set[str] = set()
         self._without_number: set[str] = set()
+
+    def opened(self, output: IO[bytes], opened: ExitStack, *, all_quoted: bool) -> Callable[[dict[str, Any]], object]:
+        """What writes a row; a table has its first line then."""
+        delimiter = DELIMITERS.get(self._job.after)
+        if delimiter is not None:
+            output.write(delimited_line(list(self._columns), delimiter, all_quoted=all_quoted and delimiter == "\t"))
+            return lambda fields: output.write(delimited_line(self._cells(fields), delimiter))
+        if self._job.after == "parquet":
+            rows = opened.enter_context(ParquetRows(self._job.target, output, self._columns))
+            return lambda fields: rows.write(self._values(fields))
+        return lambda fields: output.write(self.json_line(fields))
 
     def notes(self) -> list[str]:
         """Sentences on what was changed."""
@@ -143,6 +151,8 @@ class _Written:
             names = ", ".join(map(repr, sorted(self._as_json)))
             sentences.append(
                 f"a table holds text only: values of {names} that are not text were written as JSON, null as nothing."
+                if self._job.after in DELIMITERS
+                else f"a column of Parquet holds one type: values of {names} were written as JSON."
             )
         if self._without_number:
             names = ", ".join(map(repr, sorted(self._without_number)))
@@ -157,11 +167,24 @@ class _Written:
             text = json.dumps({name: self._plain(value, name) for name, value in fields.items()}, ensure_ascii=False)
         return (text + "\n").encode()
 
-    def cell(self, value: Any, name: str, columns: Columns) -> str:
-        """A value as a cell of a table."""
-        if name == columns.known and value is None:
+    def _values(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """A row of Parquet."""
+        row = {}
+        for name, value in fields.items():
+            row[name] = value
+            if self._columns[name] == "json" and value is not None:
+                self._as_json.add(name)
+                row[name] = json.dumps(self._plain(value, name), ensure_ascii=False)
+        return row
+
+    def _cells(self, fields: dict[str, Any]) -> list[str]:
+        """A row of a table."""
+        return [self._cell(fields.get(name), name) for name in self._columns]
+
+    def _cell(self, value: Any, name: str) -> str:
+        if name == self._known and value is None:
             return EVERY_TAG
-        if name in (columns.tags, columns.known):
+        if name in self._tags or name == self._known:
             return join_tags(value, self._separator, "--out-separator")
         if isinstance(value, str):
             return value
@@ -189,21 +212,31 @@ class _Written:
         )
 
 
-def _all_columns(source: str, options: RowOptions) -> list[str]:
-    """The names that any record has: a table needs them before its first row."""
-    if source == STANDARD_INPUT:
+def _all_columns(job: Conversion, options: RowOptions) -> tuple[dict[str, str | None], bool]:
+    """What columns there are and hold, which must be known before the first row, and whether fields need quotes."""
+    if job.source == STANDARD_INPUT:
         raise InvalidInputError("a table needs the columns of all rows first; convert a file instead of -.")
-    names: dict[str, None] = {}
-    with TableReader(source, dialect_of(options), empty_texts=True) as reader:
+    columns: dict[str, str | None] = {}
+    delimiter = DELIMITERS.get(job.after)
+    in_quotes = False
+    with TableReader(job.source, dialect_of(options), empty_texts=True) as reader:
         for row in reader:
-            names.update(dict.fromkeys(row.fields))
-    return list(names)
+            for name, value in row.fields.items():
+                columns[name] = column_kind(columns.get(name), value)
+            if delimiter is None or in_quotes:
+                continue
+            in_quotes = any(
+                needs_quotes(value if isinstance(value, str) else repr(value).replace("'", '"'), delimiter)
+                for name, value in row.fields.items()
+                if name not in reader.tag_fields
+            ) or any(needs_quotes(tag, delimiter) for tag in row.tags)
+    return columns, in_quotes
 
 
 # ---------------------------------------------------------------------- to matrices
 
 
-def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, characters: bool, model: str | None) -> int:
+def texts_to_matrix(job: Conversion, options: RowOptions, *, settings: dict[str, Any], model: str | None) -> int:
     """TF-IDF features and labels; with a tagger's words and tags where one is given."""
     for name in ("known", "id"):
         if getattr(options, name) is not None:
@@ -211,7 +244,7 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
     rows = read_rows(job.source, options)
     if model is not None:
         tagger = load_model(model, "convert --model", texts=True)
-        X, features, labels = tagger.features(rows.texts), tagger.features_.feature_names, tagger.tags_
+        X, features, labels = tagger.transform(rows.texts), tagger.features_.feature_names, tagger.tags_
         Y, unseen = tagger.label_matrix(rows.tags)
         if unseen:
             several = ", ".join(f"{tag!r} ({rows:,})" for tag, rows in unseen.most_common(5))
@@ -221,7 +254,7 @@ def texts_to_matrix(job: Conversion, options: RowOptions, *, min_df: int, charac
                 f"saw: {several}{more}."
             )
     else:
-        extractor = TextFeatures(min_df=min_df, characters=characters)
+        extractor = TextFeatures(**settings)
         X = extractor.fit_transform(rows.texts)
         features, labels = extractor.feature_names, all_tags(rows.tags)
         Y, _ = tag_matrix(rows.tags, {name: place for place, name in enumerate(labels)})

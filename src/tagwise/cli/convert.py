@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
 from tagwise.cli.conversion import Conversion, convert_matrix, convert_texts, texts_to_matrix
-from tagwise.cli.options import FORMATS, RowOptions, examples, json_option, row_options
+from tagwise.cli.options import FORMATS, RowOptions, examples, feature_options, json_option, row_options
 from tagwise.cli.output import echo_err, show_json
 from tagwise.cli.rows import format_of
 from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, format_by_name
@@ -16,7 +17,7 @@ from tagwise.progress import counted
 
 __all__ = ["command"]
 
-_WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
+_WRITABLE = tuple(name for name in FORMATS if name != "text")
 
 
 @click.command(
@@ -44,14 +45,7 @@ _WRITABLE = tuple(name for name in FORMATS if name not in ("parquet", "text"))
     "--out-separator", default=";", show_default=True, help="Between the tags of a cell of OUT; JSON writes JSON lists."
 )
 @click.option("--out-labels", metavar="FILE", help="For npz: the file of the labels [default: OUT with Y for X].")
-@click.option(
-    "--min-df",
-    default=2,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Texts to a matrix: leave out words that fewer texts have.",
-)
-@click.option("--characters", is_flag=True, help="Texts to a matrix: count runs of 3 to 5 characters beside words.")
+@feature_options
 @click.option("--model", metavar="FOLDER", help="Texts to a matrix: with the words and tags of this tagger.")
 @json_option
 @row_options()
@@ -62,13 +56,12 @@ def command(
     to: str,
     out_separator: str,
     out_labels: str | None,
-    min_df: int,
-    characters: bool,
+    features: dict[str, Any],
     model: str | None,
     as_json: bool,
     rows: RowOptions,
 ) -> None:
-    """Convert IN to OUT: JSONL, CSV, TSV, XMC text, svmlight, ARFF and npz (and from Parquet).
+    """Convert IN to OUT: JSONL, CSV, TSV, Parquet, XMC text, svmlight, ARFF and npz.
 
     Between files of texts every column is kept, and memory is that of a row. Texts become a matrix as they do in train
     (TF-IDF); names of words and tags go to OUT.features.txt and OUT.labels.txt where the format has no place for them,
@@ -82,8 +75,10 @@ def command(
     job.check_target()
     if before == "text":
         raise InvalidInputError(f"{source} has texts but no tags; convert JSONL, CSV, TSV or Parquet.")
-    if (model is not None or characters) and (before in MATRIX_FORMATS or after not in MATRIX_FORMATS):
-        raise click.UsageError("--model and --characters are for texts that become a matrix; leave them out.")
+    wanted = [name for name, given in (("model", model), ("bigrams", features["bigrams"])) if given]
+    wanted += ["characters"] if features["characters"] else []
+    if wanted and (before in MATRIX_FORMATS or after not in MATRIX_FORMATS):
+        raise click.UsageError(f"--{wanted[0]} is for texts that become a matrix; leave it out.")
     if before in MATRIX_FORMATS:
         if after not in MATRIX_FORMATS:
             raise InvalidInputError(
@@ -92,7 +87,7 @@ def command(
             )
         count = convert_matrix(job, rows)
     elif after in MATRIX_FORMATS:
-        count = texts_to_matrix(job, rows, min_df=min_df, characters=characters, model=model)
+        count = texts_to_matrix(job, rows, settings=features, model=model)
     else:
         count = convert_texts(job, rows)
     size = os.path.getsize(target)

@@ -20,7 +20,7 @@ from tagwise.data.records import STANDARD_INPUT
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
-from tagwise.reports import gather_findings, write_report
+from tagwise.reports import Findings, gather_findings, write_report
 from tagwise.reports.html import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
@@ -64,11 +64,12 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
     if holds_matrix(file, rows):
         found, calibrated = _evaluate_matrix(fitted, file, rows, ks), False
     else:
-        data = read_rows(file, rows)
-        found, calibrated = fitted.evaluate(data.texts, data.tags, data.known, ks=ks), fitted.calibration_ is not None
+        data, calibrated = read_rows(file, rows), fitted.calibration_ is not None
+        if report is not None:
+            found = write_findings(fitted, data, report, model, file, ks=ks).evaluation
+        else:
+            found = fitted.evaluate(data.texts, data.tags, data.known, ks=ks)
     warn_about(found)
-    if report is not None:
-        write_findings(fitted, data, report, model, file, evaluation=found, ks=ks)
     if as_json:
         show_json(
             {
@@ -77,6 +78,7 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
                 "decided_by": "calibrated thresholds" if calibrated else "score of at least 0",
                 "unseen_tags": dict(found.unseen.most_common()),
                 "new_tags": dict(found.new.most_common()),
+                **_names_of(fitted, found),
                 "rows_with_new_tags": found.rows_with_new,
                 "rows_without_words": found.rows_without_words,
                 "rows_without_tags": found.rows_without_tags,
@@ -84,6 +86,12 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
         )
     else:
         _show(found, calibrated, ks)
+
+
+def _names_of(fitted: Any, found: Evaluation) -> dict[str, Any]:
+    """What new tags are called, for JSON."""
+    names = fitted.names_ if isinstance(fitted, Tagger) else {}
+    return {"names": called} if (called := {tag: names[tag] for tag in found.new if tag in names}) else {}
 
 
 def _evaluate_matrix(model: MultiLabelModel, file: str, rows: RowOptions, ks: tuple[int, ...]) -> Evaluation:
@@ -111,7 +119,9 @@ def warn_about(evaluation: Evaluation) -> None:
         )
     if evaluation.rows_without_words:
         rows = counted(evaluation.rows_without_words, "row")
-        warn(f"{rows} without a word that training saw: all get the same tags.")
+        many = 10 * evaluation.rows_without_words > evaluation.rows
+        advice = " Train with --characters, which also counts parts of words." if many else ""
+        warn(f"{rows} without a word that training saw: all get the same tags.{advice}")
     if evaluation.rows_without_tags:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
@@ -145,16 +155,17 @@ def new_tags_text(found: Evaluation) -> str:
     return f"{rows} have {new} of the vocabulary that no training row has: {recalls}."
 
 
-def check_report(report: str, file: str, rows: RowOptions) -> None:
-    """Refuse a report that could not be written, before any work."""
-    if holds_matrix(file, rows):
+def check_report(report: str, file: str, rows: RowOptions, *, exists: bool = True) -> None:
+    """Refuse a report that could not be written, before any work; ``exists``: whether it is on a file, not several."""
+    if exists and holds_matrix(file, rows):
         raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
     check_report_path(report)
 
 
-def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> None:
+def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> Findings:
     """The report on one tagger; ``source`` says which rows it was measured on, ``more`` is for ``gather_findings``."""
     findings = gather_findings(tagger, rows.texts, rows.tags, rows.known, **more)
     title = f"Tagger “{Path(model).absolute().name}”"
     write_report(findings, report, title=title, source=f"{model}, measured on {source}")
     echo_err(f"Report written to {report}.")
+    return findings

@@ -11,13 +11,16 @@ import numpy as np
 from tagwise import Tagger
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, warn
-from tagwise.cli.rows import load_model
+from tagwise.cli.rows import find_tag, load_model
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import probability_maps
-from tagwise.inspection.explanations import explain_labels
+from tagwise.inspection.explanations import LEAST_SHARE, explain_labels
 from tagwise.progress import counted
 
 __all__ = ["command"]
+
+# Words that are shown together are not shown at all below this share.
+_LEAST_SHOWN = 0.001
 
 
 @click.command(
@@ -39,8 +42,9 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
     """Show what each word of TEXT (- reads standard input) contributes to the scores of tags.
 
     Exact for models with linear scores: a word's contribution is its weight in the text times its weight for the tag,
-    and contributions and intercept add up to the score. Shares are in percent of the absolute contributions of all
-    words, negative where a word speaks against the tag. Models without such weights are refused.
+    and the contributions of all words and the base rate, the score without any word, add up to the score. Shares are in
+    percent of the absolute contributions of all words, negative where a word speaks against the tag. Words below 0.5%
+    are shown together, if they come to a tenth of a percent. Models without such weights are refused.
     """
     tagger: Tagger = load_model(model, "explain", texts=True)
     if text == "-":
@@ -55,27 +59,29 @@ def command(model: str, text: str, tags: tuple[str, ...], top: int, words: int, 
         return
     for tag in explained:
         probability = "" if tag["probability"] is None else f", probability {100 * tag['probability']:.0f}%"
-        title = f"{tag['tag']}: score {tag['score']:.4f}{probability}"
-        rows = [[word["word"], f"{100 * word['share']:+.1f}%", f"{word['contribution']:+.4f}"] for word in tag["words"]]
-        if tag["other_words"]:
-            rows.append([counted(tag["other_words"], "other word"), "", f"{tag['others']:+.4f}"])
-        rows.append(["without any word", "", f"{tag['intercept']:+.4f}"])
+        title = f"{tagger.title(tag['tag'])}: score {tag['score']:.4f}{probability}"
+        rows = [[word["word"], _percent(word["share"]), f"{word['contribution']:+.4f}"] for word in tag["words"]]
+        if abs(tag["others_share"] or 0) >= _LEAST_SHOWN:
+            rows.append(
+                [counted(tag["other_words"], "other word"), _percent(tag["others_share"]), f"{tag['others']:+.4f}"]
+            )
+        rows.append(["base rate, without any word", "", f"{tag['intercept']:+.4f}"])
         show_table(title, ["word", "share", "contribution"], rows)
         if tagger.explained_score != "the score":
             show(f"These add up to {tagger.explained_score}: {tag['sum']:.4f}.")
         show()
 
 
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:+.1f}%"
+
+
 def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int) -> list[dict[str, Any]]:
-    X = tagger.features([text])
+    X = tagger.transform([text])
     if X.nnz == 0:
         warn("the text has no word that training saw; all such texts get the same scores.")
     if tags:
-        label_of = {tag: label for label, tag in enumerate(tagger.tags_)}
-        if unknown := [tag for tag in tags if tag not in label_of]:
-            many = len(tagger.tags_)
-            raise InvalidInputError(f"--tag {unknown[0]!r:.60} is not one of the {many:,} tags of this tagger.")
-        labels = np.array([[label_of[tag] for tag in tags]])
+        labels = np.array([[tagger.tags_.index(find_tag(tag, tagger.tags_, tagger.names_)) for tag in tags]])
         scores = tagger.model_.decision_function(X)[:, labels[0]]
     else:
         labels, scores = tagger.model_.predict_topk(X, min(top, len(tagger.tags_)))
@@ -86,20 +92,26 @@ def _explained(tagger: Tagger, text: str, tags: list[str], top: int, words: int)
     result = []
     for rank, label in enumerate(labels[0].tolist()):
         features, values = reasons.of(0, rank)
-        size = float(np.abs(values).sum()) or 1.0
+        size = float(np.abs(values).sum())
+        shares = values / (size or 1.0)
+        # Largest first: those too small to be shown are the last.
+        many = min(words, int(np.count_nonzero(np.abs(shares) >= LEAST_SHARE)))
+        intercept, others = float(reasons.intercepts[0, rank]), float(values[many:].sum())
         result.append(
             {
                 "tag": tagger.tags_[label],
+                **({"name": name} if (name := tagger.names_.get(tagger.tags_[label])) else {}),
                 "score": float(scores[0, rank]),
                 "probability": None if probabilities is None else float(probabilities[0, rank]),
-                "intercept": float(reasons.intercepts[0, rank]),
+                "intercept": intercept,
                 "sum": float(reasons.scores()[0, rank]),
                 "words": [
-                    {"word": names[feature], "contribution": float(value), "share": float(value) / size}
-                    for feature, value in zip(features[:words], values[:words])
+                    {"word": names[feature], "contribution": float(value), "share": float(share)}
+                    for feature, value, share in zip(features[:many], values[:many], shares[:many])
                 ],
-                "other_words": max(0, len(values) - words),
-                "others": float(values[words:].sum()),
+                "other_words": len(values) - many,
+                "others": others,
+                "others_share": others / size if size else None,
             }
         )
     return result

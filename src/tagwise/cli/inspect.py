@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,12 +10,14 @@ import click
 from tagwise import Tagger, load
 from tagwise.cli.options import examples, json_option
 from tagwise.cli.output import show, show_json, show_table, size_text
-from tagwise.exceptions import ExplanationError, InvalidInputError
+from tagwise.cli.rows import find_tag
+from tagwise.exceptions import ExplanationError
 from tagwise.inspection import heaviest_features, nearest_labels
 from tagwise.inspection.calibration import probability_maps
 from tagwise.persistence.folder import folder_bytes
 from tagwise.persistence.loading import storable_parameters
 from tagwise.progress import counted
+from tagwise.text.suggestion import title_of
 
 __all__ = ["command"]
 
@@ -72,8 +75,11 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
             for low, high in _FREQUENCIES
             if high != 0 or (counts == 0).any()
         ],
-        "most_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[:top]],
-        "least_frequent": [{"tag": fitted.tags_[place], "rows": int(counts[place])} for place in order[::-1][:top]],
+        **{
+            name: [{**_named(fitted.tags_[place], fitted.names_), "rows": int(counts[place])} for place in places]
+            for name, places in (("most_frequent", order[:top]), ("least_frequent", order[::-1][:top]))
+        },
+        "named_tags": sum(tag in fitted.names_ for tag in fitted.tags_),
         "probabilities": probability_maps(inner, fitted.calibration_) is not None,
         "calibration": None,
     }
@@ -82,14 +88,19 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
     return found
 
 
+def _named(tag: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """A tag for JSON, with its name where it has one."""
+    return {"tag": tag, "name": names[tag]} if tag in names else {"tag": tag}
+
+
 def _show_overview(found: dict[str, Any]) -> None:
     show(f"{found['folder']}: {size_text(found['bytes'])}, {found['class']}")
     show("Parameters: " + ", ".join(f"{name}={value}" for name, value in found["parameters"].items()))
     if "reason" in found:
         training = found["training"]
         show(f"Model: {found['reason']}")
-        characters = training["features"] - training["words"]
-        grams = f" and {characters:,} character n-grams" if characters else ""
+        others = training["features"] - training["words"]
+        grams = f" and {others:,} other features" if others else ""
         show(
             f"Trained on {counted(training['rows'], 'row')} with {counted(training['words'], 'word')}{grams}, "
             f"{counted(training['tags'], 'tag')}, {training['assignments'] / training['rows']:.2f} tags per row, in "
@@ -129,17 +140,19 @@ def _show_iterations(history: list[dict[str, Any]]) -> None:
     show(f"Objective over {counted(len(values), 'iteration')}{curve}")
     shown = history if len(history) <= 12 else [*history[:6], *history[-6:]]
     rows = [[info["iteration"], f"{info['objective']:.6g}", f"{info['seconds']:.1f}"] for info in shown]
-    show_table("", ["iteration", "objective", "seconds"], rows)
+    columns = ["iteration", "objective", "seconds"]
+    if all("validation" in info for info in shown):
+        columns.append("nDCG@5, %, rare tags kept in training")
+        rows = [[*row, f"{100 * info['validation']:.1f}"] for row, info in zip(rows, shown)]
+    show_table("", columns, rows)
 
 
 def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
     names = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
-    if tag not in names:
-        alike = [name for name in names if tag.lower() in name.lower()][:5]
-        hint = f" Did you mean {', '.join(map(repr, alike))}?" if alike else ""
-        raise InvalidInputError(f"--tag {tag!r:.60} is not one of the {len(names):,} tags of this model.{hint}")
+    called = fitted.names_ if isinstance(fitted, Tagger) else {}
+    tag = find_tag(tag, names, called)
     label = names.index(tag)
-    found: dict[str, Any] = {"tag": tag}
+    found = _named(tag, called)
     features = None
     if isinstance(fitted, Tagger):
         found["rows"] = int(fitted.training_["tag_rows"][label])
@@ -156,13 +169,15 @@ def _tag(fitted: Any, inner: Any, tag: str, top: int) -> dict[str, Any]:
         {"word": features[word] if features else f"feature {word}", "weight": float(weight)}
         for word, weight in zip(words, weights)
     ]
-    found["nearest"] = [{"tag": names[other], "cosine": float(cosine)} for other, cosine in zip(near, cosines)]
+    found["nearest"] = [
+        {**_named(names[other], called), "cosine": float(cosine)} for other, cosine in zip(near, cosines)
+    ]
     return found
 
 
 def _show_tag(found: dict[str, Any]) -> None:
     rows = f" in {found['rows']:,} of {found['training_rows']:,} training rows" if "rows" in found else ""
-    show(f"{found['tag']}{rows}")
+    show(f"{title_of(found['tag'], found.get('name'))}{rows}")
     if "threshold" in found:
         show(f"Threshold: {found['threshold']:.4f}")
     if found["words"] is None:
@@ -175,5 +190,8 @@ def _show_tag(found: dict[str, Any]) -> None:
 
 
 def _show_list(title: str, columns: tuple[str, str], entries: list[dict[str, Any]]) -> None:
-    cells = ([entry[column] for column in columns] for entry in entries)
+    titles = (
+        {**entry, "tag": title_of(entry["tag"], entry.get("name"))} if "tag" in entry else entry for entry in entries
+    )
+    cells = ([entry[column] for column in columns] for entry in titles)
     show_table(title, columns, [[name, f"{value:.3f}" if isinstance(value, float) else value] for name, value in cells])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,10 +32,15 @@ VERBS = {
     "compare": "Train several models and measure them on the same rows.",
     "tune": "Search for good settings of a model.",
     "explain": "Show which words of a text speak for a tag.",
+    "serve": "Serve taggers over HTTP, with a page to try them on.",
     "inspect": "Show what is in a model folder, or all about a tag.",
     "convert": "Convert between data formats.",
+    "sample": "Write the bundled sample as a file of texts and tags.",
     "demo": "Train on the bundled sample and show what comes out.",
     "reproduce": "Run a paper's tables again, its values beside ours.",
+    "warmup": "Compile for this machine, so that no other command has to.",
+    "completion": "Write the script with which a shell completes commands.",
+    "help": "Show what the commands do, or the options of one.",
 }
 """What each verb does; its command is in the module of the same name, which is imported when the verb is asked for."""
 
@@ -66,7 +72,7 @@ class LazyVerbs(click.Group):
         "tagwise evaluate tagger other-articles.csv",
     ),
 )
-@click.version_option(__version__, prog_name="tagwise")
+@click.version_option(__version__, "-V", "--version", prog_name="tagwise")
 def tagwise() -> None:
     """Attach a few labels out of very many, when most labels are missing and most are rare.
 
@@ -93,7 +99,8 @@ def _exit_code(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         usage = io.StringIO()
         error.show(usage)
-        echo_err(usage.getvalue().rstrip("\n"))
+        # click indents choices by tabs, which would be shown as escapes.
+        echo_err(re.sub(r"^\t+", "  ", usage.getvalue(), flags=re.MULTILINE).rstrip("\n"))
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code

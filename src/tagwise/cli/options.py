@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -18,7 +18,9 @@ __all__ = [
     "FRACTION",
     "RealRange",
     "RowOptions",
+    "TagOptions",
     "cutoffs_option",
+    "dask_option",
     "examples",
     "feature_options",
     "jobs_option",
@@ -29,7 +31,8 @@ __all__ = [
     "report_option",
     "row_options",
     "seed_option",
-    "vocabulary_option",
+    "tag_options",
+    "unlisted_option",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -70,22 +73,34 @@ FRACTION = RealRange(0, 1, min_open=True, max_open=True)
 class RowOptions:
     """How to read the rows of a file; the help of each option, below, says what it means.
 
-    ``text``, ``tags`` and ``tag_separator`` are guessed where they are None; ``known`` and ``id`` are not read then.
+    ``text``, ``tags`` and ``tag_separator`` are guessed if they are not given; ``known`` and ``id`` are not read then.
     """
 
-    text: str | None = None
-    tags: str | None = None
+    text: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     known: str | None = None
     id: str | None = None
     tag_separator: str | None = None
+    tags_wide: bool = False
+    group_by: str | None = None
     format: str = "auto"
+    no_header: bool = False
+    quoting: str = "auto"
+    encoding: str | None = None
     skip_faulty: bool = False
     labels: str | None = None
 
 
 _ROW_OPTIONS = {
-    "text": click.option("--text", metavar="COLUMN", help="Column of the texts [default: guessed]."),
-    "tags": click.option("--tags", metavar="COLUMN", help="Column of the tags [default: guessed]."),
+    "text": click.option(
+        "--text",
+        multiple=True,
+        metavar="COLUMN",
+        help="Column of the texts; repeat it to join several, such as title and abstract [default: guessed].",
+    ),
+    "tags": click.option(
+        "--tags", multiple=True, metavar="COLUMN", help="Column of the tags; repeatable [default: guessed]."
+    ),
     "known": click.option(
         "--known",
         metavar="COLUMN",
@@ -93,7 +108,22 @@ _ROW_OPTIONS = {
     ),
     "id": click.option("--id", metavar="COLUMN", help="Column of the rows' identifiers, which must all differ."),
     "tag_separator": click.option(
-        "--tag-separator", metavar="TEXT", help='What separates two tags of a cell, such as ";" [default: guessed].'
+        "--tag-separator",
+        metavar="TEXT",
+        help='What separates two tags of a cell, such as ";"; JSON for lists, URI for addresses between blanks '
+        "[default: guessed].",
+    ),
+    "tags_wide": click.option(
+        "--tags-wide",
+        is_flag=True,
+        help="Each column of --tags, or else each that holds only 0 and 1 (or yes and no, or x), is a tag "
+        "[default: guessed].",
+    ),
+    "group_by": click.option(
+        "--group-by",
+        metavar="COLUMN",
+        help='For a table with one row per tag: rows that are equal in this column are one; "" keeps all rows apart '
+        "[default: guessed].",
     ),
     "format": click.option(
         "--format",
@@ -101,6 +131,20 @@ _ROW_OPTIONS = {
         default="auto",
         show_default=True,
         help="Format of the file; auto goes by the ending of its name.",
+    ),
+    "no_header": click.option(
+        "--no-header", is_flag=True, help="CSV and TSV without column names: columns are named by number, from 1."
+    ),
+    "quoting": click.option(
+        "--quoting",
+        type=click.Choice(("auto", "none", "standard")),
+        default="auto",
+        show_default=True,
+        help="CSV and TSV: whether quotes are text (none) or enclose fields, which may then span lines (standard); "
+        "auto is none for TSV, unless a quote opens and closes a field in its first lines.",
+    ),
+    "encoding": click.option(
+        "--encoding", metavar="NAME", help="Encoding of the file, such as cp1252 [default: UTF-8]."
     ),
     "skip_faulty": click.option(
         "--skip-faulty", is_flag=True, help="Skip faulty rows and report how many; otherwise the first one is an error."
@@ -113,7 +157,41 @@ _ROW_OPTIONS = {
     ),
 }
 
+
+@dataclass(frozen=True)
+class TagOptions:
+    """What tags are called, and which of them are one."""
+
+    vocabulary: str | None = None
+    language: str | None = None
+    normalise_tags: bool = False
+
+    def refuse_for_matrix(self) -> None:
+        """Raise where any is given: a matrix has no tags to name."""
+        for name, value in asdict(self).items():
+            if value:
+                option = "--" + name.replace("_", "-")
+                raise click.BadParameter("is for texts; a matrix has its labels.", param_hint=option)
+
+
+_TAG_OPTIONS = {
+    "vocabulary": click.option(
+        "--vocabulary",
+        metavar="FILE",
+        help="File of tags and what they are called: one per line, or each with a tab, its name and alternative names; "
+        "also CSV, JSONL and SKOS (.ttl, .rdf, with the extra skos). Names are shown beside the tags and are evidence; "
+        "tags of the file can be suggested although no row has them.",
+    ),
+    "language": click.option(
+        "--language", metavar="CODE", help="Language of the names, if the vocabulary has several [default: en]."
+    ),
+    "normalise_tags": click.option(
+        "--normalise-tags", is_flag=True, help="Tags that differ only in capitals or blanks are one."
+    ),
+}
+
 _FEATURE_OPTIONS = {
+    "bigrams": click.option("--bigrams", is_flag=True, help="Count pairs of words beside words."),
     "characters": click.option("--characters", is_flag=True, help="Count runs of 3 to 5 characters beside words."),
     "min_df": click.option(
         "--min-df",
@@ -122,11 +200,27 @@ _FEATURE_OPTIONS = {
         type=WholeRange(min=1),
         help="Leave out words that occur in fewer texts than this.",
     ),
+    "max_df": click.option(
+        "--max-df",
+        default=1.0,
+        show_default=True,
+        type=RealRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="Leave out words that occur in more than this share of the texts, as stop words do.",
+    ),
     "max_features": click.option(
         "--max-features",
         type=WholeRange(min=1),
         metavar="N",
         help="Keep only the N most frequent words [default: all].",
+    ),
+    "sublinear_tf": click.option(
+        "--linear-tf",
+        "sublinear_tf",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Let a word that occurs t times in a text count t, instead of 1 + ln t.",
     ),
 }
 
@@ -157,8 +251,13 @@ def row_options(*names: str) -> Callable[[Function], Function]:
 
 
 def feature_options(function: Function) -> Function:
-    """``--characters``, ``--min-df`` and ``--max-features``, as one argument ``features``: a dict for ``Tagger``."""
+    """The options of text features, as one argument ``features``: parameters of ``TextFeatures``, by name."""
     return _grouped(function, _FEATURE_OPTIONS, "features", dict)
+
+
+def tag_options(function: Function) -> Function:
+    """The options of :class:`TagOptions`, as one argument ``tagging``."""
+    return _grouped(function, _TAG_OPTIONS, "tagging", TagOptions)
 
 
 model_option = click.option(
@@ -181,6 +280,20 @@ seed_option = click.option(
     type=WholeRange(min=0),
     help="Seed; the same seed gives the same result.",
 )
+dask_option = click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Work on a Dask cluster (extra dask): the address of its scheduler, such as tcp://host:8786, or local:N for N "
+    "processes on this machine. FILE may be a pattern in quotes, such as 'parts/*.jsonl.gz', of files that all workers "
+    "see.",
+)
+unlisted_option = click.option(
+    "--unlisted",
+    type=click.Choice(("off", "unknown")),
+    default="off",
+    show_default=True,
+    help="What a tag that a row does not list is: off, or unknown, since nobody looked.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Show only warnings and the result.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")
 report_option = click.option(
@@ -188,12 +301,6 @@ report_option = click.option(
     metavar="FILE.html",
     help="Also write a report: one HTML file with curves, a table of all tags, and examples with the words that "
     "speak for each tag. Needs the extra plots.",
-)
-vocabulary_option = click.option(
-    "--vocabulary",
-    metavar="FILE",
-    help="File of tags, one per line, or each with a tab and its name: tags that can be suggested although no row has "
-    "them, and what ids are called.",
 )
 cutoffs_option = click.option(
     "--k",

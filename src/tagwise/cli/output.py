@@ -15,7 +15,17 @@ import click
 
 from tagwise.progress import echo_err, visible
 
-__all__ = ["echo_err", "plain_value", "sentences_for_warnings", "show", "show_json", "show_table", "size_text", "warn"]
+__all__ = [
+    "echo_err",
+    "json_text",
+    "plain_value",
+    "sentences_for_warnings",
+    "show",
+    "show_json",
+    "show_table",
+    "size_text",
+    "warn",
+]
 
 _GAP = 2
 _NARROW_TEXT = 16
@@ -43,8 +53,13 @@ def show_json(value: Any, *, indent: int | None = 2) -> None:
     """The result as JSON, on standard output: UTF-8, numpy values as plain ones, NaN and infinity as null."""
     # Where standard output has another encoding, escapes keep the JSON readable for every program.
     escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    _write(json_text(value, indent=indent, escaped=escaped))
+
+
+def json_text(value: Any, *, indent: int | None = None, escaped: bool = False) -> str:
+    """A value as JSON for a terminal or a file."""
     # JSON escapes only some of the characters that a terminal would heed.
-    _write(visible(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False), keep="\n"))
+    return visible(json.dumps(plain_value(value), ensure_ascii=escaped, indent=indent, allow_nan=False), keep="\n")
 
 
 def _write(line: str) -> None:

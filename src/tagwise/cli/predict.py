@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -14,20 +17,27 @@ import numpy as np
 
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
-from tagwise.cli.options import RealRange, RowOptions, examples, json_option, row_options
-from tagwise.cli.output import echo_err, show, show_json, warn
-from tagwise.cli.rows import holds_matrix, open_rows, read_matrix
-from tagwise.data.tables import TableReader
+from tagwise.cli.options import RealRange, RowOptions, dask_option, examples, json_option, row_options
+from tagwise.cli.output import echo_err, json_text, show, show_json, warn
+from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix
+from tagwise.data.records import NoRowsError
+from tagwise.data.streams import atomic_writer, is_compressed
+from tagwise.data.tables import Row, TableReader, Tally
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import probability_maps
+from tagwise.inspection.explanations import LEAST_SHARE
 from tagwise.metrics.purposes import PURPOSES, needs_all_rows
-from tagwise.progress import ProgressBar, counted
+from tagwise.persistence.atomic import atomic_write
+from tagwise.persistence.folder import MANIFEST_NAME
+from tagwise.progress import ProgressBar, counted, visible
 from tagwise.text.suggestion import Suggestion
 
 __all__ = ["command"]
 
 # Rows that are read, answered and written at a time.
 _BLOCK_ROWS = 512
+# What the answers in a folder are of.
+_SETTINGS = ".tagwise-predict.json"
 
 
 @click.command(
@@ -39,6 +49,7 @@ _BLOCK_ROWS = 512
         "some-program | tagwise predict tagger - --format jsonl --text body --json --line-by-line",
         "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
         "tagwise predict tagger new-articles.csv --optimise psp",
+        "tagwise predict tagger 'parts/*.jsonl.gz' --dask local:4 --json --out suggestions",
     )
 )
 @click.argument("model")
@@ -73,22 +84,46 @@ _BLOCK_ROWS = 512
     "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
 )
 @click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    help="With --dask: write the answers to each file into a file of this folder. Files that are there already are "
+    "kept, so the same command resumes a run that was cut off.",
+)
+@dask_option
 @json_option
-@row_options("text", "id", "format", "skip_faulty", "labels")
-def command(model: str, source: str | None, line_by_line: bool, as_json: bool, rows: RowOptions, **wanted: Any) -> None:
+@row_options("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
+def command(
+    model: str,
+    source: str | None,
+    line_by_line: bool,
+    out: str | None,
+    dask: str | None,
+    as_json: bool,
+    rows: RowOptions,
+    **wanted: Any,
+) -> None:
     """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
 
     If a file of that name exists it is read, as by train; anything else is a text. Rows are answered in order and in
     constant memory, unless --optimise needs all of them: one line per row of tags with scores, or with --json one
     object per line. A row without text gets no tags. A FILE that is a matrix is answered by a model that was trained on
     one.
+
+    With --dask the workers of a cluster answer the rows of one or many files, a file each at a time, and write the
+    answers to each into a file of --out.
     """
+    if (out is None) != (dask is None):
+        missing, given = ("--out", "--dask") if out is None else ("--dask", "--out")
+        raise click.UsageError(f"{given} needs {missing}: workers write the answers to each file into a folder.")
+    if dask is not None and (source is None or line_by_line):
+        raise click.UsageError("--dask is for files: name them, and leave --line-by-line out.")
     if source is None:
         if sys.stdin.isatty() and not line_by_line:
             echo_err("Type one text per line; end with Ctrl-D.")
         source = "-"
     fitted = load(model)
-    is_file = source == "-" or os.path.exists(source)
+    is_file = dask is not None or source == "-" or os.path.exists(source)
     if not is_file and Path(source).suffix and not any(letter.isspace() for letter in source):
         # A mistyped file name must not be answered as if it were a text.
         raise click.BadParameter(
@@ -115,7 +150,17 @@ def command(model: str, source: str | None, line_by_line: bool, as_json: bool, r
     together = needs_all_rows(wanted["optimise"])
     if together and line_by_line:
         raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --line-by-line out.")
-    if not isinstance(fitted, Tagger):
+    if rows.group_by and line_by_line:
+        raise click.UsageError("--group-by puts rows together when all are read; leave --line-by-line out.")
+    if dask is not None and out is not None:
+        if not isinstance(fitted, Tagger):
+            raise InvalidInputError(
+                f"{model} was trained on a matrix; ask it on a cluster with tagwise.distributed.predict_topk."
+            )
+        if together:
+            raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --dask out.")
+        _predict_files(fitted, model, source, rows, wanted, as_json, dask, out)
+    elif not isinstance(fitted, Tagger):
         _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
     elif not is_file:
         _predict_text(fitted, source, wanted, as_json)
@@ -143,7 +188,7 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
     answer: list[Suggestion] = []
     without_words = False
     if text.strip():
-        X = tagger.features([text])
+        X = tagger.transform([text])
         without_words = X.nnz == 0
         (answer,) = tagger.suggest_features(X, **wanted)
     else:
@@ -164,34 +209,157 @@ def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], s
     n_rows = empty = 0
     # On a terminal the answers themselves show the progress.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
-        rows = iter(reader)
-        while block := list(islice(rows, size)):
-            filled = [row for row in block if row.text.strip()]
-            answers = iter(tagger.suggest([row.text for row in filled], **wanted))
-            for row in block:
-                place = {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
-                _show_row(place, next(answers) if row.text.strip() else [], as_json)
+        for block in _answered(tagger, reader, wanted, size):
+            for row, answer in block:
+                _show_row(_place(row), answer, as_json)
             if size == 1:
                 sys.stdout.flush()
-            n_rows, empty = n_rows + len(block), empty + len(block) - len(filled)
+            n_rows, empty = n_rows + len(block), empty + sum(not row.text.strip() for row, _ in block)
             bar.at(reader.fraction_read(), counted(n_rows, "row"))
+    _tell(n_rows, empty, reader.tally(), reader.account())
+
+
+def _answered(
+    tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int | None
+) -> Iterator[list[tuple[Row, list[Suggestion]]]]:
+    """Rows with their answers, so many at a time; a row without text gets none."""
+    rows = iter(reader)
+    while block := list(islice(rows, size)):
+        answers = iter(tagger.suggest([row.text for row in block if row.text.strip()], **wanted))
+        yield [(row, next(answers) if row.text.strip() else []) for row in block]
+
+
+def _place(row: Row) -> dict[str, Any]:
+    return {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
+
+
+def _tell(n_rows: int, empty: int, tally: Tally, account: str) -> None:
+    """Say which rows were left out or answered in another way than they seem to be."""
     if empty:
         warn(f"{empty:,} of {counted(n_rows, 'row')} without text got no tags.")
-    if reader.skipped:
-        warn(f"skipped {counted(reader.skipped, 'faulty row')}; the first: {reader.first_fault}.")
+    if tally.skipped:
+        warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
+    for change in tally.changes():
+        warn(change)
+    if tally.skipped or tally.spanning[0]:
+        echo_err(account)
+
+
+def _predict_files(
+    tagger: Tagger,
+    model: str,
+    pattern: str,
+    rows: RowOptions,
+    wanted: dict[str, Any],
+    as_json: bool,
+    dask: str,
+    out: str,
+) -> None:
+    """Have the workers of a cluster answer files; those whose answers are there already are left as they are."""
+    client = open_cluster(dask)
+    from tagwise.distributed.texts import open_files, write_each
+
+    files, guess = open_files(pattern, dialect_of(rows), with_tags=False, empty_texts=True)
+    if guess is not None:
+        echo_err(guess)
+    targets = _targets([file.path for file in files], os.path.abspath(out), as_json)
+    _claim(out, {"tagger": _digest(model), "json": as_json, **wanted, **asdict(rows)})
+    waiting = [(file, target) for file, target in zip(files, targets) if not os.path.exists(target)]
+    if len(waiting) < len(files):
+        there = counted(len(files) - len(waiting), "file")
+        echo_err(f"{out}: {there} of {len(files):,} answered by an earlier run; kept as they are.")
+    for _, target in waiting:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    found = write_each(write_answers, waiting, tagger, wanted, as_json, client=client, verbose=1)
+    n_rows, tallies = sum(rows for rows, _, _ in found), [tally for _, _, tally in found if tally is not None]
+    if tallies:
+        tally = tallies[0].plus(*tallies[1:])
+        _tell(n_rows, sum(empty for _, empty, _ in found), tally, tally.account(counted(len(found), "file")))
+    show(f"{counted(n_rows, 'row')} of {counted(len(found), 'file')} answered; all answers are in {out}.")
+
+
+def write_answers(
+    tagger: Tagger, file: Any, target: str, wanted: dict[str, Any], as_json: bool
+) -> tuple[int, int, Tally | None]:
+    """Answer the rows of one file, on a worker: the answers appear at once, when all are there.
+
+    Returns how many rows there were, how many of them without text, and what became of the lines.
+    """
+    n_rows = empty = 0
+    with atomic_writer(target) as stream, ExitStack() as stack:
+        try:
+            reader = stack.enter_context(file.reader(with_tags=False, empty_texts=True))
+        except NoRowsError:
+            return 0, 0, None
+        for block in _answered(tagger, reader, wanted, _BLOCK_ROWS):
+            lines = (_row_text(_place(row), answer, as_json) + "\n" for row, answer in block)
+            stream.write("".join(lines).encode())
+            n_rows, empty = n_rows + len(block), empty + sum(not row.text.strip() for row, _ in block)
+        return n_rows, empty, file.told(reader.tally())
+
+
+def _targets(paths: list[str], out: str, as_json: bool) -> list[str]:
+    """The file of answers to each file: of the same name in the same place below ``out``."""
+    top = os.path.commonpath([os.path.dirname(path) for path in paths])
+    targets: dict[str, str] = {}
+    for path in paths:
+        stem = os.path.relpath(path, top).removesuffix(Path(path).suffix if is_compressed(path) else "")
+        target = os.path.join(out, os.path.splitext(stem)[0] + (".jsonl" if as_json else ".txt"))
+        if target in targets:
+            raise InvalidInputError(
+                f"{targets[target]} and {path} would both be answered in {target}; give files different names."
+            )
+        targets[target] = path
+    return list(targets)
+
+
+def _digest(model: str) -> str:
+    return hashlib.sha256((Path(model) / MANIFEST_NAME).read_bytes()).hexdigest()
+
+
+def _claim(out: str, settings: dict[str, Any]) -> None:
+    """Make the folder of answers, or make sure that it is of an earlier run of the same command."""
+    note = Path(out) / _SETTINGS
+    content = json_text(settings, indent=2) + "\n"
+    if note.is_file():
+        if note.read_text(encoding="utf-8") != content:
+            raise InvalidInputError(
+                f"--out: {out} holds answers of another tagger, or to other options; name another folder, or remove it."
+            )
+        return
+    if os.path.isdir(out) and os.listdir(out):
+        raise InvalidInputError(f"--out: {out} is not empty, and not of an earlier run; name another folder.")
+    os.makedirs(out, exist_ok=True)
+    atomic_write(note, lambda stream: stream.write(content.encode()))
 
 
 def _show_row(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
     """The answer to a row on a line; ``row`` is its number and, where it has one, its ``id``."""
     if as_json:
-        show_json({**row, "suggestions": [_as_plain(suggestion) for suggestion in answer]}, indent=None)
+        show_json(_row_object(row, answer), indent=None)
     else:
-        show(*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer))
+        show(*_row_fields(row, answer))
+
+
+def _row_text(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> str:
+    """What :func:`_show_row` shows, for a file in UTF-8."""
+    return json_text(_row_object(row, answer)) if as_json else "\t".join(map(visible, _row_fields(row, answer)))
+
+
+def _row_object(row: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
+    return {**row, "suggestions": [_as_plain(suggestion) for suggestion in answer]}
+
+
+def _row_fields(row: dict[str, Any], answer: list[Suggestion]) -> list[str]:
+    return [*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer)]
 
 
 def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
     """A suggestion for JSON; what was not asked for is left out."""
-    plain: dict[str, Any] = {"tag": suggestion.tag, "score": suggestion.score}
+    plain: dict[str, Any] = {"tag": suggestion.tag}
+    if suggestion.name is not None:
+        plain["name"] = suggestion.name
+    plain["score"] = suggestion.score
     if suggestion.probability is not None:
         plain["probability"] = suggestion.probability
     if suggestion.why is not None:
@@ -204,9 +372,10 @@ def _suggestion_text(suggestion: Suggestion) -> str:
     """A suggestion for people: the tag, its probability or else its score, and the signed shares of words."""
     sure = f"{suggestion.score:.3f}" if suggestion.probability is None else f"{100 * suggestion.probability:.0f}%"
     if suggestion.why is None:
-        return f"{suggestion.tag} {sure}"
-    words = ", ".join(f"{word.word} {100 * word.share:+.0f}%" for word in suggestion.why)
-    return f"{suggestion.tag} {sure} ({words})"
+        return f"{suggestion.title} {sure}"
+    parts = [(word.word, word.share) for word in suggestion.why if abs(word.share) >= LEAST_SHARE]
+    words = ", ".join(f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
+    return f"{suggestion.title} {sure} ({words})"
 
 
 def _predict_matrix(

@@ -7,21 +7,38 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
+
 from tagwise import Tagger, data, load
-from tagwise.cli.options import RowOptions
+from tagwise.cli.options import RowOptions, TagOptions
 from tagwise.cli.output import echo_err, warn
-from tagwise.data.columns import Dialect
+from tagwise.data.dialects import Dialect
 from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
+from tagwise.text.suggestion import title_of
 
-__all__ = ["format_of", "holds_matrix", "load_model", "open_rows", "read_matrix", "read_names", "read_rows"]
+__all__ = [
+    "dialect_of",
+    "find_tag",
+    "format_of",
+    "holds_matrix",
+    "load_model",
+    "open_cluster",
+    "open_rows",
+    "read_matrix",
+    "read_names",
+    "read_rows",
+    "read_shards",
+    "tag_settings",
+]
 
 
 def format_of(path: str, options: RowOptions) -> str:
@@ -44,7 +61,10 @@ def dialect_of(options: RowOptions) -> Dialect:
     values = asdict(options)
     if values.pop("labels") is not None:
         raise InvalidInputError("--labels is for matrices; the column of the tags of texts is named with --tags.")
-    return Dialect(**values, flags=True)
+    header = not values.pop("no_header")
+    # What is not given is for the reader to find out.
+    values |= {name: values[name] or None for name in ("text", "tags", "tags_wide")}
+    return Dialect(**values, header=header, flags=True)
 
 
 def open_rows(
@@ -70,7 +90,41 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
         )
     for note in table.notes:
         warn(note)
+    if not quiet:
+        echo_err(table.account)
     return table
+
+
+def open_cluster(address: str) -> Any:
+    """The client of a Dask cluster, which is left when the verb ends."""
+    try:
+        from tagwise.distributed.cluster import open_client
+    except ImportError as error:
+        raise InvalidInputError(f"--dask: {error}") from error
+    return click.get_current_context().with_resource(open_client(address))
+
+
+def read_shards(pattern: str, options: RowOptions, client: Any, *, quiet: bool = False) -> Any:
+    """As :func:`read_rows`, of files that the workers of a cluster read: a ``tagwise.distributed`` table."""
+    from tagwise.distributed import read_files
+
+    told = None if quiet else echo_err
+    table = read_files(pattern, dialect_of(options), client=client, on_guess=told, verbose=0 if quiet else 1)
+    for note in table.notes:
+        warn(note)
+    if not quiet:
+        echo_err(table.account)
+    return table
+
+
+def tag_settings(options: TagOptions) -> dict[str, Any]:
+    """What ``Tagger`` is to know about tags; reads the vocabulary."""
+    if options.vocabulary is None and options.language is not None:
+        raise InvalidInputError("--language is that of the names of a vocabulary; name its file with --vocabulary.")
+    vocabulary = None
+    if options.vocabulary is not None:
+        vocabulary = data.read_vocabulary(options.vocabulary, language=options.language)
+    return {"vocabulary": vocabulary, "normalise_tags": options.normalise_tags}
 
 
 def read_matrix(
@@ -87,8 +141,8 @@ def read_matrix(
     not hold; ``exact`` reads the numbers of text formats as 64-bit floats; without ``labelled``, labels in another file
     are not needed.
     """
-    for name in ("text", "tags", "known", "id", "tag_separator"):
-        if getattr(options, name) is not None:
+    for name, usual in asdict(RowOptions()).items():
+        if name not in ("format", "skip_faulty", "labels") and getattr(options, name) != usual:
             raise InvalidInputError(f"--{name.replace('_', '-')} has no meaning for {path}, which is a matrix.")
     kind = format_of(path, options)
     errors = "skip" if options.skip_faulty else "strict"
@@ -150,6 +204,20 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
         if beside == own:
             raise InvalidInputError(f"{beside} holds {len(names):,} names for {expected:,} {what}.")
     return None
+
+
+def find_tag(given: str, tags: Sequence[str], names: Mapping[str, str]) -> str:
+    """The tag that ``--tag`` means: a tag, or what exactly one is called."""
+    if given in tags:
+        return given
+    called = [tag for tag in tags if names.get(tag) == given]
+    if len(called) == 1:
+        return called[0]
+    alike = [
+        title_of(tag, names.get(tag)) for tag in called or tags if given.lower() in f"{tag} {names.get(tag)}".lower()
+    ]
+    hint = f" Did you mean {', '.join(map(repr, alike[:5]))}?" if alike else ""
+    raise InvalidInputError(f"--tag {given!r:.60} is not one of the {len(tags):,} tags of this model.{hint}")
 
 
 def load_model(path: str, what: str, *, texts: bool) -> Any:

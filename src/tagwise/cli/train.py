@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,19 +12,26 @@ from typing import Any
 import click
 import numpy as np
 
-from tagwise import Tagger, load
+from tagwise import Tagger, TextFeatures, load
 from tagwise.base import MultiLabelModel
 from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about, warn_if_same, write_findings
 from tagwise.cli.output import echo_err, show, show_json, size_text, warn
-from tagwise.cli.rows import holds_matrix, read_matrix, read_names, read_rows
+from tagwise.cli.rows import (
+    holds_matrix,
+    open_cluster,
+    read_matrix,
+    read_names,
+    read_rows,
+    read_shards,
+    tag_settings,
+)
+from tagwise.data.feedback import read_feedback, with_feedback
 from tagwise.data.tables import Table
-from tagwise.data.vocabularies import read_vocabulary
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info
 from tagwise.persistence import Checkpoint
 from tagwise.persistence.folder import MANIFEST_NAME, check_destination, folder_bytes, read_model
-from tagwise.problems.labels import UNLISTED
 from tagwise.progress import counted
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
@@ -41,9 +49,15 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
         "tagwise train checked.csv --known looked_at --out tagger",
         "tagwise train articles.csv --unlisted unknown --out tagger",
         "tagwise train articles.csv --vocabulary subjects.tsv --out tagger",
+        "tagwise train records.csv --text title --text abstract --tags subjects --out tagger",
+        "tagwise train emotions.csv --tags-wide --out tagger",
+        "tagwise train one-row-per-tag.csv --group-by id --out tagger",
+        "tagwise train lines.tsv --no-header --text 2 --tags 3 --encoding cp1252 --out tagger",
+        "tagwise train articles.csv --feedback feedback.jsonl --out tagger --overwrite",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
         "tagwise train X.trn.npz --labels Y.trn.npz --out model --model leml --set rank=200",
+        "tagwise train 'parts/*.jsonl.gz' --dask tcp://scheduler:8786 --out tagger",
     )
 )
 @click.argument("file")
@@ -51,20 +65,23 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 @click.option("--overwrite", is_flag=True, help="Replace a model in that folder, once the new one is ready.")
 @options.model_option
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable.")
+@options.unlisted_option
+@options.tag_options
 @click.option(
-    "--unlisted",
-    type=click.Choice(UNLISTED),
-    default="off",
-    show_default=True,
-    help="What a tag that a row does not list is: off, or unknown, since nobody looked.",
+    "--feedback",
+    metavar="FILE.jsonl",
+    help="Also learn from what people accepted and rejected, as tagwise serve keeps it: exactly these pairs of text "
+    "and tag are known of texts that FILE lacks, and they overrule what it says on the others.",
 )
-@options.vocabulary_option
+@click.option(
+    "--feedback-tagger", metavar="NAME", help="Only answers on suggestions of the tagger that was served as NAME."
+)
 @click.option(
     "--validation",
     type=options.FRACTION,
     metavar="FRACTION",
-    help="Do not train on this fraction of the rows: measure the tagger on them, and learn probabilities and "
-    "thresholds from them.",
+    help="Do not train on this fraction of the rows, drawn at random: measure the tagger on them, and learn "
+    "probabilities and thresholds from them.",
 )
 @click.option(
     "--target",
@@ -83,6 +100,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
     help="Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
 )
 @click.option("--resume", is_flag=True, help="Resume from FOLDER.checkpoint, if it is there; the result is the same.")
+@options.dask_option
 @options.jobs_option
 @options.seed_option
 @options.quiet_option
@@ -95,7 +113,9 @@ def command(
     model: str,
     settings: tuple[str, ...],
     unlisted: str,
-    vocabulary: str | None,
+    tagging: options.TagOptions,
+    feedback: str | None,
+    feedback_tagger: str | None,
     validation: float | None,
     target: str,
     test: str | None,
@@ -103,6 +123,7 @@ def command(
     features: dict[str, Any],
     checkpoint_every: int | None,
     resume: bool,
+    dask: str | None,
     jobs: int,
     seed: int,
     quiet: bool,
@@ -111,11 +132,18 @@ def command(
 ) -> None:
     """Train on FILE and write a model folder.
 
-    FILE is JSONL, CSV, TSV (also .gz and .bz2) or Parquet with a column of texts and one of tags: the result is a
-    tagger. Or it is a matrix of features with labels (XMC text, svmlight, ARFF, npz): the result is a plain model.
+    FILE is JSONL, CSV, TSV (also .gz and .bz2) or Parquet with columns of texts and tags: the result is a tagger. A
+    column of 0 and 1 per tag, a row per tag, and Annif's corpora are recognised. Or it is a matrix of features with
+    labels (XMC text, svmlight, ARFF, npz): the result is a plain model.
+
+    With --model auto and no option of features, character n-grams or pairs of words are added to words where they rank
+    validation rows of a sample clearly better.
 
     --report measures the tagger on the rows of --test, or else on the validation rows; tagwise evaluate --report does
     so later, on any rows.
+
+    With --dask the files are read, counted and learnt from on a cluster, and the tagger is the same; validation rows
+    and --test are measured here.
     """
     started = time.perf_counter()
     if report is not None and test is None and validation is None:
@@ -134,13 +162,14 @@ def command(
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
     shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
-    if holds_matrix(file, rows):
+    if dask is None and holds_matrix(file, rows):
         for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
             if value is not None:
                 sentence = "is for texts; measure a model of a matrix with tagwise evaluate."
                 raise click.BadParameter(sentence, param_hint=option)
-        if vocabulary is not None:
-            raise click.BadParameter("is for texts; a matrix has its labels.", param_hint="--vocabulary")
+        tagging.refuse_for_matrix()
+        if feedback is not None:
+            raise click.BadParameter("is on texts; a matrix has none.", param_hint="--feedback")
         with _resumable(checkpoint):
             fitted, figures = _fit_matrix(
                 file, read_matrix(file, rows), model, parameters, unlisted, shared, checkpoint
@@ -150,19 +179,50 @@ def command(
             _show(out, figures, started, as_json)
     else:
         if report is not None:
-            check_report(report, test or file, rows)
+            check_report(report, test or file, rows, exists=dask is None or test is not None)
         if rows.known is not None and unlisted == "unknown":
             raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
+        if feedback is not None and unlisted == "unknown":
+            raise click.UsageError(
+                "--feedback says which tags somebody looked at, --unlisted unknown that nobody did; leave one of them "
+                "out."
+            )
         given = build_model(model, parameters, unlisted=unlisted, **shared) if parameters else model
-        names = None if vocabulary is None else read_vocabulary(vocabulary)
-        tagger = Tagger(given, unlisted=unlisted, vocabulary=names, **features, **shared)
-        data = read_rows(file, rows, quiet=quiet)
+        chosen = model.lower() == "auto" and features == TextFeatures().get_params()
+        text_features = "auto" if chosen else TextFeatures(**features)
+        client = None
+        if dask is not None:
+            for option, value in (("--feedback", feedback), ("--id", rows.id)):
+                if value is not None:
+                    sentence = "compares rows of all files, which the workers of a cluster read apart; leave it out."
+                    raise click.BadParameter(sentence, param_hint=option)
+            client = open_cluster(dask)
+        tagger = Tagger(given, unlisted=unlisted, **tag_settings(tagging), features=text_features, **shared)
+        if client is not None:
+            from tagwise.distributed.texts import check_tagger
+
+            check_tagger(tagger)
+        answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
+        data: Any = (
+            read_rows(file, rows, quiet=quiet) if client is None else read_shards(file, rows, client, quiet=quiet)
+        )
         # Before the fit, which may take hours: a fault in this file must be known now.
         test_rows = None if test is None else read_rows(test, rows, quiet=quiet)
-        warn_if_same(file, test)
-        data, held = _split(data, validation, seed)
+        for name in [file] if client is None else [part.name for part in data.files]:
+            warn_if_same(name, test)
+        read = data.counts
+        n_own, learnt = data.n_rows, {}
+        if answers is not None:
+            data = with_feedback(data, answers)
+            learnt = {**answers.counts(), **{name: n for name, n in data.counts.items() if name.startswith("feedback")}}
+            if not quiet:
+                echo_err(f"{feedback}: {answers.account}")
+            if learnt["feedback_lost"]:
+                lost = counted(learnt["feedback_lost"], "identifier")
+                warn(f"{feedback}: {lost} that no row of {file} has, without a text: left out. Name the ids with --id.")
+        data, held = _split(data, validation, seed, n_own)
         with _resumable(checkpoint):
-            tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
+            _fit_texts(tagger, data, checkpoint)
         if parameters:
             name = tagger.choice_.name
             tagger.choice_ = ModelChoice(name, parameters, f"{name} was asked for, with {', '.join(settings)}.")
@@ -175,11 +235,17 @@ def command(
                 **{name: value for name, value in tagger.training_.items() if name not in ("tag_rows", "seconds")},
                 "tags_without_rows": int(np.count_nonzero(tagger.training_["tag_rows"] == 0)),
                 "fit_seconds": tagger.training_["seconds"],
+                "read": read,
                 "calibrated": tagger.calibration_ is not None,
             }
+            if answers is not None:
+                figures["feedback"] = learnt
             if found is not None:
                 figures["validation"] = _main_metrics(found)
-            source, measured = f"validation rows of {file}", held
+                warn_about(found)
+                if found.unseen:
+                    warn("only validation rows have these tags; train without --validation to learn them too.")
+            source, measured = f"random validation rows of {file}", held
             if test is not None and test_rows is not None:
                 source, measured = test, test_rows
                 found = tagger.evaluate(test_rows.texts, test_rows.tags, test_rows.known)
@@ -257,24 +323,42 @@ def _saved(out: str, checkpoint: Checkpoint | None) -> Iterator[None]:
         raise
 
 
-def _split(data: Table, fraction: float | None, seed: int) -> tuple[Table, Table | None]:
-    """Training rows and, with a fraction, validation rows."""
+def _fit_texts(tagger: Tagger, data: Any, checkpoint: Checkpoint | None) -> None:
+    """Fit to rows here, or where the workers of a cluster have them."""
+    if isinstance(data, Table):
+        tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
+    else:
+        from tagwise.distributed import fit_tagger
+
+        fit_tagger(tagger, data, checkpoint=checkpoint)
+
+
+def _split(data: Any, fraction: float | None, seed: int, n_own: int) -> tuple[Any, Table | None]:
+    """Training rows and, with a fraction, validation rows: of the first ``n_own``, those of the file itself.
+
+    Those that feedback added are trained on, since little is known of each.
+    """
     tags = sorted(data.tag_counts)
     if len(tags) == 1:
         raise InvalidInputError(
-            f"there is only one tag, {tags[0]!r:.60}, in all {len(data.texts):,} rows: every text would get it. Add "
+            f"there is only one tag, {tags[0]!r:.60}, in all {data.n_rows:,} rows: every text would get it. Add "
             "rows with other tags, or check that --tags names the right column."
         )
     if fraction is None or not tags:
         return data, None
-    training, validation = split_texts(data.texts, data.tags, fraction, seed)
-    return data.part(training), data.part(validation)
+    if not isinstance(data, Table):
+        return data.split(fraction, seed)
+    training, validation = split_texts(data.texts[:n_own], data.tags[:n_own], fraction, seed)
+    return data.part([*training, *range(n_own, len(data.texts))]), data.part(validation)
 
 
 def _calibrate(tagger: Tagger, rows: Table, target: str) -> Evaluation:
     """Learn probabilities and thresholds from validation rows, and measure on them."""
     try:
-        tagger.calibrate(rows.texts, rows.tags, rows.known, target=target)
+        with warnings.catch_warnings():
+            # The evaluation says so too, with more.
+            warnings.filterwarnings("ignore", "The calibration ignores", TagwiseWarning)
+            tagger.calibrate(rows.texts, rows.tags, rows.known, target=target)
     except InvalidInputError as error:
         # The fit may have taken hours, and the tagger is good without thresholds.
         warn(f"the tagger is not calibrated: {error}")
@@ -316,7 +400,8 @@ def _fit_matrix(
 
 def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:
     metrics = evaluation.metrics
-    return {"rows": evaluation.rows, **{name: metrics[name] for name in _METRICS if name in metrics}}
+    found = {"rows": evaluation.rows, **{name: metrics[name] for name in _METRICS if name in metrics}}
+    return {**found, "unseen_tags": len(evaluation.unseen)}
 
 
 def _show(out: str, figures: dict[str, Any], started: float, as_json: bool) -> None:
@@ -330,6 +415,12 @@ def _show(out: str, figures: dict[str, Any], started: float, as_json: bool) -> N
     if figures.get("known_pairs") is not None:
         share = figures["known_pairs"] / (figures["rows"] * figures["tags"])
         show(f"{figures['known_pairs']:,} pairs of row and tag are known, {share:.1%} of all.")
+    if "feedback" in figures:
+        found = figures["feedback"]
+        where = (
+            f"{counted(found['feedback_rows'], 'row')} of the file and {counted(found['feedback_texts'], 'other text')}"
+        )
+        show(f"Feedback on {where}: {counted(found['accepted'], 'tag')} accepted, {found['rejected']:,} rejected.")
     if figures.get("named_tags"):
         show(f"Learnt from the names of {counted(figures['named_tags'], 'tag')}.")
     if figures.get("tags_without_rows"):
@@ -340,7 +431,7 @@ def _show(out: str, figures: dict[str, Any], started: float, as_json: bool) -> N
     if "validation" in figures:
         learnt = ", which also taught thresholds and probabilities" if figures["calibrated"] else ""
         rows = counted(figures["validation"]["rows"], "validation row")
-        show(f"On {rows}{learnt}: {_percents(figures['validation'])}.")
+        show(f"On {rows} drawn at random{learnt}: {_percents(figures['validation'])}.")
     if "test" in figures:
         found = figures["test"]
         show(f"On {counted(found['rows'], 'row')} of {found['file']}: {_percents(found)}.")

@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import scipy.sparse as sp
 
 from tagwise.cli import options
 from tagwise.cli.output import echo_err, show, show_json, show_table
-from tagwise.cli.rows import holds_matrix, read_matrix, read_rows
+from tagwise.cli.rows import holds_matrix, read_matrix, read_rows, tag_settings
 from tagwise.cli.train import command as training
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import choose_model, model_info
 from tagwise.progress import ProgressBar, counted
+from tagwise.text.choice import EVERY, choose_features
 from tagwise.text.features import TextFeatures
-from tagwise.text.tags import TrainingRows, ValidationRows, column_of, split_texts
+from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
+from tagwise.text.tags import TrainingRows, ValidationRows, all_tags, column_of, normalised, split_texts
 from tagwise.tuning import Trial, TuningResult, tune
 from tagwise.tuning.tuner import MOST_BUDGET, trial_values
 
@@ -58,11 +62,13 @@ _SHOWN = 8
     default=0.2,
     show_default=True,
     metavar="FRACTION",
-    help="The fraction of the rows to judge by and not to train on.",
+    help="The fraction of the rows, drawn at random, to judge by and not to train on.",
 )
 @click.option(
     "--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first, smallest fits."
 )
+@options.unlisted_option
+@options.tag_options
 @options.feature_options
 @options.jobs_option
 @options.seed_option
@@ -74,6 +80,8 @@ def command(
     model: str,
     out: str,
     validation: float,
+    unlisted: str,
+    tagging: options.TagOptions,
     features: dict[str, Any],
     jobs: int,
     seed: int,
@@ -82,9 +90,10 @@ def command(
     rows: options.RowOptions,
     **search: Any,
 ) -> None:
-    """Search for good settings of a model: rank, penalty, loss.
+    """Search for good settings of a model: rank, penalty, loss; and first for good features of texts.
 
-    Successive halving: many settings, drawn at random, are fitted on few rows; the best third continues with three
+    Features are compared on a sample of the training rows, unless the command has an option of them. Then successive
+    halving: many settings, drawn at random, are fitted on few rows; the best third continues with three
     times the rows, and so on up to all of them. The model's defaults take part to the end. Which settings are searched
     for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
     """
@@ -92,9 +101,12 @@ def command(
     folder = Path(out).absolute().parent
     if Path(out).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidInputError(f"--out: {out} must be a file in a folder that exists and may be written to.")
-    X, Y, observed, judges = _data(file, rows, features, validation, seed, quiet)
+    if rows.known is not None and unlisted == "unknown":
+        raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
+    X, Y, observed, judges, names, features = _data(file, rows, features, tagging, validation, seed, jobs, quiet)
     if name == "auto":
-        choice = choose_model(X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz), masked=observed is not None)
+        sizes = (X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz))
+        choice = choose_model(*sizes, masked=observed is not None, unlisted=unlisted)
         name = choice.name
         if not quiet:
             echo_err(choice.reason)
@@ -115,6 +127,8 @@ def command(
                 observed,
                 validation=judges,
                 validation_fraction=validation,
+                unlisted=unlisted,
+                label_features=names if model_info(name).learns_from_names else None,
                 n_jobs=jobs,
                 random_state=seed,
                 state=out,
@@ -124,7 +138,7 @@ def command(
     except KeyboardInterrupt:
         echo_err(f"What was done so far is in {out}; the same command resumes from there.")
         raise
-    train = _training_command(file, result, features, seed, rows)
+    train = _training_command(file, result, {**asdict(rows), **asdict(tagging), **features}, unlisted, seed)
     if as_json:
         trials = [trial_values(trial) for trial in result.trials]
         show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
@@ -133,19 +147,50 @@ def command(
 
 
 def _data(
-    file: str, rows: options.RowOptions, settings: dict[str, Any], validation: float, seed: int, quiet: bool
-) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None]:
-    """Features, labels, mask, and validation rows of the same three; None where ``tune`` splits a matrix itself."""
+    file: str,
+    rows: options.RowOptions,
+    settings: dict[str, Any],
+    tagging: options.TagOptions,
+    validation: float,
+    seed: int,
+    jobs: int,
+    quiet: bool,
+) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None, Any, dict[str, Any]]:
+    """Features, labels and mask, validation rows of the same three, features of the tags' names, and settings.
+
+    Of a matrix, which ``tune`` splits itself, validation rows and names are None. Settings of features are chosen where
+    they are all usual.
+    """
     if holds_matrix(file, rows):
+        tagging.refuse_for_matrix()
         matrix = read_matrix(file, rows)
-        return matrix.X, matrix.Y, None, None
+        return matrix.X, matrix.Y, None, None, None, settings
+    vocabulary = check_vocabulary(tag_settings(tagging)["vocabulary"])
     data = read_rows(file, rows, quiet=quiet)
+    if tagging.normalise_tags:
+        data.tags, data.known = normalised(data.tags, data.known, vocabulary)
     fitted, held = (data.part(part) for part in split_texts(data.texts, data.tags, validation, seed))
-    labels = TrainingRows.of(fitted.texts, fitted.tags, fitted.known)
+    # Also the tags that validation rows alone have: no settings can find them, and all settings miss them.
+    every = all_tags([*data.tags, vocabulary])
+    labels = TrainingRows.of(fitted.texts, fitted.tags, fitted.known, every)
     features = TextFeatures(**settings)
-    X = features.fit_transform(fitted.texts)
+    if settings == TextFeatures().get_params():
+        choice = choose_features(labels, EVERY, n_jobs=jobs, random_state=seed)
+        features = choice.features
+        if not quiet:
+            echo_err(choice.reason)
+    is_new = ~labels.has_rows
+    new = [tag for tag, without in zip(labels.tags, is_new) if without]
+    new_names = [name for tag in new for name in vocabulary.get(tag, ())]
+    X = features.fit_transform(fitted.texts, also=name_words(new_names))
+    called = names_in_use(vocabulary, labels, features, X)
+    names = name_features(labels.tags, called, features, is_new)
+    if names is not None:  # a tagger would not know of tags that validation rows alone have
+        is_known = [not without or tag in vocabulary for tag, without in zip(labels.tags, is_new)]
+        names = sp.csr_matrix(sp.diags(np.array(is_known, dtype=np.float32)) @ names)
+        names.eliminate_zeros()
     judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
-    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed)
+    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed), names, features.get_params()
 
 
 def _settings(settings: dict[str, Any]) -> str:
@@ -156,18 +201,18 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _training_command(
-    file: str, result: TuningResult, features: dict[str, Any], seed: int, rows: options.RowOptions
-) -> str:
+def _training_command(file: str, result: TuningResult, settings: dict[str, Any], unlisted: str, seed: int) -> str:
     """The command that trains with the settings that were found, as it is typed into a shell."""
     words = ["tagwise", "train", file, "--out", "model", "--model", result.model]
     for name, value in result.settings.items():
         words += ["--set", f"{name}={_value(value)}"]
-    given = {**asdict(rows), **features, "seed": seed}
+    given = {**settings, "unlisted": unlisted, "seed": seed}
     for option in training.params:
         value = given.get(option.name or "")
-        if value is not None and value is not False and value != option.default:
-            words += option.opts if value is True else [*option.opts, str(value)]
+        for each in value if isinstance(value, tuple) else (value,):
+            left_out = each is None or each == option.default or (each is False and option.default is not True)
+            if not left_out:
+                words += option.opts if isinstance(each, bool) else [*option.opts, str(each)]
     return shlex.join(words)
 
 
@@ -181,7 +226,8 @@ def _show(result: TuningResult, train: str, out: str) -> None:
         [_settings(trial.candidate), f"{100 * (trial.score or 0.0):.2f}", f"{trial.seconds:.1f}"]
         for trial in finals[:_SHOWN]
     ]
-    title = f"{result.model}, fitted on all {result.rungs[-1].budget:,} rows"
+    judged = counted(result.validation_rows, "validation row")
+    title = f"{result.model}, fitted on all {result.rungs[-1].budget:,} rows, scored on {judged} drawn at random"
     show_table(title, ["settings", f"{result.metric}, %", "s"], rows)
     best = f"Best settings: {_settings(result.settings)}, {result.metric} {100 * result.score:.2f}%"
     if not result.settings:
@@ -190,4 +236,8 @@ def _show(result: TuningResult, train: str, out: str) -> None:
         best += f" (defaults: {100 * result.default_score:.2f}%)"
     again = f", {result.resumed} of them by an earlier run" if result.resumed else ""
     show(f"{best}. {counted(len(result.trials), 'fit')}{again}; all are in {out}.")
+    missed = ""
+    if result.unseen_labels:
+        missed = f" {counted(result.unseen_labels, 'tag')} without a training row count as missed."
+    show(f"The same rows chose the settings, so the best score is a little too good for other rows.{missed}")
     show(f"Train with: {train}")

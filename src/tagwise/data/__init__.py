@@ -1,9 +1,11 @@
 """Data files, tables of texts and tags, data sets, masks of known labels, splits, and synthetic problems.
 
-Every reader of files returns :class:`LabelledRows`, reads ``.gz`` and ``.bz2`` as they are, and is strict: what breaks
-the format is a :class:`tagwise.exceptions.ParseError` with file, line, column and reason. Line-based readers take
-``errors="skip"`` to leave faulty rows out and count them. Writers check what they are given and replace their file in
-one step. Names are imported on first use, so that ``import tagwise.data`` pulls in neither numba nor scikit-learn.
+Readers of files return :class:`LabelledRows`; :func:`read_table`, which reads tables of texts and tags as the command
+line does, a :class:`Table` for ``Tagger.fit``; and :func:`read_vocabulary` a dictionary. They read ``.gz`` and
+``.bz2`` as they are, and are strict: what breaks the format is a :class:`tagwise.exceptions.ParseError` with file,
+line, column and reason. Line-based readers take ``errors="skip"`` to leave faulty rows out and count them. Writers
+check what they are given and replace their file in one step. Names are imported on first use, so that ``import
+tagwise.data`` pulls in neither numba nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,19 +16,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tagwise.data.arff import read_arff, write_arff
     from tagwise.data.datasets import Dataset, available_datasets, load_dataset
+    from tagwise.data.dialects import Dialect
+    from tagwise.data.feedback import Feedback, read_feedback, with_feedback
     from tagwise.data.labelled_rows import LabelledRows
     from tagwise.data.masks import hide_labels
     from tagwise.data.npz import read_npz, write_npz
     from tagwise.data.sparse_text import read_svmlight, read_xmc, write_svmlight, write_xmc
     from tagwise.data.splits import TrainTestSplit, split_rows, split_train_test
     from tagwise.data.synthetic import SyntheticProblem, make_low_rank_plus_sparse, make_power_law
-    from tagwise.data.tables import read_csv, read_jsonl, write_csv, write_jsonl
+    from tagwise.data.tables import Table, read_table
+    from tagwise.data.text_files import read_csv, read_jsonl, write_csv, write_jsonl
     from tagwise.data.vocabularies import read_vocabulary
 
 __all__ = [
     "Dataset",
+    "Dialect",
+    "Feedback",
     "LabelledRows",
     "SyntheticProblem",
+    "Table",
     "TrainTestSplit",
     "available_datasets",
     "hide_labels",
@@ -35,13 +43,16 @@ __all__ = [
     "make_power_law",
     "read_arff",
     "read_csv",
+    "read_feedback",
     "read_jsonl",
     "read_npz",
     "read_svmlight",
+    "read_table",
     "read_vocabulary",
     "read_xmc",
     "split_rows",
     "split_train_test",
+    "with_feedback",
     "write_arff",
     "write_csv",
     "write_jsonl",
@@ -53,13 +64,16 @@ __all__ = [
 _NAMES_IN = {
     "tagwise.data.arff": ("read_arff", "write_arff"),
     "tagwise.data.datasets": ("Dataset", "available_datasets", "load_dataset"),
+    "tagwise.data.dialects": ("Dialect",),
+    "tagwise.data.feedback": ("Feedback", "read_feedback", "with_feedback"),
     "tagwise.data.labelled_rows": ("LabelledRows",),
     "tagwise.data.masks": ("hide_labels",),
     "tagwise.data.npz": ("read_npz", "write_npz"),
     "tagwise.data.sparse_text": ("read_svmlight", "read_xmc", "write_svmlight", "write_xmc"),
     "tagwise.data.splits": ("TrainTestSplit", "split_rows", "split_train_test"),
     "tagwise.data.synthetic": ("SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"),
-    "tagwise.data.tables": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),
+    "tagwise.data.tables": ("Table", "read_table"),
+    "tagwise.data.text_files": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),
     "tagwise.data.vocabularies": ("read_vocabulary",),
 }
 _HOME_OF = {name: module for module, names in _NAMES_IN.items() for name in names}

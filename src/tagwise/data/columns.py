@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tagwise.data.records import Records, kind_of
+from tagwise.data.dialects import Dialect
+from tagwise.data.records import Records, first_repeated, kind_of
 from tagwise.exceptions import InvalidInputError, ParseError
 
 __all__ = [
@@ -15,12 +18,16 @@ __all__ = [
     "JSON_LISTS",
     "TAG_NAMES",
     "TEXT_NAMES",
+    "URIS",
     "Columns",
-    "Dialect",
     "TagCell",
     "find_columns",
     "join_tags",
+    "require_columns",
+    "switched",
 ]
+
+_MOST_LISTED = 300  # characters of names of columns in a message
 
 TEXT_NAMES = (
     "text",
@@ -35,65 +42,58 @@ TEXT_NAMES = (
     "summary",
     "title",
 )
-TAG_NAMES = ("tags", "labels", "keywords", "subjects", "topics", "categories", "tag", "label", "keyword", "subject")
+TAG_NAMES = (
+    "tags",
+    "labels",
+    "keywords",
+    "subjects",
+    "topics",
+    "categories",
+    "tag",
+    "label",
+    "keyword",
+    "subject",
+    "subject_uris",
+)
 """Names that are guessed, in this order; capitals do not matter."""
 
 JSON_LISTS = "JSON"
 """The separator that stands for cells such as ``["a", "b"]``."""
 
+URIS = "URI"
+"""The separator that stands for cells such as ``<http://a.org/1> <http://a.org/2>``, with or without the brackets."""
+
 EVERY_TAG = "*"
 """What a cell of the known tags holds where every tag was looked at."""
 
+_ONE_TAG = "\0"  # the separator of cells that are one tag, whatever it holds
 _SEPARATORS = (";", "|", ",")
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How to read a table. What is None is guessed where it is needed; ``known`` and ``id`` are read only if given.
-
-    Attributes
-    ----------
-    text, tags, known, id : str or None
-        Names of columns: the text, its tags, the tags that were looked at, the row's identifier.
-    tag_separator : str or None
-        What separates two tags of a cell; ``"JSON"`` for JSON lists.
-    format : str
-        ``"jsonl"``, ``"csv"``, ``"tsv"``, ``"parquet"``, ``"text"``, or ``"auto"`` to go by the ending of the name.
-    delimiter : str or None
-        What separates the columns of a CSV or TSV file.
-    skip_faulty : bool
-        Leave faulty rows out and count them, instead of stopping at the first one.
-    flags : bool
-        Whether messages name flags of the command line (``--text``) instead of Python's arguments (``text=``).
-    """
-
-    text: str | None = None
-    tags: str | None = None
-    known: str | None = None
-    id: str | None = None
-    tag_separator: str | None = None
-    format: str = "auto"
-    delimiter: str | None = None
-    skip_faulty: bool = False
-    flags: bool = False
-
-    def option(self, name: str) -> str:
-        """A field as messages name it."""
-        if self.flags:
-            return "--" + name.replace("_", "-")
-        return 'errors="skip"' if name == "skip_faulty" else f"{name}="
+_URI = re.compile(r"<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s]+", re.IGNORECASE)
+_SWITCHES: dict[Any, bool | None] = {
+    **dict.fromkeys((None, ""), None),
+    **dict.fromkeys((1, "1", "1.0", "true", "True", "TRUE"), True),
+    **dict.fromkeys((0, "0", "0.0", "false", "False", "FALSE"), False),
+}
+# Where a table is declared to be wide, people's own words for it too, in whatever capitals.
+_WORDS = {**dict.fromkeys(("yes", "y", "x"), True), **dict.fromkeys(("no", "n"), False)}
+# Columns that count rows, in however few they hold nothing but 0 and 1.
+_NUMBERS_OF_ROWS = ("", "id", "index", "row")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things are; None is not to be read."""
+    """Where things are; what is empty or None is not to be read."""
 
-    text: str
-    tags: str | None = None
+    text: tuple[str, ...]
+    tags: tuple[str, ...] = ()
     known: str | None = None
     id: str | None = None
-    separator: str | None = None  # of two tags of a cell; None where tags must be lists
+    separators: tuple[str | None, ...] = ()  # of each column of tags; None where tags must be lists
+    wide: bool = False  # whether each column of tags is a tag, on or off in a row
+    empty_is_unknown: bool = False  # of a wide table: whether an empty cell is unknown, not off
+    group: tuple[str, ...] = ()  # rows that are equal here are one
     guesses: tuple[str, ...] = ()  # each as it follows the word "guessed"
+    fields: tuple[str, ...] = ()  # all columns of the header, or of the first records
 
 
 def find_columns(
@@ -106,57 +106,217 @@ def find_columns(
     names = records.columns
     if names is None:
         names = list(dict.fromkeys(name for record in sample for name in record))
-    guesses = [] if records.guess is None else [records.guess]
-    text, guessed = _column(records, names, dialect, "text", TEXT_NAMES)
-    if guessed and len(names) > 1:  # where there is but one column, nothing is guessed
-        guesses.append(f"column `{text}` for texts")
-    tags = known = identifier = separator = None
+    guesses = list(records.guesses)
+    text = _given(records, names, dialect, "text")
+    if not text:
+        text = (_guessed_column(records, names, dialect, "text", TEXT_NAMES),)
+        if len(names) > 1 and not records.is_corpus:  # where there is but one column, nothing is guessed
+            guesses.append(f"column `{text[0]}` for texts")
+    single = {what: _given(records, names, dialect, what) for what in ("known", "id", "group_by")}
+    group = single.pop("group_by")
+    tags: tuple[str, ...] = ()
+    separators: tuple[str | None, ...] = ()
+    wide = False
     if with_tags:
-        rest = [name for name in names if name != text or dialect.tags is not None]
-        tags, guessed = _column(records, rest, dialect, "tags", TAG_NAMES)
-        if guessed:
-            guesses.append(f"column `{tags}` for tags")
-        separator = dialect.tag_separator
-        if separator == "":
+        if dialect.tag_separator == "":
             raise InvalidInputError(f"{dialect.option('tag_separator')} must not be empty.")
-        if separator is None and is_table:
-            separator, guess = _guessed_separator([record.get(tags) for record in sample])
-            guesses += [guess] if guess else []
-        if dialect.known is not None:
-            known, _ = _column(records, names, dialect, "known", ())
-    if dialect.id is not None:
-        identifier, _ = _column(records, names, dialect, "id", ())
-    used = [name for name in (text, tags, known, identifier) if name is not None]
+        taken = {*text, *(name for found in single.values() for name in found), *group}
+        rest = [name for name in names if name not in taken]
+        tags, wide = _tag_columns(records, names, rest, sample, dialect, guesses)
+        if not wide and dialect.group_by is None and _has_row_per_tag(sample, text, tags, dialect):
+            group = text
+            guesses.append("one row per tag: rows with the same text are one")
+        cells = [[record.get(name) for record in sample] for name in tags]
+        if not wide:
+            separators = tuple(_separator(column, dialect, is_table, bool(group), guesses) for column in cells)
+    else:
+        single["known"] = ()
+    if wide and single["known"]:
+        raise InvalidInputError(
+            f"{dialect.option('known')} has no meaning for {records.path}, which has a column per tag: an empty cell "
+            "is unknown there."
+        )
+    identifier = single["id"] or (group if dialect.group_by is not None else ())
+    used = [*text, *tags, *single["known"], *single["id"]]
     if len(set(used)) < len(used):
         twice = next(name for name in used if used.count(name) > 1)
         raise InvalidInputError(
             f"{records.path}: the column {twice!r} is named for two things; name a column for each."
         )
-    return Columns(text, tags, known, identifier, separator, tuple(guesses))
+    return Columns(
+        text,
+        tags,
+        next(iter(single["known"]), None),
+        next(iter(identifier), None),
+        separators,
+        wide,
+        wide and any(_is_off(record.get(name), bool(dialect.tags_wide)) for record in sample for name in tags),
+        group,
+        tuple(dict.fromkeys(guesses)),
+        tuple(names),
+    )
 
 
-def _column(
-    records: Records, names: Sequence[str], dialect: Dialect, what: str, usual: Sequence[str]
-) -> tuple[str, bool]:
-    """The column of ``what``, and whether it was guessed."""
-    found = ", ".join(map(repr, names)) or "none"
-    option = dialect.option(what)
-    name = getattr(dialect, what)
-    if name is None:
-        by_name = {name.strip().lower(): name for name in reversed(names)}
-        name = next((by_name[usual_name] for usual_name in usual if usual_name in by_name), None)
-        if name is None:
-            raise InvalidInputError(
-                f"{records.path}: no column looks like one of {what if what == 'tags' else 'texts'}; name it with "
-                f"{option}. Columns found: {found:.300}."
-            )
-    elif records.columns is not None and name not in names:
-        raise ParseError(records.path, 1, 0, f"the column {name!r} is missing ({option}); columns found: {found:.300}")
+def require_columns(records: Records, columns: Columns, dialect: Dialect) -> None:
+    """Raise where a file, one of several that are read alike, lacks one of the columns that were found in another."""
+    stated = replace(
+        dialect, text=columns.text, tags=columns.tags or None, known=columns.known, id=columns.id, group_by=None
+    )
+    for what in ("text", "tags", "known", "id"):
+        _given(records, records.columns or [], stated, what)
+
+
+def _given(records: Records, names: Sequence[str], dialect: Dialect, what: str) -> tuple[str, ...]:
+    """The columns that the dialect names for ``what``, which must be there."""
+    given = dialect.names(what)
+    for name in given:
+        if records.columns is not None and name not in names:
+            found = _listed(names)
+            reason = f"the column {name!r} is missing ({dialect.option(what)}); columns found: {found}"
+            raise ParseError(records.path, 1, 0, reason)
+        _require_one(records, names, name)
+    return given
+
+
+def _require_one(records: Records, names: Sequence[str], name: str) -> None:
     if names.count(name) > 1:
-        raise ParseError(
-            records.path, 1, 0, f"the column {name!r} occurs {names.count(name)} times; columns found: {found:.300}"
+        reason = f"the column {name!r} occurs {names.count(name)} times; columns found: {_listed(names)}"
+        raise ParseError(records.path, 1, 0, reason)
+
+
+def _listed(names: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, names)) or "none"
+    return listed if len(listed) <= _MOST_LISTED else f"{listed[:_MOST_LISTED]} …"
+
+
+def _guessed_column(
+    records: Records,
+    names: Sequence[str],
+    dialect: Dialect,
+    what: str,
+    usual: Sequence[str],
+    every: Sequence[str] | None = None,
+) -> str:
+    """One of ``names`` that looks like a column of ``what``; ``every`` has those that are taken, too."""
+    by_name = {name.strip().lower(): name for name in reversed(names)}
+    name = next((by_name[usual_name] for usual_name in usual if usual_name in by_name), None)
+    if name is None and not dialect.header and records.columns is not None and len(records.columns) == 2:
+        name = "1" if what == "text" else "2"  # a text and its tags
+        name = name if name in names else None
+    if name is None:
+        others = ""
+        if what == "tags":
+            others += f", or pass {dialect.option('tags_wide')} if each tag has a column of 0 and 1"
+        if records.header_lines:
+            others += f", or pass {dialect.option('header')} if the first line is a row"
+        raise InvalidInputError(
+            f"{records.path}: no column looks like one of {what if what == 'tags' else 'texts'}; name it with "
+            f"{dialect.option(what)}{others}. Columns found: {_listed(every or names)}."
         )
-    return name, getattr(dialect, what) is None
+    _require_one(records, names, name)
+    return name
+
+
+def _tag_columns(
+    records: Records,
+    every: Sequence[str],
+    names: Sequence[str],
+    sample: Sequence[dict[str, Any]],
+    dialect: Dialect,
+    guesses: list[str],
+) -> tuple[tuple[str, ...], bool]:
+    """The columns of tags among ``names``, those of ``every`` that are not taken, and whether each of them is a tag."""
+    given = _given(records, records.columns or names, dialect, "tags")
+    wide = bool(dialect.tags_wide)
+    if given:
+        return given, wide
+    has_usual = not {name.strip().lower() for name in names}.isdisjoint(TAG_NAMES)
+    switches = () if not wide and (has_usual or dialect.tags_wide is False) else _switch_columns(names, sample, wide)
+    if not wide and len(switches) < 2:
+        name = _guessed_column(records, names, dialect, "tags", TAG_NAMES, every)
+        guesses += [] if records.is_corpus else [f"column `{name}` for tags"]
+        return (name,), False
+    if not switches:
+        raise InvalidInputError(
+            f"{records.path}: no column holds only 0 and 1 in the first {len(sample):,} rows; name the columns of the "
+            f"tags with {dialect.option('tags')}. Columns found: {_listed(every)}."
+        )
+    twice = first_repeated(switches)
+    if twice is not None:
+        _require_one(records, names, twice)
+    several = f"`{switches[0]}`" + (f" to `{switches[-1]}`" if len(switches) > 1 else "")
+    columns = "column" if len(switches) == 1 else "columns"
+    guesses.append(f"{len(switches):,} {columns} of 0 and 1 for tags, {several}")
+    return switches, True
+
+
+def _switch_columns(names: Sequence[str], sample: Sequence[dict[str, Any]], declared: bool) -> tuple[str, ...]:
+    """The columns that hold nothing but 0 and 1 in the first records, and are not always empty."""
+    found = []
+    for name in names:
+        if name.strip().lower() in _NUMBERS_OF_ROWS:
+            continue
+        try:
+            values = {switched(record.get(name), declared=declared) for record in sample}
+        except ValueError:
+            continue
+        if values != {None}:
+            found.append(name)
+    return tuple(found)
+
+
+def switched(value: Any, *, declared: bool) -> bool | None:
+    """Whether a cell of a wide table is on; None where it is empty. A ValueError says that it is neither.
+
+    Where a table is ``declared`` to be wide, yes, no and x are as good as 0 and 1.
+    """
+    plain = _plain(value)
+    if plain in _SWITCHES:
+        return _SWITCHES[plain]
+    if declared and isinstance(plain, str) and plain.lower() in _WORDS:
+        return _WORDS[plain.lower()]
+    raise ValueError("neither 0 nor 1")
+
+
+def _is_off(value: Any, declared: bool) -> bool:
+    try:
+        return switched(value, declared=declared) is False
+    except ValueError:
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be looked up, without blanks around it."""
+    if isinstance(value, str):
+        return value.strip()
+    return value if value is None or isinstance(value, (int, float)) else "?"
+
+
+def _has_row_per_tag(
+    sample: Sequence[dict[str, Any]], text: tuple[str, ...], tags: tuple[str, ...], dialect: Dialect
+) -> bool:
+    """Whether most of the first rows stand beside one of the same text, and each has one tag, another one."""
+    if len(sample) < 4 or len(tags) != 1 or dialect.tag_separator is not None:
+        return False
+    rows = [(*(record.get(name) for name in text), record.get(tags[0])) for record in sample]
+    one_tag = all(isinstance(row[-1], str) and not any(mark in row[-1] for mark in (*_SEPARATORS, "[")) for row in rows)
+    if not one_tag or not any(row[-1] for row in rows):
+        return False
+    beside = [first[:-1] == second[:-1] and first[-1] != second[-1] for first, second in pairwise(rows)]
+    paired = sum(before or after for before, after in zip([False, *beside], [*beside, False]))
+    return 2 * paired > len(rows)
+
+
+def _separator(cells: list[Any], dialect: Dialect, is_table: bool, row_per_tag: bool, guesses: list[str]) -> str | None:
+    if dialect.tag_separator is not None:
+        return dialect.tag_separator
+    if row_per_tag and not any(isinstance(cell, (list, tuple)) for cell in cells):
+        return _ONE_TAG
+    if not is_table:
+        return None
+    separator, guess = _guessed_separator(cells)
+    guesses += [guess] if guess else []
+    return separator
 
 
 def _guessed_separator(cells: list[Any]) -> tuple[str | None, str]:
@@ -165,6 +325,8 @@ def _guessed_separator(cells: list[Any]) -> tuple[str | None, str]:
         return None, ""
     if texts and all(_json_list(cell) is not None for cell in texts):
         return JSON_LISTS, "JSON lists of tags"
+    if texts and all(_URI.fullmatch(part) for cell in texts for part in cell.split()):
+        return URIS, "blanks between tags, which are addresses"
     for separator in _SEPARATORS:
         if any(separator in cell for cell in texts):
             return separator, f"{separator!r} between tags"
@@ -189,13 +351,23 @@ class TagCell(NamedTuple):
     @classmethod
     def parse(cls, value: Any, column: str | None, separator: str | None, option: str) -> TagCell:
         """Read a cell: a list of strings, or a text that the separator splits; a ValueError says what is wrong."""
+        listed: Sequence[str]
         if not isinstance(value, str) or separator is None or separator == JSON_LISTS:
             listed = _checked_list(value, column, separator, option)
+        elif separator == URIS:
+            listed = [part[1:-1] if part[:1] + part[-1:] == "<>" else part for part in value.split()]
+        elif separator == _ONE_TAG:
+            listed = [value.strip()] if value.strip() else []
         else:
             listed = list(map(str.strip, value.split(separator))) if value.strip() else []
         filled = list(filter(str.strip, listed))
         tags = list(dict.fromkeys(filled))
         return cls(tags, len(tags) < len(filled), len(filled) < len(listed))
+
+    def merged(self, other: TagCell) -> TagCell:
+        """The tags of two cells as those of one."""
+        tags = list(dict.fromkeys([*self.tags, *other.tags]))
+        return TagCell(tags, self.has_repeats or other.has_repeats, self.has_empty or other.has_empty)
 
 
 def _checked_list(value: Any, column: str | None, separator: str | None, option: str) -> Sequence[str]:
@@ -223,6 +395,10 @@ def join_tags(tags: list[str], separator: str, option: str) -> str:
     """The cell that :meth:`TagCell.parse` reads as these tags; ``option`` names the separator in messages."""
     if separator == JSON_LISTS:
         return json.dumps(tags, ensure_ascii=False)
+    if separator == URIS:
+        if any(not tag or set(tag) & set("<> \t\r\n") or tag.split() != [tag] for tag in tags):
+            raise InvalidInputError(f"{option} URI is for addresses without blanks; found {tags!r:.200}.")
+        return " ".join(f"<{tag}>" for tag in tags)
     joined = separator.join(tags)
     # The end of a tag and the start of a longer separator can look like the separator.
     if tags and [tag.strip() for tag in joined.split(separator)] != tags:

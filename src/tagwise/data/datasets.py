@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from tagwise.data.npz import read_npz
 from tagwise.data.streams import read_name_lines
-from tagwise.data.tables import read_jsonl
+from tagwise.data.text_files import read_jsonl
 from tagwise.exceptions import DatasetNotFoundError, InvalidInputError, InvalidTypeError, ParseError
 from tagwise.metrics import propensity_constants
 

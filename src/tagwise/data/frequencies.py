@@ -37,7 +37,7 @@ class FrequencyHistogram:
 
 
 def frequency_histogram(frequencies: np.ndarray, *, bins_per_decade: int = 5) -> FrequencyHistogram:
-    """Count labels by frequency in whole-numbered bins that widen by 10^(1/bins_per_decade).
+    """Count labels by frequency in whole-numbered bins that widen by the factor 10 to the power of 1/bins_per_decade.
 
     Parameters
     ----------

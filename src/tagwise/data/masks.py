@@ -19,7 +19,7 @@ def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = No
     """Choose at random which entries of Y are known: the mask Ω of LEML's missing-label tables.
 
     Each of the n·L entries, whether 0 or 1, is known with probability p = ``fraction_observed``, independently of all
-    others, so |Ω| is binomial with mean p·n·L. Hand the mask to a model as ``observed``; Y itself stays as it is.
+    others: their number is binomial with mean p·n·L. Hand the mask to a model as ``observed``; Y stays as it is.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = No
     Notes
     -----
     Walks over the n·L entries in row order by the gaps between known ones, which are geometric
-    with parameter p. Time and memory are O(n + |Ω|), whatever n·L is.
+    with parameter p. Time and memory are O(n + nnz Ω), whatever n·L is.
     """
     n_rows, n_labels = check_labels(Y).shape
     p = check_real(fraction_observed, "fraction_observed", minimum=0, maximum=1, open_minimum=True)

@@ -1,4 +1,4 @@
-"""Records of Parquet files, which pyarrow reads: an extra.
+"""Records of Parquet files, which pyarrow reads and writes: an extra.
 
 A Parquet file can be packed very tightly: a text that a million rows share is stored once, and so is a list of a
 million equal numbers. What a file announces is therefore checked before pyarrow takes memory for it, and texts are
@@ -8,9 +8,9 @@ spelled out only so many rows at a time as are within the limits of :mod:`tagwis
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from tagwise.data.records import Records, Unreadable
 from tagwise.data.streams import (
@@ -24,7 +24,7 @@ from tagwise.data.streams import (
 )
 from tagwise.exceptions import InvalidInputError, TagwiseError
 
-__all__ = ["ParquetRecords"]
+__all__ = ["ParquetRecords", "ParquetRows", "column_kind"]
 
 _BATCH = 1024
 _LONGEST_LIST = 10**6  # of the metadata; pyarrow has the same limit
@@ -43,14 +43,10 @@ class ParquetRecords(Records):
     """
 
     def __init__(self, path: str) -> None:
-        try:
+        with _pyarrow_needed(path):
             import pyarrow
             import pyarrow.compute
             from pyarrow.parquet import ParquetFile
-        except ImportError:
-            raise InvalidInputError(
-                f"{path} is a Parquet file, which pyarrow reads; install it: pip install 'tagwise[parquet]'"
-            ) from None
         self.path, self._arrow = checked_path(path), pyarrow
         with open_file(self.path) as stream:
             self._expansion = Expansion(self.path, os.fstat(stream.fileno()).st_size)
@@ -199,6 +195,85 @@ class ParquetRecords(Records):
             what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
             raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None
+
+
+@contextmanager
+def _pyarrow_needed(path: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise InvalidInputError(
+            f"{path} is a Parquet file, which needs pyarrow; install it: pip install 'tagwise[parquet]'"
+        ) from None
+
+
+# ---------------------------------------------------------------------- write
+
+
+def column_kind(before: str | None, value: Any) -> str | None:
+    """What a column holds that was of the kind ``before`` and has this value too; None while nothing is known.
+
+    ``"text"``, ``"whole"``, ``"number"``, ``"truth"`` and ``"texts"``, lists of texts, have columns of their own types;
+    ``"json"`` is anything else, and mixtures.
+    """
+    if value is None:
+        return before
+    kinds = {str: "text", bool: "truth", float: "number"}
+    kind = kinds.get(type(value), "json")
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+        kind = "whole"
+    elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+        kind = "texts"
+    if before in (None, kind):
+        return kind
+    return "number" if {before, kind} == {"whole", "number"} else "json"
+
+
+class ParquetRows:
+    """Writes rows to an open stream, in groups; use as a context manager.
+
+    ``kinds`` says what each column holds (:func:`column_kind`), in the order of the columns; a value of a ``"json"``
+    column is a text already.
+    """
+
+    def __init__(self, path: str, stream: IO[bytes], kinds: Mapping[str, str | None]) -> None:
+        with _pyarrow_needed(path):
+            import pyarrow
+            from pyarrow.parquet import ParquetWriter
+        types = {
+            "text": pyarrow.string(),
+            "json": pyarrow.string(),
+            "whole": pyarrow.int64(),
+            "number": pyarrow.float64(),
+            "truth": pyarrow.bool_(),
+            "texts": pyarrow.list_(pyarrow.string()),
+        }
+        self._arrow, self._rows = pyarrow, list[dict[str, Any]]()
+        self._schema = pyarrow.schema([(name, types[kind or "text"]) for name, kind in kinds.items()])
+        self._writer = ParquetWriter(stream, self._schema)
+
+    def __enter__(self) -> ParquetRows:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Add a row; columns that it lacks are null. Raises UnicodeEncodeError for text that is no Unicode."""
+        for value in row.values():
+            for text in value if isinstance(value, list) else (value,):
+                if isinstance(text, str):
+                    text.encode()
+        self._rows.append(row)
+        if len(self._rows) >= _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, self._schema))
+            self._rows.clear()
 
 
 # ---------------------------------------------------------------------- Thrift's compact protocol

@@ -1,4 +1,4 @@
-"""Splits into training and test rows that keep rare labels in training, and folds."""
+"""Splits into training and test rows, plain or with rare labels kept in training, and folds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.randomness import RandomState, random_generator
-from tagwise.validation import canonical_csr, check_labels, check_real, checked_csr
+from tagwise.validation import canonical_csr, check_flag, check_labels, check_real, checked_csr
 
 __all__ = ["TrainTestSplit", "fold_numbers", "split_rows", "split_train_test"]
 
 
-def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = None) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows at random such that every label that has a row keeps one in training.
+def split_rows(
+    Y: Any, test_fraction: float = 0.2, random_state: RandomState = None, *, keep_labels: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split rows at random.
 
-    A plain random split sends all rows of some rare labels to the test side, where no model can predict them.
-    Here the only row of a label is always a training row. The test side has round(``test_fraction`` · n) rows if the
-    labels allow; otherwise it stops at a set that no further row can join without taking a label's last
-    training row. (The largest such set is a minimum set cover, which is NP-hard to find.)
+    Test rows are a random sample of all rows, so that figures on them are unbiased estimates of those on new rows.
+    Some rare labels then have test rows only, where no model can predict them, as among new rows.
 
     Parameters
     ----------
@@ -32,15 +32,21 @@ def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = N
         Share of test rows, above 0 and below 1.
     random_state : int, numpy.random.Generator or None, default None
         Seed.
+    keep_labels : bool, default False
+        Whether every label that has a row keeps one in training. For choosing settings, or where a model would lose
+        labels otherwise; **not for estimates**: the test rows then have fewer and more frequent labels than new rows,
+        and every figure on them is too good.
 
     Returns
     -------
     train_rows, test_rows : arrays of int64
-        Sorted row numbers; together each row once.
+        Sorted row numbers; together each row once. The test side has round(``test_fraction`` · n) rows, at least one;
+        with ``keep_labels`` fewer if the labels demand it: no further row could then join without taking a label's
+        last training row. (The largest such set is a minimum set cover, which is NP-hard to find.)
 
     Notes
     -----
-    Rows queue for the test side in random order. Each round admits those whose every label would
+    With ``keep_labels``, rows queue for the test side in random order. Each round admits those whose every label would
     still keep a training row even if all rows before them in the queue were admitted too; rows that carry a
     label's last training row leave the queue for good. A round costs O(nnz(Y) log nnz(Y)), and the first one
     usually suffices.
@@ -54,8 +60,10 @@ def split_rows(Y: Any, test_fraction: float = 0.2, random_state: RandomState = N
         raise InvalidInputError(f"Y has {n_rows} row(s); at least 2 are needed to split them.")
     rng = random_generator(random_state)
     wanted = min(max(round(fraction * n_rows), 1), n_rows - 1)
-    spare = np.bincount(labels.indices, minlength=labels.shape[1]) - 1
     queue = rng.permutation(n_rows)
+    if not check_flag(keep_labels, "keep_labels"):
+        return np.sort(queue[wanted:]), np.sort(queue[:wanted])
+    spare = np.bincount(labels.indices, minlength=labels.shape[1]) - 1
     is_test = np.zeros(n_rows, dtype=bool)
     while wanted > 0 and len(queue):
         # Only the head of the queue is looked at, with some excess for rows that will be refused.
@@ -121,9 +129,15 @@ class TrainTestSplit:
 
 
 def split_train_test(
-    X: Any, Y: Any, *, test_fraction: float = 0.2, random_state: RandomState = None, texts: Sequence[str] | None = None
+    X: Any,
+    Y: Any,
+    *,
+    test_fraction: float = 0.2,
+    random_state: RandomState = None,
+    texts: Sequence[str] | None = None,
+    keep_labels: bool = False,
 ) -> TrainTestSplit:
-    """Split features and labels (and texts) by :func:`split_rows`, which keeps rare labels in training.
+    """Split features and labels (and texts) by :func:`split_rows`, at random.
 
     Parameters
     ----------
@@ -137,6 +151,8 @@ def split_train_test(
         Seed.
     texts : sequence of str or None, default None
         Texts of the same rows, split along.
+    keep_labels : bool, default False
+        Whether every label that has a row keeps one in training, which makes figures on the test rows too good.
 
     Returns
     -------
@@ -147,7 +163,7 @@ def split_train_test(
     features = _sliceable(X, "X", labels.shape[0])
     if texts is not None:
         texts = _sliceable(texts, "texts", labels.shape[0])
-    train, test = split_rows(labels, test_fraction, random_state)
+    train, test = split_rows(labels, test_fraction, random_state, keep_labels=keep_labels)
     return TrainTestSplit(
         X_train=_take(features, train),
         Y_train=labels[train],

@@ -15,12 +15,13 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase, BufferedReader
+from io import BufferedIOBase, BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
 
+from tagwise.data.encodings import checked_encoding, guess_encoding, is_line_based
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
 from tagwise.persistence.atomic import atomic_stream
 
@@ -33,6 +34,7 @@ __all__ = [
     "UnskippableError",
     "atomic_writer",
     "checked_path",
+    "is_compressed",
     "longest_line",
     "open_file",
     "read_name_lines",
@@ -51,6 +53,14 @@ LARGEST_EXPANSION = 100
 # What the shortest line and the smallest number cost in memory: a file may hold one for every so many bytes allowed.
 LINE_BYTES = 64
 NUMBER_BYTES = 8
+
+# Bytes of a file that a guess at its encoding looks at.
+_GUESSED_BYTES = 2**18
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is packed, by the ending of its name."""
+    return Path(path).suffix.lower() in _COMPRESSED
 
 
 def suffix_without_compression(path: str | os.PathLike[str]) -> str:
@@ -112,12 +122,17 @@ class Expansion:
 class ByteSource:
     """A data file opened for reading, decompressed on the way by its extension.
 
-    A damaged or truncated compressed stream is a :class:`ParseError` at the line after the last one that was
-    consumed; the consumer keeps ``line`` up to date (``lines`` does so by itself).
+    Lines are in UTF-8 or in another ``encoding``. Where they are not, messages propose the one that they seem to be in,
+    by the argument that ``propose`` makes of its name. A damaged or truncated compressed stream is a
+    :class:`ParseError` at the line after the last one that was consumed; the consumer keeps ``line`` up to date
+    (``lines`` does so by itself).
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], encoding: str | None = None, *, propose: Callable[[str], str] | None = None
+    ) -> None:
         self.path = checked_path(path)
+        self._set_encoding(encoding, propose)
         self.line = 0
         self._longest = longest_line()
         self._raw = open_file(self.path)
@@ -132,6 +147,12 @@ class ByteSource:
             self._file = self._raw
         self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
 
+    def _set_encoding(self, encoding: str | None, propose: Callable[[str], str] | None) -> None:
+        self._propose = propose
+        self._encoding = checked_encoding(encoding or "utf-8")
+        self._by_lines = is_line_based(self._encoding)
+        self._transcoder: TextIOWrapper | None = None
+
     def __enter__(self) -> ByteSource:
         return self
 
@@ -140,8 +161,15 @@ class ByteSource:
 
     def close(self) -> None:
         """Close the file."""
+        self._detach()
         self._file.close()
         self._raw.close()
+
+    def _detach(self) -> None:
+        """Take the file back from what decodes it, which would close it."""
+        if self._transcoder is not None:
+            self._transcoder.detach()
+            self._transcoder = None
 
     def fraction_read(self) -> float:
         """The part of the file consumed so far, in [0, 1]; 0 when its size is unknown (a pipe)."""
@@ -162,12 +190,23 @@ class ByteSource:
     def lines(self) -> Iterator[bytes]:
         """The remaining lines, with their newlines; ``line`` is the number of the last one that was given."""
         with self._damage_as_parse_error():
-            while line := self._file.readline(self._longest + 1):
+            while line := self._next_line():
                 self.line += 1
                 self.check_length(len(line))
                 if self._expansion is not None:
                     self._expansion.count(max(len(line), LINE_BYTES), self.line)
                 yield line
+
+    def _next_line(self) -> bytes:
+        if self._by_lines:
+            return self._file.readline(self._longest + 1)
+        if self._transcoder is None:
+            self._transcoder = TextIOWrapper(cast(BufferedReader, self._file), encoding=self._encoding, newline="\n")
+        try:
+            return self._transcoder.readline(self._longest + 1).encode("utf-8", "surrogatepass")
+        except UnicodeError as error:
+            reason = f"the bytes from here on are not valid {self._encoding}: {getattr(error, 'reason', error)}"
+            raise UnskippableError(self.path, self.line + 1, 0, reason) from None
 
     def count(self, n_bytes: int) -> None:
         """Count what a compressed file holds; see :class:`Expansion`."""
@@ -189,14 +228,36 @@ class ByteSource:
 
     def decoded(self, raw: bytes) -> str:
         """The current line as text, without its line end (LF or CRLF), and without a byte order mark on line 1."""
+        encoding = self._encoding if self._transcoder is None else "utf-8"
         try:
-            text = raw.decode("utf-8")
+            text = raw.decode(encoding)
         except UnicodeDecodeError as error:
-            reason = f"byte 0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8 first"
+            reason = f"byte 0x{raw[error.start]:02x} is not valid {encoding.upper()}; {self._advice(raw)}"
             raise self.fault(reason, error.start + 1) from None
         if self.line == 1:
+            if raw.count(0) > len(raw) // 5:  # of two bytes per character one is 0, which UTF-8 allows
+                raise self.fault(f"every other byte is 0, as in no text in {encoding.upper()}; {self._advice(raw)}")
             text = text.removeprefix(_BYTE_ORDER_MARK)
         return text.removesuffix("\n").removesuffix("\r")
+
+    def _advice(self, raw: bytes) -> str:
+        """What to do about a line that does not decode: with the encoding that the file seems to have."""
+        guess = guess_encoding(self._beginning() + b"\n" + raw)
+        if guess is None:
+            return "the file holds zeros and may be no text at all; check what it is"
+        if self._propose is None:
+            return f"the file may be in {guess}; convert it to UTF-8 first: iconv -f {guess} -t utf-8"
+        return f"the file may be in {guess}; if so, pass {self._propose(guess)}"
+
+    def _beginning(self) -> bytes:
+        """The first bytes of the file as they are; none of a pipe."""
+        if not self._size:
+            return b""
+        try:
+            with ByteSource(self.path) as again:
+                return again.read(_GUESSED_BYTES)
+        except ParseError:  # what comes later in the file is damaged, and is not what is wrong here
+            return b""
 
     @contextmanager
     def _damage_as_parse_error(self) -> Iterator[None]:
@@ -213,15 +274,17 @@ class ByteSource:
 class StandardInput(ByteSource):
     """Standard input in place of a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: str | None = None, *, propose: Callable[[str], str] | None = None) -> None:
         if sys.stdin is None:
             raise InvalidInputError("Standard input is closed; name a file, or send rows through a pipe.")
         self.path, self.line = "standard input", 0
+        self._set_encoding(encoding, propose)
         self._raw = self._file = cast(BufferedReader, sys.stdin.buffer)
         self._size, self._expansion, self._longest = 0, None, longest_line()
 
     def close(self) -> None:
         """Leave it open: it is not ours to close."""
+        self._detach()
 
 
 def read_name_lines(path: str | os.PathLike[str]) -> list[str]:

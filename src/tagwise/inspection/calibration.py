@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import DEFAULT_K, MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
@@ -47,9 +47,6 @@ __all__ = [
     "probability_maps",
     "require_probabilities",
 ]
-
-DEFAULT_K = 50
-"""The usual k, if there are as many labels."""
 
 # See the notes of fit_calibration: κ of the maps of scores, and of probabilities, which know their label already; the
 # fewest positives of an own map, the rows in n / (n + 100), and κ of the thresholds. In macro-F1 every label counts the

@@ -16,6 +16,8 @@ Rows without any true label count as 0 in P@k, R@k and nDCG@k, and have no weigh
 
 The set-wise metrics compare 0/1 predictions, or scores cut at ``threshold=``; :func:`average_auc` needs a score for
 every label, as a matrix or in row blocks.
+
+:func:`scorer` makes any of them one that scikit-learn takes as ``scoring=``.
 """
 
 from tagwise.metrics.auc import average_auc
@@ -29,6 +31,7 @@ from tagwise.metrics.ranking import (
     ranking_report,
     recall_at_k,
 )
+from tagwise.metrics.scorers import scorer
 from tagwise.metrics.setwise import (
     example_accuracy,
     example_f1,
@@ -59,5 +62,6 @@ __all__ = [
     "psp_at_k",
     "ranking_report",
     "recall_at_k",
+    "scorer",
     "top_k",
 ]

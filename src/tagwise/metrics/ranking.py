@@ -1,6 +1,7 @@
 """Ranking metrics over the top k: precision, recall, nDCG, their propensity-scored kin, and label coverage.
 
-Each metric reads :class:`Hits`, the result of one top-k pass; :func:`ranking_report` computes all of them from one.
+Each metric reads :class:`Hits`, the result of one top-k pass; :func:`ranking_report` computes all of them from one. All
+of them follow from sums over rows (:class:`RankingSums`), so that rows can be measured in parts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "check_true_labels",
     "coverage_at_k",
     "ndcg_at_k",
+    "ndcg_of_rows",
     "precision_at_k",
     "psndcg_at_k",
     "psp_at_k",
@@ -41,24 +43,18 @@ class Hits:
     correct: np.ndarray  # bool, n×k: whether each of them is a true label
     true_counts: np.ndarray  # int64, n: true labels per row
 
-    def at(self, values: np.ndarray, ks: np.ndarray) -> np.ndarray:
-        """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
-        return np.asarray(values[np.minimum(ks, values.size) - 1])
+    def found(self) -> np.ndarray:
+        """How many rows have a right label at each rank (k)."""
+        return np.count_nonzero(self.correct, axis=0)
 
-    def precision(self, ks: np.ndarray) -> np.ndarray:
-        """P@k for each k."""
-        found = np.cumsum(np.count_nonzero(self.correct, axis=0))
-        return np.asarray(self.at(found, ks) / (ks * self.labels.shape[0]))
+    def recalls(self) -> np.ndarray:
+        """R@1, …, R@k of the rows, added up (k)."""
+        return np.sum(np.cumsum(self.correct, axis=1) / np.maximum(self.true_counts, 1)[:, None], axis=0)
 
-    def recall(self, ks: np.ndarray) -> np.ndarray:
-        """R@k for each k."""
-        found = np.cumsum(self.correct, axis=1)
-        return self.at(np.mean(found / np.maximum(self.true_counts, 1)[:, None], axis=0), ks)
-
-    def ndcg(self, ks: np.ndarray) -> np.ndarray:
-        """nDCG@k for each k."""
+    def ndcg_of_rows(self) -> np.ndarray:
+        """NDCG of each row at k = 1, 2, … (n×k)."""
         gained = np.cumsum(self.correct * discounts(self.labels.shape[1]), axis=1)
-        return self.at(np.minimum(np.mean(gained / self.ideal_discounts(), axis=0), 1.0), ks)
+        return np.asarray(gained / self.ideal_discounts())
 
     def ideal_discounts(self) -> np.ndarray:
         """Σ_{j ≤ min(k, true labels)} 1/log2(j+1) per row and k; 1 if no label is true."""
@@ -66,16 +62,17 @@ class Hits:
         best = np.concatenate(([1.0], np.cumsum(discounts(width))))
         return np.asarray(best[np.minimum(self.true_counts[:, None], np.arange(1, width + 1))])
 
-    def coverage(self, ks: np.ndarray) -> np.ndarray:
-        """Coverage for each k."""
+    def first_ranks(self) -> np.ndarray:
+        """The first rank, from 0, at which any row has each label rightly (L).
+
+        It is k where no row has, and k + 1 where the label is true in none.
+        """
         width = self.labels.shape[1]
-        present = np.unique(self.truth.indices).size
-        if present == 0:
-            return np.zeros(ks.size)
-        first_rank = np.full(self.truth.shape[1], width)
+        first = np.full(self.truth.shape[1], width + 1, dtype=np.int32)
+        first[self.truth.indices] = width
         for rank in reversed(range(width)):
-            first_rank[self.labels[self.correct[:, rank], rank]] = rank
-        return self.at(np.cumsum(np.bincount(first_rank, minlength=width + 1)[:width]) / present, ks)
+            first[self.labels[self.correct[:, rank], rank]] = rank
+        return first
 
     def weighted(self, inverse_propensity: Any) -> tuple[np.ndarray, np.ndarray]:
         """Weight of each predicted label, 0 if it is wrong; the same of a row's true labels by falling weight (n×k)."""
@@ -84,16 +81,99 @@ class Hits:
         ideal = top_k_of_csr(valued, self.labels.shape[1])
         return np.where(self.correct, weights[self.labels], 0.0), np.where(ideal != NO_LABEL, weights[ideal], 0.0)
 
-    def psp(self, ks: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """PSP@k for each k, from the gains of :meth:`weighted`."""
-        gained, best = (gains.sum(axis=0).cumsum() for gains in weighted)
-        return self.at(_share(gained, best), ks)
+    def gains(self, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """What PSP divides: the weights that rows gain among their first 1, …, k, and could at best (2×k)."""
+        return np.array([gains.sum(axis=0).cumsum() for gains in weighted])
 
-    def psndcg(self, ks: np.ndarray, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """PSnDCG@k for each k, from the gains of :meth:`weighted`."""
+    def discounted_gains(self, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """What PSnDCG divides (2×k)."""
         discount, per_row = discounts(self.labels.shape[1]), self.ideal_discounts()
-        gained, best = (np.sum(np.cumsum(gains * discount, axis=1) / per_row, axis=0) for gains in weighted)
-        return self.at(_share(gained, best), ks)
+        return np.array([np.sum(np.cumsum(gains * discount, axis=1) / per_row, axis=0) for gains in weighted])
+
+    def sums(self, inverse_propensity: Any = None) -> RankingSums:
+        """All that the metrics of these rows depend on; weights are needed for PSP and PSnDCG."""
+        none = np.zeros((2, self.labels.shape[1]))
+        weighted = None if inverse_propensity is None else self.weighted(inverse_propensity)
+        return RankingSums(
+            self.labels.shape[0],
+            self.found(),
+            self.recalls(),
+            self.ndcg_of_rows().sum(axis=0),
+            none if weighted is None else self.gains(weighted),
+            none if weighted is None else self.discounted_gains(weighted),
+            self.first_ranks(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RankingSums:
+    """What ranking metrics of some rows depend on; sums of parts of the rows add up (:meth:`plus`).
+
+    Attributes are those of :class:`Hits`, added up over its rows: ``ndcgs`` is that of ``ndcg_of_rows``.
+    """
+
+    n_rows: int
+    found: np.ndarray
+    recalls: np.ndarray
+    ndcgs: np.ndarray
+    gains: np.ndarray
+    discounted_gains: np.ndarray
+    first_ranks: np.ndarray
+
+    @classmethod
+    def of_no_rows(cls, k: int, n_labels: int) -> RankingSums:
+        """What an empty part adds."""
+        none, first = np.zeros(k), np.full(n_labels, k + 1, dtype=np.int32)
+        return cls(0, none.astype(np.int64), none, none, np.zeros((2, k)), np.zeros((2, k)), first)
+
+    def plus(self, *others: RankingSums) -> RankingSums:
+        """Those of all rows together."""
+        parts = (self, *others)
+        return RankingSums(
+            sum(part.n_rows for part in parts),
+            np.sum([part.found for part in parts], axis=0),
+            np.sum([part.recalls for part in parts], axis=0),
+            np.sum([part.ndcgs for part in parts], axis=0),
+            np.sum([part.gains for part in parts], axis=0),
+            np.sum([part.discounted_gains for part in parts], axis=0),
+            np.minimum.reduce([part.first_ranks for part in parts]),
+        )
+
+    def report(self, ks: np.ndarray, *, weighted: bool) -> dict[str, float]:
+        """See :func:`ranking_report`; ``weighted``: whether rows were weighed by inverse propensities."""
+        columns = {"P": _precision(self.found, self.n_rows, ks), "nDCG": _ndcg(self.ndcgs, self.n_rows, ks)}
+        if weighted:
+            columns |= {"PSP": _share(self.gains, ks), "PSnDCG": _share(self.discounted_gains, ks)}
+        columns |= {
+            "R": _at(self.recalls / self.n_rows, ks),
+            "coverage": _coverage(self.first_ranks, self.found.size, ks),
+        }
+        return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(ks, values)}
+
+
+def _at(values: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
+    return np.asarray(values[np.minimum(ks, values.size) - 1])
+
+
+def _precision(found: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
+    return np.asarray(_at(np.cumsum(found), ks) / (ks * n_rows))
+
+
+def _ndcg(ndcgs: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
+    return _at(np.minimum(ndcgs / n_rows, 1.0), ks)
+
+
+def _coverage(first_ranks: np.ndarray, width: int, ks: np.ndarray) -> np.ndarray:
+    n_with = np.bincount(first_ranks, minlength=width + 2)
+    present = int(n_with[: width + 1].sum())
+    return _at(np.cumsum(n_with[:width]) / present, ks) if present else np.zeros(ks.size)
+
+
+def _share(gains: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    gained, best = gains
+    # The best is 0 only if no row has a true label; then nothing can be gained either.
+    return _at(np.minimum(gained / np.where(best > 0, best, 1.0), 1.0), ks)
 
 
 def discounts(k: int) -> np.ndarray:
@@ -137,11 +217,6 @@ def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
     labels = ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels)
     true_counts = np.diff(truth.indptr).astype(np.int64)
     return Hits(truth, labels, contains_pairs(truth, labels), true_counts)
-
-
-def _share(gained: np.ndarray, best: np.ndarray) -> np.ndarray:
-    # The best is 0 only if no row has a true label; then nothing can be gained either.
-    return np.minimum(gained / np.where(best > 0, best, 1.0), 1.0)
 
 
 def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
@@ -200,7 +275,7 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float 
     -----
     A missing prediction counts as wrong: the divisor is always k, even if k > L. Memory O(n·max k + nnz).
     """
-    return _at_k(Y_true, prediction, k, Hits.precision)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: _precision(hits.found(), len(hits.labels), ks))
 
 
 @overload
@@ -215,7 +290,7 @@ def recall_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | n
     Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is over the
     same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
     """
-    return _at_k(Y_true, prediction, k, Hits.recall)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: _at(hits.recalls() / len(hits.labels), ks))
 
 
 @overload
@@ -232,7 +307,13 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.
 
     Rows without a true label count as 0. Parameters, result and memory as in :func:`precision_at_k`.
     """
-    return _at_k(Y_true, prediction, k, Hits.ndcg)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: _ndcg(hits.ndcg_of_rows().sum(axis=0), len(hits.labels), ks))
+
+
+def ndcg_of_rows(Y_true: Any, prediction: Any, k: int = 5) -> np.ndarray:
+    """nDCG@k of each row (n), of which :func:`ndcg_at_k` is the mean."""
+    ks, _ = check_ks(k)
+    return hits_of(Y_true, prediction, ks).ndcg_of_rows()[:, -1]
 
 
 @overload
@@ -248,7 +329,7 @@ def coverage_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float |
     and a low coverage. 0 if no row has a true label. (Not scikit-learn's ``coverage_error``, which is a depth in the
     ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz + L).
     """
-    return _at_k(Y_true, prediction, k, Hits.coverage)
+    return _at_k(Y_true, prediction, k, lambda hits, ks: _coverage(hits.first_ranks(), hits.labels.shape[1], ks))
 
 
 @overload
@@ -280,7 +361,7 @@ def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sev
     -----
     Memory O(n·max k + nnz); time O((n·max k + nnz) log nnz).
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: hits.psp(ks, hits.weighted(inverse_propensity)))
+    return _at_k(Y_true, prediction, k, lambda hits, ks: _share(hits.gains(hits.weighted(inverse_propensity)), ks))
 
 
 @overload
@@ -301,7 +382,9 @@ def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | 
 
     Parameters, result and cost as in :func:`psp_at_k`.
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: hits.psndcg(ks, hits.weighted(inverse_propensity)))
+    return _at_k(
+        Y_true, prediction, k, lambda hits, ks: _share(hits.discounted_gains(hits.weighted(inverse_propensity)), ks)
+    )
 
 
 def ranking_report(
@@ -330,10 +413,5 @@ def ranking_report(
     Memory O(n·max k + nnz + L).
     """
     wanted, _ = check_ks(ks, "ks")
-    hits = hits_of(Y_true, prediction, wanted)
-    columns = {"P": hits.precision(wanted), "nDCG": hits.ndcg(wanted)}
-    if inverse_propensity is not None:
-        weighted = hits.weighted(inverse_propensity)
-        columns |= {"PSP": hits.psp(wanted, weighted), "PSnDCG": hits.psndcg(wanted, weighted)}
-    columns |= {"R": hits.recall(wanted), "coverage": hits.coverage(wanted)}
-    return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(wanted, values)}
+    sums = hits_of(Y_true, prediction, wanted).sums(inverse_propensity)
+    return sums.report(wanted, weighted=inverse_propensity is not None)

@@ -11,13 +11,22 @@ import errno
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-__all__ = ["atomic_stream", "atomic_write", "final_name", "flush_folder"]
+try:
+    from fcntl import LOCK_EX, LOCK_UN, flock
+except ImportError:  # Windows has no such locks: there, only one process may write
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
 
+__all__ = ["HAS_LOCKS", "atomic_stream", "atomic_write", "final_name", "flush_folder", "locked"]
+
+_PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)
 _TEMPORARY = re.compile(r"\.(?P<final>.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 
@@ -56,12 +65,24 @@ def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        _take_name(temporary, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
     flush_folder(target.parent)
+
+
+def _take_name(temporary: Path, target: Path) -> None:
+    """Rename; on Windows, which refuses it while somebody reads the target, again for up to a second."""
+    for pause in _PAUSES if os.name == "nt" else ():
+        try:
+            os.replace(temporary, target)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    os.replace(temporary, target)
 
 
 def final_name(name: str) -> str | None:
@@ -83,3 +104,18 @@ def flush_folder(folder: str | os.PathLike[str]) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(file: Any) -> Iterator[None]:
+    """Keep other processes from an open file or folder; the system drops the lock when a process dies."""
+    # A file system without locks keeps nobody from writing.
+    with suppress(OSError):
+        if HAS_LOCKS:
+            flock(file, LOCK_EX)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if HAS_LOCKS:
+                flock(file, LOCK_UN)

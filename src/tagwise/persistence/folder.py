@@ -34,7 +34,7 @@ import scipy.sparse as sp
 
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.persistence.atomic import atomic_write, final_name, flush_folder
+from tagwise.persistence.atomic import HAS_LOCKS, atomic_write, final_name, flush_folder, locked
 from tagwise.persistence.strict_json import JSON, MAX_ITEMS, count_items, is_text, parse_json, require, require_keys
 from tagwise.persistence.tensors import (
     Digested,
@@ -47,13 +47,6 @@ from tagwise.persistence.tensors import (
     require_digest,
     restored,
 )
-
-try:
-    from fcntl import LOCK_EX, flock
-except ImportError:  # Windows has no such locks: there, concurrent saves into one folder are up to the caller
-    _HAS_LOCKS = False
-else:
-    _HAS_LOCKS = True
 
 __all__ = [
     "FORMAT_VERSION",
@@ -228,8 +221,11 @@ def folder_bytes(path: str | os.PathLike[str]) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
 
 
-def read_model(path: str | os.PathLike[str]) -> ModelRecord:
+def read_model(path: str | os.PathLike[str], *, mapped: bool = False) -> ModelRecord:
     """Read a model folder, which may come from anyone: nothing in it is run, or trusted unchecked.
+
+    ``mapped`` leaves the tensors in their file, which processes then share in memory. They are checked once: whoever
+    may write into the folder can change them later, while a save replaces the file and leaves this one alone.
 
     Returns
     -------
@@ -252,7 +248,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelRecord:
         for _ in range(_READ_ATTEMPTS):
             fields = parse_manifest(read_manifest(folder))
             with suppress(FileNotFoundError):
-                return _record(folder, fields)
+                return _record(folder, fields, mapped)
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder}: {error}") from error.__cause__
     raise ModelFormatError(
@@ -311,16 +307,14 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other saves out. The lock is on the folder itself; the system drops it when a process dies."""
-    if not _HAS_LOCKS:
+    """Keep other saves out. The lock is on the folder itself."""
+    if not HAS_LOCKS:  # there, folders cannot be opened either
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # A file system without locks must not keep a model from being saved.
-        with suppress(OSError):
-            flock(descriptor, LOCK_EX)
-        yield
+        with locked(descriptor):
+            yield
     finally:
         os.close(descriptor)
 
@@ -530,7 +524,7 @@ def parse_manifest(raw: bytes) -> dict[str, JSON]:
     return dict(fields)
 
 
-def _record(folder: Path, fields: dict[str, JSON]) -> ModelRecord:
+def _record(folder: Path, fields: dict[str, JSON], mapped: bool) -> ModelRecord:
     """The model of a checked manifest, with the tensors of its folder."""
     entries = {f"arrays/{i}": (entry, f"arrays[{i}]") for i, entry in enumerate(fields["arrays"])}
     entries |= {f"tensors/{name}": (entry, f"tensor {name!r}") for name, entry in fields["tensors"].items()}
@@ -540,7 +534,7 @@ def _record(folder: Path, fields: dict[str, JSON]) -> ModelRecord:
         for stored, what in promised(entry, name, where).items()
     }
     payload = fields["payload"]
-    arrays = read_payload(folder / payload["file"], payload["size"], expected) if payload else {}
+    arrays = read_payload(folder / payload["file"], payload["size"], expected, mapped=mapped) if payload else {}
     loaded = {name: restored(entry, name, arrays) for name, (entry, _) in entries.items()}
     inline = [loaded[f"arrays/{i}"] for i in range(len(fields["arrays"]))]
     used: set[int] = set()

@@ -36,6 +36,7 @@ _PRODUCT_PARAMETERS = ("slope", "exponent", "prototype_weight")
 _PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
 
 _RENAMED: dict[str, dict[str, str]] = {
+    "BinaryRelevance": {"coef_": "feature_weights_"},
     "Cascade": {"likeness": "prototype_weight"},
     "CompressedSensing": {"sparsity": "n_nonzero", "sparsity_": "n_nonzero_"},
     "FastXML": {"cost": "C"},
@@ -45,13 +46,16 @@ _RENAMED: dict[str, dict[str, str]] = {
 """Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(path: str | PathLike[str], *, mapped: bool = False) -> Any:
     """Read a model or a tagger that was written by its ``save``.
 
     Parameters
     ----------
     path : path
         The model folder.
+    mapped : bool
+        Leave the tensors in their file, of which processes that load the same folder share one copy in memory. They
+        are checked once: nobody may write into the file while the model is used. ``save`` does not.
 
     Returns
     -------
@@ -62,7 +66,7 @@ def load(path: str | PathLike[str]) -> Any:
     ModelFormatError
         The folder is missing, incomplete, damaged or not a model of tagwise. No code from the folder is ever run.
     """
-    record = read_model(path)
+    record = read_model(path, mapped=mapped)
     try:
         # Checks of numbers may overflow: the result says what is wrong with them, and no warning need to.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -103,8 +107,15 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         values = dict(record.values)
         if isinstance(values.get("training"), dict):
             values["training"] = {"named_tags": 0} | values["training"]
-        later = {"unlisted": "off", "vocabulary": None}
-        record = replace(record, parameters=later | record.parameters, values=values)
+        parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False}
+        parameters |= record.parameters
+        values = {"tag_type": "str", "output_format": None} | values
+        if "min_df" in parameters:  # until 0.2.0, a tagger had parameters of its features among its own
+            own: dict[str, Any] = {name: parameters.pop(name) for name in ("min_df", "max_features", "characters")}
+            own |= {"max_df": 1.0, "bigrams": False, "sublinear_tf": True}
+            parameters["features"] = None
+            values["features"] = {"class": "TextFeatures", "parameters": own}
+        record = replace(record, parameters=parameters, values=values)
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:

@@ -19,6 +19,7 @@ import errno
 import hashlib
 import json
 import math
+import mmap
 import os
 import re
 import stat
@@ -279,10 +280,13 @@ class Payload:
             stream.write(_raw_bytes(array))
 
 
-def read_payload(path: Path, size: int, expected: Mapping[str, Stored]) -> dict[str, np.ndarray]:
+def read_payload(
+    path: Path, size: int, expected: Mapping[str, Stored], *, mapped: bool = False
+) -> dict[str, np.ndarray]:
     """All arrays of a safetensors file, each compared with what the manifest promises.
 
-    Memory: the size of the file (the arrays themselves) plus the parsed header. Time: one read and one SHA-256.
+    Memory: the size of the file (the arrays themselves) plus the parsed header; where they are ``mapped``, processes
+    that read the same file share it. Time: one read and one SHA-256.
 
     Raises
     ------
@@ -296,10 +300,13 @@ def read_payload(path: Path, size: int, expected: Mapping[str, Stored]) -> dict[
             found = os.fstat(stream.fileno()).st_size
             require(found == size, f"{path.name} has {found:,} bytes instead of {size:,}; it is incomplete or changed.")
             order = _in_order(*_read_header(stream, size, path.name), expected, path.name)
-            arrays = {name: np.empty(expected[name].shape, dtype=expected[name].dtype) for name in order}
-            for array in arrays.values():
-                whole = stream.readinto(_raw_bytes(array)) == array.nbytes
-                require(whole, f"{path.name} became shorter while it was read.")
+            if mapped:
+                arrays = _mapped(stream, expected, order)
+            else:
+                arrays = {name: np.empty(expected[name].shape, dtype=expected[name].dtype) for name in order}
+                for array in arrays.values():
+                    whole = stream.readinto(_raw_bytes(array)) == array.nbytes
+                    require(whole, f"{path.name} became shorter while it was read.")
     except (FileNotFoundError, ModelFormatError):
         raise
     except OSError as error:
@@ -314,10 +321,24 @@ def read_payload(path: Path, size: int, expected: Mapping[str, Stored]) -> dict[
     return arrays
 
 
+def _mapped(stream: BufferedReader, expected: Mapping[str, Stored], order: list[str]) -> dict[str, np.ndarray]:
+    """The arrays behind the header, in the memory that the file is mapped to; a process that writes gets a copy."""
+    at, arrays = stream.tell(), {}
+    memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    for name in order:
+        dtype, shape = np.dtype(expected[name].dtype), expected[name].shape
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(memory, dtype, count, at).reshape(shape) if count else np.empty(shape, dtype)
+        at += count * dtype.itemsize
+    return arrays
+
+
 def open_regular(path: Path) -> BufferedReader:
     """A file opened for reading, unless it is a link or a special file; raises ModelFormatError or OSError."""
     # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
     flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+    followed = not hasattr(os, "O_NOFOLLOW") and path.is_symlink()  # Windows has no such flag
+    require(not followed, f"{path.name} must be a regular file; links and special files are refused.")
     try:
         stream = os.fdopen(os.open(path, flags), "rb")
     except OSError as error:

@@ -5,14 +5,13 @@
 
 from tagwise.reports.comparison import ComparedModel, Comparison
 from tagwise.reports.findings import Findings, gather_findings
-from tagwise.reports.html import check_report_path, write_report
+from tagwise.reports.html import write_report
 from tagwise.reports.plots import plot_reliability
 
 __all__ = [
     "ComparedModel",
     "Comparison",
     "Findings",
-    "check_report_path",
     "gather_findings",
     "plot_reliability",
     "write_report",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tagwise.progress import visible
 from tagwise.reports import plots
-from tagwise.reports.curves import adds_up
+from tagwise.reports.curves import objective_curve
 from tagwise.reports.sections import figure, percent, scrolled, section, text
 
 __all__ = ["ComparedModel", "Comparison", "comparison_section"]
@@ -90,9 +90,8 @@ def comparison_section(comparison: Comparison) -> str:
         "</div>",
         figure(plots.draw_cost(names, seconds, quality, comparison.metric), "Quality and time", _TIME_CAPTION),
     ]
-    # An objective that adds up over batches of labels says nothing about how good the model is by then.
-    histories = [(name, [] if adds_up(model.history) else model.history) for name, model in zip(names, models)]
-    if any(len(history) > 1 for _, history in histories):
+    histories = [(name, objective_curve(model.history)) for name, model in zip(names, models)]
+    if any(history for _, history in histories):
         caption = "Each relative to its first value; objectives of different models cannot be compared."
         parts.append(figure(plots.draw_objectives(histories), "Objective over time", caption))
     lead = (

@@ -14,11 +14,10 @@ from tagwise.kernels.sampled_pairs import contains_pairs
 __all__ = [
     "GROUPS",
     "FrequencyBins",
-    "adds_up",
     "frequency_bins",
     "frequency_groups",
     "group_recall",
-    "label_counts",
+    "objective_curve",
     "share",
 ]
 
@@ -26,9 +25,14 @@ GROUPS = ("head", "middle", "tail")
 """The most frequent labels, those between, and the rarest."""
 
 
-def adds_up(history: list[dict[str, Any]]) -> bool:
-    """Whether a fit solves labels in batches: its objective is then the sum over the labels solved so far."""
-    return any("labels" in info for info in history)
+def objective_curve(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The iterations of a fit whose objectives can be compared; none where there are fewer than two.
+
+    A fit of one step has no curve; nor has one that solves labels in batches, whose objective adds up over them, or one
+    of stages with objectives of their own (Cascade).
+    """
+    comparable = len(history) > 1 and not any("labels" in info or info.get("stage") for info in history)
+    return history if comparable else []
 
 
 def frequency_groups(label_rows: np.ndarray) -> np.ndarray:
@@ -66,13 +70,6 @@ def group_recall(ranked: np.ndarray, Y: sp.csr_matrix, groups: np.ndarray) -> np
     np.add.at(found, (groups[ranked[rows, ranks]], ranks), 1)
     true = np.bincount(groups[Y.indices], minlength=len(GROUPS))
     return share(np.cumsum(found, axis=1), true[:, None])
-
-
-def label_counts(listed: np.ndarray, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    """How often each label is listed, and how often correctly; ``listed`` is int (n, K), −1 for none."""
-    times = np.bincount(listed[listed >= 0], minlength=Y.shape[1])
-    right = np.bincount(listed[contains_pairs(Y, listed)], minlength=Y.shape[1])
-    return times, right
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from tagwise.exceptions import ExplanationError
-from tagwise.inspection.calibration import probability_maps
-from tagwise.inspection.explanations import heaviest_features
-from tagwise.inspection.reliability import ReliabilityBins
-from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.kernels.sampled_pairs import contains_pairs
+from tagwise.inspection.calibration import DEFAULT_K, probability_maps
+from tagwise.inspection.explanations import heaviest_features_of_each
+from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
+from tagwise.inspection.validation_pairs import ValidationPairs
+from tagwise.metrics import ranking_report
+from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.randomness import random_generator
-from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, label_counts, share
-from tagwise.text.evaluation import Evaluation, decided_labels
-from tagwise.text.features import WORD_PATTERN, check_texts
+from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, share
+from tagwise.reports.mistakes import Acceptance, acceptance, confusions, surest_mistakes
+from tagwise.text.evaluation import Answers, Evaluation, evaluate, propensity_weights
+from tagwise.text.features import check_texts, words_in
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
 from tagwise.text.tags import ValidationRows, check_tags
@@ -32,8 +35,11 @@ _MOST_TAGS = 3000
 _TOP_WORDS = 6
 _MOST_SUGGESTIONS = 10
 _SUGGESTIONS = 5
-_MOST_CHARACTERS = 700
-_WORD = re.compile(WORD_PATTERN)
+_CONFUSIONS = 12
+_ROWS_TO_CHECK, _CHECK_CHARACTERS = 10, 400
+# Texts up to the first length are shown whole; of longer ones, about as much: this far around the words that explain.
+_MOST_CHARACTERS, _AROUND_CHARACTERS = 1200, 120
+_TIMED_ROWS = 500
 # More words than any text has.
 _ALL_WORDS = 1 << 30
 
@@ -64,12 +70,34 @@ class Piece:
 class Example:
     """One row, with its best five suggestions."""
 
-    pieces: list[Piece]  # the text, at most 700 characters of it
-    shortened: bool  # whether there was more
+    parts: list[list[Piece]]  # the whole text, or the parts of a long one that the words of suggestions are in
+    shortened: bool  # whether there is more text than these parts
     suggestions: list[Suggestion]  # with the shares of all words if the model has exact explanations
     right: list[bool]  # whether the row has each of them
     missed: list[str]  # tags of the row that are not among them, including those that training never saw
     unseen: frozenset[str]  # tags of the row that training never saw
+
+
+@dataclass(frozen=True)
+class RowToCheck:
+    """A row that has not got a tag of which the tagger is sure."""
+
+    row: int  # its number, from 1
+    text: str  # the first 400 characters
+    shortened: bool
+    tag: str  # the surest suggestion that the row does not have
+    confidence: float  # its probability, or its score where there are no probabilities
+    tags: list[str]  # those that the row has
+
+
+@dataclass(frozen=True)
+class ConfusedTags:
+    """A tag that rows have, and the one that they get in its place."""
+
+    tag: str
+    instead: str
+    rows: int
+    of: int  # rows that have the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +105,11 @@ class Findings:
     """The result of :func:`gather_findings`."""
 
     evaluation: Evaluation
+    frequent: dict[str, float]  # the metrics of suggesting the most frequent tags to every row
+    reachable: dict[str, float]  # those of suggesting the rows' own tags, except for tags that training never saw
+    acceptance: Acceptance  # of the first five suggestions of each row
+    confused: list[ConfusedTags]  # the pairs of tags that are taken for each other most
+    to_check: list[RowToCheck]
     model: str
     reason: str  # why this model was chosen
     settings: dict[str, Any]  # all parameters of the model, defaults included
@@ -131,45 +164,73 @@ def gather_findings(
     """
     n_examples = check_integer(n_examples, "n_examples", minimum=0)
     rows, lists = check_texts(texts), check_tags(tags)
+    model, calibration, training = tagger.model_, tagger.calibration_, tagger.training_
+    tag_rows, n_tags = np.asarray(training["tag_rows"]), len(tagger.tags_)
+    validation, lists = tagger._validation_rows(rows, lists, known), tagger._written(lists)
+    # One ranking serves all figures.
+    depth = DEFAULT_K if calibration is None else calibration.k
+    answers = Answers.of(model, calibration, validation, min(max(depth, *ks), validation.truth.shape[1]))
     if evaluation is None:
-        evaluation = tagger.evaluate(rows, lists, known, ks=ks)
-    validation = ValidationRows.of(tagger.features_, tagger._position, rows, lists, known)
-    model, training = tagger.model_, tagger.training_
-    tag_rows = np.asarray(training["tag_rows"])
+        evaluation = evaluate(model, calibration, validation, ks, tag_rows, training["rows"], answers)
     groups = frequency_groups(tag_rows)
-    ranked, _ = known_ranking(model, validation.X, min(_MOST_SUGGESTIONS, len(tagger.tags_)), validation.observed)
-    decided = _padded(decided_labels(model, tagger.calibration_, validation.X))
-    if validation.observed is not None:
-        # An unknown pair is neither right nor wrong.
-        decided = np.where(contains_pairs(validation.observed, decided), decided, -1)
-    listed, right = label_counts(decided, validation.Y)
-    true = np.bincount(validation.Y.indices, minlength=len(tagger.tags_))
+    listed = np.bincount(answers.decided.indices, minlength=n_tags)
+    right = np.bincount(sp.csr_matrix(answers.decided.multiply(validation.Y)).indices, minlength=n_tags)
+    true = np.bincount(validation.Y.indices, minlength=n_tags)
     order = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[:_MOST_TAGS]
     words, unexplained = _top_words(tagger, order)
+    maps = probability_maps(model, calibration)
+    confidence = np.asarray(answers.scores[:, :_SUGGESTIONS], dtype=np.float64)
+    # A label of which nothing is known has the lowest possible score, and is never suggested.
+    best = np.where(confidence > LOWEST_SCORE / 2, answers.labels[:, :_SUGGESTIONS], -1)
     reliability = None
-    if tagger.calibration_ is not None and calibrated_on_them:
-        reliability = tagger.calibration_.reliability
-    elif probability_maps(model, tagger.calibration_) is not None:
-        reliability = tagger.reliability(rows, lists, known)
+    if maps is not None:
+        confidence = maps(best, confidence)
+        pairs = ValidationPairs.of(
+            answers.labels[:, :depth], answers.scores[:, :depth], validation.Y, validation.observed
+        )
+        reliability = reliability_bins(maps(pairs.labels, pairs.scores), pairs.on)
+    if calibration is not None and calibrated_on_them:
+        reliability = calibration.reliability
+    confused = [
+        ConfusedTags(tagger.title(tagger.tags_[pair.tag]), tagger.title(tagger.tags_[pair.instead]), pair.rows, pair.of)
+        for pair in confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
+    ]
+    to_check = [
+        RowToCheck(
+            row + 1,
+            rows[row][:_CHECK_CHARACTERS],
+            len(rows[row]) > _CHECK_CHARACTERS,
+            tagger.title(tagger.tags_[best[row, rank]]),
+            float(confidence[row, rank]),
+            list(map(tagger.title, lists[row])),
+        )
+        for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK)
+    ]
+    frequent, reachable = _yardsticks(validation, ks, tag_rows, training["rows"])
     usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
     precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(
         evaluation=evaluation,
+        frequent=frequent,
+        reachable=reachable,
+        acceptance=acceptance(best, confidence, validation.truth),
+        confused=confused,
+        to_check=to_check,
         model=tagger.choice_.name,
         reason=tagger.choice_.reason,
         settings=dict(model.get_params(deep=False)),
         training=training,
         history=list(model.history_),
         megabytes=model_megabytes(tagger),
-        predict_ms=predict_milliseconds(tagger, rows),
+        predict_ms=predict_milliseconds(tagger, rows, _TIMED_ROWS),
         tag_group=groups,
-        group_recall=group_recall(ranked, validation.Y, groups),
+        group_recall=group_recall(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, groups),
         bins=frequency_bins(tag_rows, true, listed, right),
         reliability=reliability,
         tags=[
             TagFigures(
-                tagger.tags_[label],
+                tagger.title(tagger.tags_[label]),
                 int(groups[label]),
                 int(tag_rows[label]),
                 int(true[label]),
@@ -180,10 +241,10 @@ def gather_findings(
             )
             for place, label in enumerate(order.tolist())
         ],
-        n_tags=len(tagger.tags_),
+        n_tags=n_tags,
         examples=_examples(tagger, rows, lists, validation, chosen, 0 if unexplained else _ALL_WORDS),
         unexplained=unexplained,
-        calibrated=tagger.calibration_ is not None,
+        calibrated=calibration is not None,
         calibrated_on_them=calibrated_on_them,
     )
 
@@ -206,21 +267,33 @@ def predict_milliseconds(tagger: Tagger, rows: list[str], most: int = 2000) -> f
     return 1000 * (time.perf_counter() - start) / len(measured)
 
 
-def _padded(decided: list[np.ndarray]) -> np.ndarray:
-    width = max(1, max(map(len, decided), default=1))
-    table = np.full((len(decided), width), -1, dtype=np.int64)
-    for row, labels in enumerate(decided):
-        table[row, : len(labels)] = labels
-    return table
+def _yardsticks(
+    rows: ValidationRows, ks: Sequence[int], tag_rows: np.ndarray, n_training_rows: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Metrics of suggesting the most frequent tags to every row, and of suggesting its own tags that can be suggested.
+
+    Suggestions are few: no more than the row has tags, or than it has known ones, can be right.
+    """
+    weights = propensity_weights(rows, tag_rows, n_training_rows)
+    shape = rows.truth.shape
+    if rows.observed is None:
+        usual = np.lexsort((np.arange(len(tag_rows)), -tag_rows))[: min(max(ks), len(tag_rows))]
+        usual = np.concatenate([usual, np.full(min(max(ks), shape[1]) - len(usual), -1, dtype=usual.dtype)])
+        frequent: Any = np.broadcast_to(usual, (shape[0], len(usual)))
+    else:
+        known = rows.observed
+        frequent = sp.csr_matrix((1.0 + tag_rows[known.indices], known.indices, known.indptr), shape=shape)
+    # The most valuable first, where not all of them fit.
+    value = np.ones(shape[1]) if weights is None else weights
+    own = sp.csr_matrix((value[rows.Y.indices], rows.Y.indices, rows.Y.indptr), shape=shape)
+    return ranking_report(rows.truth, frequent, ks, weights), ranking_report(rows.truth, own, ks, weights)
 
 
 def _top_words(tagger: Tagger, labels: np.ndarray) -> tuple[list[tuple[str, ...]], str]:
     names = tagger.features_.feature_names
-    words: list[tuple[str, ...]] = []
     try:
-        for label in labels.tolist():
-            features, _ = heaviest_features(tagger.model_, label, _TOP_WORDS)
-            words.append(tuple(names[feature] for feature in features))
+        found = heaviest_features_of_each(tagger.model_, labels, _TOP_WORDS)
+        words = [tuple(names[feature] for feature in features) for features, _ in found]
     except ExplanationError as error:
         return [()] * len(labels), str(error)
     return words, ""
@@ -237,30 +310,61 @@ def _examples(
     examples = []
     for row, suggestions in zip(rows, answers):
         mine = set(tags[row])
+        parts = telling_parts(pieces_of(texts[row], known_words), suggestions)
         example = Example(
-            pieces=pieces_of(texts[row][:_MOST_CHARACTERS], known_words),
-            shortened=len(texts[row]) > _MOST_CHARACTERS,
+            parts=parts,
+            shortened=sum(len(piece.text) for part in parts for piece in part) < len(texts[row]),
             suggestions=suggestions,
             right=[suggestion.tag in mine for suggestion in suggestions],
-            missed=sorted(mine.difference(suggestion.tag for suggestion in suggestions)),
-            unseen=frozenset(tag for tag in mine if tag in validation.unseen),
+            missed=list(map(tagger.title, sorted(mine.difference(suggestion.tag for suggestion in suggestions)))),
+            unseen=frozenset(tagger.title(tag) for tag in mine if tag in validation.unseen),
         )
         examples.append(example)
     return examples
+
+
+def telling_parts(pieces: list[Piece], suggestions: list[Suggestion]) -> list[list[Piece]]:
+    """A text as one part; of a long one, the surroundings of the words with the largest shares, in the text's order.
+
+    A word counts with its largest share in any of the suggestions. Without shares, the beginning is taken.
+    """
+    if sum(len(piece.text) for piece in pieces) <= _MOST_CHARACTERS:
+        return [pieces]
+    # Passages of unknown words can be cut between any two of them.
+    pieces = [small for piece in pieces for small in _split(piece)]
+    lengths = np.array([len(piece.text) for piece in pieces], dtype=np.int64)
+    worth: dict[str | None, float] = {}
+    for suggestion in suggestions:
+        for word in suggestion.why or ():
+            worth[word.word] = max(worth.get(word.word, 0.0), abs(word.share))
+    values = np.array([worth.get(piece.word, 0.0) for piece in pieces])
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    around = _AROUND_CHARACTERS if values.any() else _MOST_CHARACTERS
+    taken = np.zeros(len(pieces), dtype=bool)
+    for place in np.argsort(-values, kind="stable").tolist():
+        if taken.any() and (values[place] == 0 or lengths[taken].sum() >= _MOST_CHARACTERS):
+            break
+        first = int(np.searchsorted(starts, max(0, starts[place] - around), side="right")) - 1
+        taken[first : int(np.searchsorted(starts, starts[place + 1] + around, side="left"))] = True
+    runs = np.flatnonzero(np.diff(np.concatenate([[0], taken.astype(np.int8), [0]]))).reshape(-1, 2)
+    return [pieces[start:stop] for start, stop in runs.tolist()]
+
+
+def _split(piece: Piece) -> list[Piece]:
+    return [piece] if piece.word else [Piece(part, None) for part in re.findall(r"\s*\S+|\s+", piece.text)]
 
 
 def pieces_of(text: str, known_words: set[str]) -> list[Piece]:
     """Split a text into its known words and what lies between them; joined, they are the text again."""
     pieces: list[Piece] = []
     end = 0
-    for match in _WORD.finditer(text):
-        word = match.group().lower()
+    for start, stop, word in words_in(text):
         if word not in known_words:
             continue
-        if match.start() > end:
-            pieces.append(Piece(text[end : match.start()], None))
-        pieces.append(Piece(match.group(), word))
-        end = match.end()
+        if start > end:
+            pieces.append(Piece(text[end:start], None))
+        pieces.append(Piece(text[start:stop], word))
+        end = stop
     if end < len(text):
         pieces.append(Piece(text[end:], None))
     return pieces

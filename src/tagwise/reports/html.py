@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import time
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -20,15 +21,20 @@ from tagwise.reports.sections import text
 
 __all__ = ["check_report_path", "report_html", "write_report"]
 
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _MARK = b'<meta name="generator" content="tagwise">'
 _LINKS = {
     "comparison": "Comparison",
     "headline": "Figures",
-    "model": "Model",
+    "confidence": "How sure",
     "frequency": "Frequent and rare",
-    "fit": "Fit and probabilities",
+    "mistakes": "Mistakes",
     "tags": "Every tag",
     "examples": "Examples",
+    "model": "Model",
 }
 
 
@@ -54,6 +60,11 @@ def write_report(
         What was measured: the name of a model and of a file of rows, say.
     comparison : Comparison, optional
         Figures of several models on the same rows, shown first.
+
+    Notes
+    -----
+    The page has the date of today (UTC). With SOURCE_DATE_EPOCH in the environment it has that date, and the same
+    findings make the same bytes on any day.
 
     Raises
     ------
@@ -90,26 +101,39 @@ def _is_report(path: Path) -> bool:
         return _MARK in stream.read(4096)
 
 
+def _when() -> str:
+    """Today's date (UTC), or that of SOURCE_DATE_EPOCH, which makes pages the same byte for byte."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(epoch) if epoch.isdecimal() else time.time()
+    moment = time.gmtime(seconds)
+    return f"{moment.tm_mday} {_MONTHS[moment.tm_mon - 1]} {moment.tm_year}"
+
+
 def report_html(
     findings: Findings, *, title: str = "Tagger", source: str = "", comparison: Comparison | None = None
 ) -> str:
     """The page that :func:`write_report` writes."""
     require_matplotlib()
     here = files("tagwise.reports")
-    style = here.joinpath("report.css").read_text(encoding="utf-8")
+    style = "".join(here.joinpath(name).read_text(encoding="utf-8") for name in ("look.css", "report.css"))
     script = here.joinpath("report.js").read_text(encoding="utf-8")
     parts = [] if comparison is None else [comparison_section(comparison)]
     parts += [
         sections.headline_section(findings),
         sections.notes_section(findings),
-        sections.model_section(findings),
+        sections.confidence_section(findings),
         sections.frequency_section(findings),
-        sections.fit_section(findings),
+        sections.mistakes_section(findings),
         sections.tags_section(findings),
         sections.examples_section(findings),
+        sections.model_section(findings),
     ]
     links = "".join(
         f'<a href="#{name}">{label}</a>' for name, label in _LINKS.items() if name != "comparison" or comparison
+    )
+    training = findings.training
+    rows = (
+        f"trained on {training['rows']:,} rows with {training['tags']:,} tags, measured on {findings.evaluation.rows:,}"
     )
     # Should escaping ever fail, the browser still runs only this script and loads nothing.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -123,7 +147,8 @@ def report_html(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
         f"<title>{text(title)} · tagwise report</title>\n<style>\n{style}</style></head>\n<body>"
-        f'<header><div class="inner"><h1>{text(title)}</h1><p>{text(source)}</p><nav>{links}</nav></div></header>\n'
+        f'<header><div class="inner"><h1>{text(title)}</h1><p>{text(source)}</p>'
+        f'<p class="when">{_when()} · tagwise {text(__version__)} · {rows}</p><nav>{links}</nav></div></header>\n'
         f"<main>{''.join(parts)}</main>\n<footer>Written by tagwise {text(__version__)}. This file needs no network "
         f"and no other file.</footer>\n<script>{script}</script></body></html>\n"
     )

@@ -10,15 +10,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
+from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report, recall_at_k
 from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.metrics.ranking import check_ks
 from tagwise.parallel import even_chunks
+from tagwise.problems.labels import only_positives_known
 from tagwise.text.tags import ValidationRows, ones_in
 
-__all__ = ["Evaluation", "decided_labels", "evaluate"]
+__all__ = ["Answers", "Evaluation", "decided_labels", "evaluate", "propensity_weights"]
 
 _BLOCK_ROWS = 512
 
@@ -58,6 +60,35 @@ class Evaluation:
     rows_without_tags: int
 
 
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a tagger says about rows: its best labels among the known ones (n, k), their scores, and its decisions.
+
+    Labels are best first, −1 for none; ``decided`` (n, L) has the labels that are on and known, as ones.
+    """
+
+    labels: np.ndarray
+    scores: np.ndarray
+    decided: sp.csr_matrix
+
+    @classmethod
+    def of(cls, model: MultiLabelModel, calibration: Calibration | None, rows: ValidationRows, k: int) -> Answers:
+        """The k best labels of each row, and those that :func:`decided_labels` has. Memory O(n·k)."""
+        labels, scores, decided = [], [], []
+        for start, stop in even_chunks(rows.X.shape[0], _BLOCK_ROWS):
+            X = rows.X[start:stop]
+            ranked = _ranked_for_decisions(model, calibration, X, k)
+            decided += _decided(calibration, *ranked)
+            if rows.observed is not None:
+                ranked = known_ranking(model, X, k, rows.observed[start:stop])
+            labels.append(ranked[0][:, :k])
+            scores.append(ranked[1][:, :k])
+        on = ones_in([np.sort(row) for row in decided], model.n_labels_)
+        if rows.observed is not None:
+            on = sp.csr_matrix(on.multiply(rows.observed))
+        return cls(np.concatenate(labels), np.concatenate(scores), on)
+
+
 def evaluate(
     model: MultiLabelModel,
     calibration: Calibration | None,
@@ -65,19 +96,24 @@ def evaluate(
     ks: Sequence[int],
     tag_rows: np.ndarray,
     n_training_rows: int,
+    answers: Answers | None = None,
 ) -> Evaluation:
-    """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag."""
+    """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag.
+
+    ``answers`` are those to these rows, with at least the largest k of ``ks``, if there are some already.
+    """
     wanted, _ = check_ks(ks, "ks")
-    most = min(int(wanted.max()), rows.truth.shape[1])
-    labels, _ = known_ranking(model, rows.X, most, rows.observed)
-    decided = ones_in([np.sort(row) for row in decided_labels(model, calibration, rows.X)], model.n_labels_)
-    if rows.observed is not None:
-        decided = sp.csr_matrix(decided.multiply(rows.observed))
+    if only_positives_known(rows.Y, rows.observed):
+        warn(
+            "known: no tag is known to be off in any of these rows. Only known tags take part, so every suggestion is "
+            "right and the figures say nothing; leave known out.",
+            TagwiseWarning,
+        )
+    if answers is None:
+        answers = Answers.of(model, calibration, rows, min(int(wanted.max()), rows.truth.shape[1]))
+    labels, decided = answers.labels, answers.decided.copy()
     decided.resize(rows.truth.shape)
-    weights = None
-    if n_training_rows >= 3:
-        counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
-        weights = inverse_propensity_of_counts(counts, n_training_rows)
+    weights = propensity_weights(rows, tag_rows, n_training_rows)
     metrics = {
         **ranking_report(rows.truth, labels, ks, weights),
         "micro-F1": float(micro_f1(rows.truth, decided)),
@@ -101,6 +137,14 @@ def evaluate(
     )
 
 
+def propensity_weights(rows: ValidationRows, tag_rows: np.ndarray, n_training_rows: int) -> np.ndarray | None:
+    """The weight of each label of ``rows.truth`` in PSP; None where training rows are too few to say."""
+    if n_training_rows < 3:
+        return None
+    counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
+    return inverse_propensity_of_counts(counts, n_training_rows)
+
+
 def _pairs_of(labels: np.ndarray, truth: sp.csr_matrix) -> sp.csr_matrix:
     """The truth (n, L) of some labels, without all others."""
     chosen = np.zeros(truth.shape[1], dtype=truth.dtype)
@@ -114,13 +158,23 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
     """The labels that are on in each row, best first: those that reach their thresholds, or else a score of 0."""
     decided: list[np.ndarray] = []
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
-        rows = X[start:stop]
-        labels, scores = model.predict_topk(rows, DEFAULT_K if calibration is None else calibration.k)
-        if calibration is None:
-            while (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
-                labels, scores = model.predict_topk(rows, min(2 * labels.shape[1], model.n_labels_))
-            on = (labels >= 0) & (scores >= 0)
-        else:
-            on = calibration.is_on(labels, scores)
-        decided += [labels[row, on[row]] for row in range(len(labels))]
+        decided += _decided(calibration, *_ranked_for_decisions(model, calibration, X[start:stop], 1))
     return decided
+
+
+def _ranked_for_decisions(
+    model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """At least k labels of each row, or all, and as many as decisions depend on."""
+    labels, scores = model.predict_topk(X, max(k, DEFAULT_K if calibration is None else calibration.k))
+    while calibration is None and (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
+        labels, scores = model.predict_topk(X, min(2 * labels.shape[1], model.n_labels_))
+    return labels, scores
+
+
+def _decided(calibration: Calibration | None, labels: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
+    if calibration is None:
+        on = (labels >= 0) & (scores >= 0)
+    else:
+        on = calibration.is_on(labels[:, : calibration.k], scores[:, : calibration.k])
+    return [labels[row, : on.shape[1]][on[row]] for row in range(len(labels))]

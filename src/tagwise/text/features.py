@@ -1,8 +1,9 @@
-"""TF-IDF features of texts: words and, on request, character n-grams."""
+"""TF-IDF features of texts: words and, on request, pairs of words and character n-grams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,11 +13,12 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.kernels import unit_rows
-from tagwise.validation import check_flag, check_integer
+from tagwise.progress import counted
+from tagwise.validation import check_flag, check_integer, check_real
 
-__all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TextFeatures", "check_texts"]
+__all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TermCounts", "TextFeatures", "check_texts", "places_of", "words_in"]
 
 WORD_PATTERN = r"(?u)\b\w\w+\b"
 """What a word is, in lower-cased text: at least two letters, digits or underscores."""
@@ -24,10 +26,20 @@ WORD_PATTERN = r"(?u)\b\w\w+\b"
 CHARACTERS_PREFIX = "char:"
 """Starts the names of character n-grams. No word can look like one: words hold letters, digits and underscores."""
 
-_ANALYZERS = {"words": ("word", (1, 1)), "characters": ("char_wb", (3, 5))}
+_ANALYZERS = {"words": ("word", (1, 1)), "bigrams": ("word", (2, 2)), "characters": ("char_wb", (3, 5))}
 """Kind of term → analyzer and n-gram lengths of ``CountVectorizer``."""
 
+_NAMES = {"words": "word", "bigrams": "pair of words", "characters": "character n-gram"}
+
 _SEPARATOR = "\n"
+
+# Where more of the texts than this have no feature, words do not describe them.
+_LOST_ROWS, _FEWEST_LOST = 0.1, 2
+# Characters between blanks on average: in no language with spaces more than the first; Chinese, Japanese, Thai, Lao,
+# Burmese and Khmer, whose letters are listed, are written without, unless somebody has cut them into words.
+_LONGEST_RUN, _LONGEST_UNSPACED = 25, 5
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+_LOOKED_AT = 500  # texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +49,68 @@ class _Terms:
     kind: str
     terms: list[str]
     idf: np.ndarray
+    sublinear_tf: bool
 
     @cached_property
     def counter(self) -> CountVectorizer:
         return _counter(self.kind, vocabulary=self.terms)
 
+    def count(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """How often each text has each term."""
+        if not self.terms:  # which CountVectorizer refuses
+            return sp.csr_matrix((len(texts), 0), dtype=np.float32)
+        return sp.csr_matrix(self.counter.transform(texts))
+
     def weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
-        """(1 + ln t)·idf for every count t, rows not yet scaled."""
+        """(1 + ln t)·idf, or t·idf, for every count t, rows not yet scaled."""
         counts.sort_indices()
-        data = np.log(counts.data, dtype=np.float32)
-        data += np.float32(1)
+        if self.sublinear_tf:
+            data = np.log(counts.data, dtype=np.float32)
+            data += np.float32(1)
+        else:
+            data = counts.data.astype(np.float32)
         data *= self.idf[counts.indices]
         return sp.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class TermCounts:
+    """In how many texts each term is: all that features depend on. Counts of parts of the texts add up (:meth:`plus`).
+
+    Attributes
+    ----------
+    n_texts : int
+    terms : dict of str to list of str
+        By kind, each term once.
+    texts_with, occurrences : dict of str to int64 array
+        In the order of the terms: in how many texts each is, and how often.
+    spacing : int64 array (3,)
+        Of some of the texts: runs between blanks, their characters, and those of writings without spaces.
+    """
+
+    n_texts: int
+    terms: dict[str, list[str]]
+    texts_with: dict[str, np.ndarray]
+    occurrences: dict[str, np.ndarray]
+    spacing: np.ndarray
+
+    def plus(self, *others: TermCounts) -> TermCounts:
+        """The counts of all texts of these together; time linear in the terms of all."""
+        parts = (self, *others)
+        terms: dict[str, list[str]] = {}
+        texts_with: dict[str, np.ndarray] = {}
+        occurrences: dict[str, np.ndarray] = {}
+        for kind in self.terms:
+            place: dict[str, int] = {}
+            columns = [[place.setdefault(term, len(place)) for term in part.terms[kind]] for part in parts]
+            sums = np.zeros((2, len(place)), dtype=np.int64)
+            for part, column in zip(parts, columns):
+                sums[0, column] += part.texts_with[kind]  # a part has a term once
+                sums[1, column] += part.occurrences[kind]
+            terms[kind], texts_with[kind], occurrences[kind] = list(place), sums[0], sums[1]
+        n_texts = sum(part.n_texts for part in parts)
+        spacing = np.sum([part.spacing for part in parts], axis=0)
+        return TermCounts(n_texts, terms, texts_with, occurrences, spacing)
 
 
 class TextFeatures(TransformerMixin, BaseEstimator):
@@ -59,24 +121,32 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     of at least two letters, digits or underscores. Words unknown at ``fit`` do not count, so a text without
     any known word is an empty row.
 
-    With ``characters``, runs of 3 to 5 characters within a word and one space on either side of it count as well, by
-    the same formula, and rows are scaled over both together. They recognise parts of words, and spellings that
-    training never saw.
+    With ``bigrams``, two words that follow each other count as well, by the same formula; with ``characters``, so do
+    runs of 3 to 5 characters within a word and one space on either side of it. Rows are scaled over all together.
+    Bigrams recognise phrases; characters recognise parts of words, spellings that training never saw, and texts without
+    spaces between words.
 
     Parameters
     ----------
     min_df : int, default 2
-        Leave out words and character n-grams that occur in fewer training texts than this.
+        Leave out words, bigrams and character n-grams that occur in fewer training texts than this.
+    max_df : float, default 1.0
+        Leave out those that occur in more than this share of the training texts, as stop words do; 1 keeps all.
     max_features : int or None, default None
-        Keep only this many words, the most frequent ones, and as many character n-grams.
+        Keep only this many words, the most frequent ones, as many bigrams, and as many character n-grams.
+    bigrams : bool, default False
+        Whether to count pairs of words beside words.
     characters : bool, default False
         Whether to count character n-grams beside words.
+    sublinear_tf : bool, default True
+        Whether t times count 1 + ln t, as above; False: t.
 
     Attributes
     ----------
     feature_names : list of str
-        In column order: the words (sorted), then the character n-grams (sorted), each written as ``char:`` and the
-        n-gram with its spaces, such as ``"char: pre"`` for words that start with "pre".
+        In column order: the words (sorted), the bigrams (sorted), such as ``"red wine"``, and the character n-grams
+        (sorted), each written as ``char:`` and the n-gram with its spaces, such as ``"char: pre"`` for words that start
+        with "pre".
     idf_ : array of float32, shape (features,)
         The second factor of the weight.
     n_words_ : int
@@ -85,13 +155,25 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     Notes
     -----
     Counting is done by scikit-learn's ``CountVectorizer``. Memory and time are linear in the length of the texts,
-    several times as much with ``characters``.
+    about three times as much with ``bigrams`` and ten times with ``characters``.
     """
 
-    def __init__(self, *, min_df: int = 2, max_features: int | None = None, characters: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        min_df: int = 2,
+        max_df: float = 1.0,
+        max_features: int | None = None,
+        bigrams: bool = False,
+        characters: bool = False,
+        sublinear_tf: bool = True,
+    ) -> None:
         self.min_df = min_df
+        self.max_df = max_df
         self.max_features = max_features
+        self.bigrams = bigrams
         self.characters = characters
+        self.sublinear_tf = sublinear_tf
 
     def fit(self, texts: Iterable[str], y: Any = None) -> TextFeatures:
         """Collect the vocabulary and its weights; ``y`` is ignored.
@@ -112,30 +194,62 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         ``also``: words that are features in however few texts they are, even in none, beside ``max_features`` others;
         those of new tags' names, say.
         """
-        min_df, limit = self._checked_parameters()
+        self._checked_parameters()
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed to fit TF-IDF features.")
-        fitted, blocks = [], []
+        counts, matrices = self._counted(rows, 0, len(rows))
+        self.fit_counts(counts, also)
+        X = _joined_unit_rows(
+            [part.weigh(_in_columns(counts.terms[part.kind], matrices[part.kind], part.terms)) for part in self._fitted]
+        )
+        self.warn_of_lost_words(len(rows), int(np.count_nonzero(np.diff(X.indptr) == 0)), counts.spacing)
+        return X
+
+    def count(self, texts: Iterable[str], first: int = 0, n_texts: int | None = None) -> TermCounts:
+        """What a part of the texts adds to :meth:`fit_counts`; the first is number ``first`` of ``n_texts`` in all."""
+        self._checked_parameters()
+        rows = check_texts(texts)
+        return self._counted(rows, first, len(rows) if n_texts is None else n_texts)[0]
+
+    def fit_counts(self, counts: TermCounts, also: Iterable[str] = ()) -> TextFeatures:
+        """As :meth:`fit`, of texts that were counted; ``also`` as in :meth:`fit_transform`."""
+        min_df, limit = self._checked_parameters()
+        fitted = []
         for kind in self._kinds():
-            counter = _counter(kind, min_df=min_df, max_features=limit)
-            try:
-                counts = sp.csr_matrix(counter.fit_transform(rows))
-            except ValueError as error:
-                what = "word" if kind == "words" else "character n-gram"
-                raise InvalidInputError(
-                    f"texts hold no {what} that is in at least min_df={min_df} of the {len(rows):,} texts; "
-                    "give more text or lower min_df."
-                ) from error
-            terms = [str(term) for term in counter.get_feature_names_out()]
-            if kind == "words" and (more := set(also) - set(terms)):
-                terms = sorted([*terms, *more])
-                counts = sp.csr_matrix(_counter(kind, vocabulary=terms).transform(rows))
-            _joined(terms)  # what could not be saved is refused before anything is learnt from it
-            fitted.append(_Terms(kind, terms, _inverse_document_frequency(counts)))
-            blocks.append(fitted[-1].weigh(counts))
+            terms, texts_with = counts.terms[kind], counts.texts_with[kind]
+            kept = (texts_with >= min_df) & (texts_with <= self.max_df * counts.n_texts)
+            chosen = [terms[place] for place in np.flatnonzero(kept)]
+            # Texts without spaces, of which no two share a phrase, still share characters.
+            if not chosen and not (self.characters and kind != "characters"):
+                raise self._no_terms(kind, counts)
+            if limit is not None and len(chosen) > limit:
+                often = dict(zip(terms, counts.occurrences[kind].tolist()))
+                chosen = sorted(chosen, key=lambda term: (-often[term], term))[:limit]
+            chosen = sorted({*chosen, *also} if kind == "words" else chosen)
+            _joined(chosen)  # what could not be saved is refused before anything is learnt from it
+            found = dict(zip(terms, texts_with.tolist()))
+            n_with = np.array([found.get(term, 0) for term in chosen], dtype=np.int64)
+            idf = (1 + np.log((1 + counts.n_texts) / (1 + n_with))).astype(np.float32)
+            fitted.append(_Terms(kind, chosen, idf, self.sublinear_tf))
         self._set_terms(fitted)
-        return _joined_unit_rows(blocks)
+        return self
+
+    def _counted(self, texts: list[str], first: int, n_texts: int) -> tuple[TermCounts, dict[str, sp.csr_matrix]]:
+        """The counts, and for each kind how often each text has each term."""
+        terms: dict[str, list[str]] = {}
+        matrices: dict[str, sp.csr_matrix] = {}
+        for kind in self._kinds():
+            counter = _counter(kind)
+            try:
+                matrices[kind] = sp.csr_matrix(counter.fit_transform(texts))
+                terms[kind] = [str(term) for term in counter.get_feature_names_out()]
+            except ValueError:  # no text has any
+                matrices[kind], terms[kind] = sp.csr_matrix((len(texts), 0), dtype=np.float32), []
+        texts_with = {kind: np.bincount(X.indices, minlength=X.shape[1]) for kind, X in matrices.items()}
+        often = {kind: np.bincount(X.indices, X.data, X.shape[1]).astype(np.int64) for kind, X in matrices.items()}
+        step = 1 + n_texts // _LOOKED_AT
+        return TermCounts(len(texts), terms, texts_with, often, _spacing(texts[-first % step :: step])), matrices
 
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Features of texts, one row each, as float32 CSR; memory and time are linear in their length."""
@@ -143,15 +257,20 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         rows = check_texts(texts)
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
-        return _joined_unit_rows([part.weigh(sp.csr_matrix(part.counter.transform(rows))) for part in self._fitted])
+        return _joined_unit_rows([part.weigh(part.count(rows)) for part in self._fitted])
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """``feature_names``, for scikit-learn."""
+        self._require_fitted()
+        return np.array(self.feature_names, dtype=object)
 
     # ------------------------------------------------------------------ folders
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The fitted state as plain arrays, for :meth:`from_arrays`.
 
-        ``words``, ``words_idf`` and, with characters, ``characters``, ``characters_idf``. Terms are UTF-8 text joined
-        by line feeds, in column order.
+        ``words``, ``words_idf`` and, where they are counted, ``bigrams``, ``bigrams_idf``, ``characters``,
+        ``characters_idf``. Terms are UTF-8 text joined by line feeds, in column order.
         """
         self._require_fitted()
         arrays = {}
@@ -181,31 +300,68 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                 raise ValueError(f"{kind}_idf must hold one float32 number for each of {len(terms):,} terms")
             if not np.isfinite(idf).all() or (idf <= 0).any():
                 raise ValueError(f"{kind}_idf must hold finite numbers above 0")
-            fitted.append(_Terms(kind, terms, idf))
+            fitted.append(_Terms(kind, terms, idf, features.sublinear_tf))
+        if not any(part.terms for part in fitted):
+            raise ValueError("the features have no term")
         features._set_terms(fitted)
         return features
 
     # ------------------------------------------------------------------ inside
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
     def _require_fitted(self) -> None:
-        if not hasattr(self, "_fitted"):
+        if not self.__sklearn_is_fitted__():
             raise NotFittedError("This TextFeatures is not fitted yet; call fit with the training texts first.")
 
     def _kinds(self) -> tuple[str, ...]:
-        return ("words", "characters") if self.characters else ("words",)
+        return ("words", *(kind for kind in ("bigrams", "characters") if getattr(self, kind)))
 
     def _checked_parameters(self) -> tuple[int, int | None]:
-        check_flag(self.characters, "characters")
+        for name in ("bigrams", "characters", "sublinear_tf"):
+            check_flag(getattr(self, name), name)
+        check_real(self.max_df, "max_df", minimum=0, maximum=1, open_minimum=True)
         min_df = check_integer(self.min_df, "min_df", minimum=1)
         if self.max_features is None:
             return min_df, None
         return min_df, check_integer(self.max_features, "max_features", minimum=1)
 
+    def _no_terms(self, kind: str, counts: TermCounts) -> InvalidInputError:
+        most = "" if self.max_df == 1 else f" and at most max_df={self.max_df:g}"
+        advice = f"give more text or lower min_df{' or raise max_df' if most else ''}"
+        if kind == "words" and _hardly_spaced(counts.spacing):
+            advice = "they have hardly any spaces between words: characters=True (--characters) counts parts of them"
+        return InvalidInputError(
+            f"texts hold no {_NAMES[kind]} that is in at least min_df={self.min_df}{most} of the "
+            f"{counts.n_texts:,} texts; {advice}."
+        )
+
+    def warn_of_lost_words(self, n_texts: int, without: int, spacing: np.ndarray) -> None:
+        """Say that words are the wrong features, where they are: ``without`` of the texts have none that is one."""
+        if self.characters:
+            return
+        what = ""
+        if _hardly_spaced(spacing):
+            what = "texts have hardly any spaces between words, so that whole phrases count as words"
+        elif without > max(_FEWEST_LOST, _LOST_ROWS * n_texts):
+            what = f"{without:,} of {counted(n_texts, 'text')} have no word that is a feature: all of them look alike"
+        if what:
+            warn(f"{what}. characters=True (--characters) counts runs of characters beside words.", TagwiseWarning)
+
     def _set_terms(self, fitted: list[_Terms]) -> None:
         self._fitted = fitted
         self.n_words_ = len(fitted[0].terms)
-        grams = [CHARACTERS_PREFIX + gram for part in fitted[1:] for gram in part.terms]
-        self.feature_names = fitted[0].terms + grams
+        self.feature_names = [
+            (CHARACTERS_PREFIX if part.kind == "characters" else "") + term for part in fitted for term in part.terms
+        ]
         self.idf_ = np.concatenate([part.idf for part in fitted])
 
 
@@ -216,10 +372,25 @@ def _counter(kind: str, **settings: Any) -> CountVectorizer:
     )
 
 
-def _inverse_document_frequency(counts: sp.csr_matrix) -> np.ndarray:
-    n_texts, n_terms = counts.shape
-    texts_with = np.bincount(counts.indices, minlength=n_terms)
-    return (1 + np.log((1 + n_texts) / (1 + texts_with))).astype(np.float32)
+def _in_columns(terms: list[str], counts: sp.csr_matrix, wanted: list[str]) -> sp.csr_matrix:
+    """Counts of terms (n, len(terms)) in the columns of others; those that nobody wants are left out."""
+    column_of = {term: column for column, term in enumerate(wanted)}
+    columns = np.array([column_of.get(term, -1) for term in terms], dtype=np.int32)[counts.indices]
+    kept = columns >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept)])[counts.indptr]
+    return sp.csr_matrix((counts.data[kept], columns[kept], indptr), shape=(counts.shape[0], len(wanted)))
+
+
+def _spacing(texts: Sequence[str]) -> np.ndarray:
+    """Runs between blanks, their characters, and how many of those are of writings without spaces."""
+    runs = [run for text in texts for run in text.split()]
+    return np.array([len(runs), sum(map(len, runs)), sum(len(_UNSPACED.findall(run)) for run in runs)], dtype=np.int64)
+
+
+def _hardly_spaced(spacing: np.ndarray) -> bool:
+    """Whether words are written without spaces between them."""
+    runs, letters, unspaced = spacing.tolist()
+    return letters > _LONGEST_RUN * runs or (2 * unspaced > letters and letters > _LONGEST_UNSPACED * runs)
 
 
 def _joined_unit_rows(blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
@@ -242,7 +413,7 @@ def _split(joined: object, name: str) -> list[str]:
     if not isinstance(joined, np.ndarray) or joined.dtype != np.uint8 or joined.ndim != 1:
         raise ValueError(f"{name} must be a list of bytes")
     try:
-        terms = joined.tobytes().decode().split(_SEPARATOR)
+        terms = joined.tobytes().decode().split(_SEPARATOR) if len(joined) else []
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     if "" in terms:
@@ -252,10 +423,66 @@ def _split(joined: object, name: str) -> list[str]:
     return terms
 
 
+def words_in(text: str) -> Iterator[tuple[int, int, str]]:
+    """The words of a text as ``TextFeatures`` counts them: where each starts and ends in the text, and its feature."""
+    lowered = text.lower()
+    origin = _origin(text, lowered)
+    for match in re.finditer(WORD_PATTERN, lowered):
+        yield origin[match.start()], origin[match.end() - 1] + 1, match.group()
+
+
+def places_of(text: str, names: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+    """Where features are in a text: the start and end of each occurrence, in characters.
+
+    Time is linear in the length of the text; character n-grams are looked for in each of its distinct words once.
+    """
+    places: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+    for start, end, word in words_in(text):
+        if word in places:
+            places[word].append((start, end))
+    grams = {name.removeprefix(CHARACTERS_PREFIX) for name in places if name.startswith(CHARACTERS_PREFIX)}
+    if not grams:
+        return places
+    lengths = sorted({len(gram) for gram in grams})
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    lowered = text.lower()
+    origin = _origin(text, lowered)
+    for match in re.finditer(r"\S+", lowered):
+        word, first = match.group(), match.start()
+        if word not in found:
+            found[word] = _grams_in(word, grams, lengths)
+        for name, start, end in found[word]:
+            places[name].append((origin[first + start], origin[first + end - 1] + 1))
+    return places
+
+
+def _grams_in(word: str, grams: set[str], lengths: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Which n-grams a word holds, and where; they count the spaces around it, which are not part of the place."""
+    spaced = f" {word} "
+    return [
+        (CHARACTERS_PREFIX + gram, max(0, start - 1), min(len(word), start + length - 1))
+        for length in lengths
+        for start in range(len(spaced) - length + 1)
+        if (gram := spaced[start : start + length]) in grams
+    ]
+
+
+def _origin(text: str, lowered: str) -> Sequence[int]:
+    """For each character of the lower-cased text, which one of the text it is of: "İ" becomes two."""
+    if len(lowered) == len(text):
+        return range(len(text))
+    return [place for place, character in enumerate(text) for _ in character.lower()]
+
+
 def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:
     """A list of strings, from any iterable of them but a string itself; ``first`` is the position of the first one."""
     if isinstance(texts, (str, bytes)):
         raise InvalidTypeError("texts must be a list of strings; found one string. Put it in a list: [text].")
+    if hasattr(texts, "columns"):  # iterating over a table gives the names of its columns
+        raise InvalidTypeError(
+            f"texts must be one column of strings; found a table of {counted(len(texts.columns), 'column')}. Choose "
+            "one: table[column]."
+        )
     try:
         rows = list(texts)
     except TypeError:

@@ -16,10 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidTypeError
-from tagwise.text.features import TextFeatures
-from tagwise.text.tags import check_name, column_of, ones_in
+from tagwise.text.tags import Corpus, check_name, column_of, ones_in, require_one_type
 
-__all__ = ["check_vocabulary", "name_features", "name_words"]
+__all__ = ["check_vocabulary", "name_features", "name_words", "names_in_use"]
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 _TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
@@ -27,27 +26,74 @@ _TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
 _SHARE_OF_WORDS = 0.5
 
 
-def check_vocabulary(vocabulary: Any) -> dict[str, str]:
-    """Tag → name, from a mapping or from any collection of tags, which are then names themselves; None is empty."""
+def check_vocabulary(vocabulary: Any) -> dict[Any, tuple[Any, ...]]:
+    """Tag → name and alternative names, from a mapping to one or several names, or from any collection of tags.
+
+    Tags of a collection are names themselves. None is empty.
+    """
     if vocabulary is None:
         return {}
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(vocabulary, Mapping):
         pairs = vocabulary.items()
+        for number, names in enumerate(vocabulary.values()):
+            if isinstance(names, int):
+                raise InvalidTypeError(f"vocabulary must hold names as text; found {names!r} at position {number}.")
     elif isinstance(vocabulary, (str, bytes, Iterator)) or not isinstance(vocabulary, Iterable):
         raise InvalidTypeError(
             f"vocabulary must be a list of tags, or a dictionary with the name of each; found {vocabulary!r:.60}."
         )
     else:
         pairs = ((tag, tag) for tag in vocabulary)
-    return {
-        check_name(tag, "vocabulary", number): check_name(name, "vocabulary", number)
-        for number, (tag, name) in enumerate(pairs)
+    checked = {
+        check_name(tag, "vocabulary", number): _checked_names(names, number)
+        for number, (tag, names) in enumerate(pairs)
     }
+    require_one_type([checked], "vocabulary holds numbers and names")
+    return checked
+
+
+def _checked_names(names: Any, number: int) -> tuple[str, ...]:
+    several = tuple(names) if isinstance(names, (list, tuple)) and names else (names,)
+    return tuple(dict.fromkeys(check_name(name, "vocabulary", number) for name in several))
+
+
+def names_in_use(vocabulary: Mapping[str, tuple[str, ...]], rows: Corpus, features: Any, X: Any) -> dict[str, str]:
+    """What each tag of the vocabulary is called in its texts: of its names, the one that most of them have in full.
+
+    X (n, d) are the features of the texts. Of equals the first, so that a tag without texts is called by its name. Time
+    O(Σ over tags with alternative names of the features of their rows).
+    """
+    tags = rows.tags
+    called = {tag: names[0] for tag, names in vocabulary.items()}
+    several = [label for label, tag in enumerate(tags) if len(vocabulary.get(tag, ())) > 1]
+    if not several:
+        return called
+    position = column_of(features.feature_names[: features.n_words_])
+    words = {
+        label: [sorted(set(_known_words(name, position))) for name in vocabulary[tags[label]]] for label in several
+    }
+    ends = np.cumsum([len(names) for names in words.values()])
+    for label, found in zip(several, np.split(rows.sum(_rows_with_names, X, words), ends)):
+        called[tags[label]] = vocabulary[tags[label]][int(np.argmax(found))]
+    return called
+
+
+def _rows_with_names(X: sp.csr_matrix, Y: sp.csr_matrix, words: dict[int, list[list[int]]]) -> np.ndarray:
+    """How many rows of each label have all words (columns of X) of each of its names, one label after the other."""
+    rows_of = sp.csc_matrix(Y)
+    has = sp.csr_matrix((np.ones(X.nnz, dtype=np.float32), X.indices, X.indptr), shape=X.shape)
+    found = []
+    for label, names in words.items():
+        rows = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
+        shares = (has[rows] @ ones_in(names, X.shape[1]).T).toarray()
+        sizes = np.array([len(columns) or np.inf for columns in names])
+        found.append((shares == sizes).sum(axis=0))
+    return np.concatenate(found)
 
 
 def name_features(
-    tags: Sequence[str], vocabulary: Mapping[str, str], features: TextFeatures, is_new: np.ndarray | None = None
+    tags: Sequence[Any], vocabulary: Mapping[Any, str], features: Any, is_new: np.ndarray | None = None
 ) -> sp.csr_matrix | None:
     """The known words of what each tag is called: 0/1 (len(tags), d); None where no tag has any.
 
@@ -56,7 +102,7 @@ def name_features(
     ``p14068``, and have none.
     """
     position = column_of(features.feature_names[: features.n_words_])
-    columns = [sorted(set(_known_words(vocabulary.get(tag, tag), position))) for tag in tags]
+    columns = [sorted(set(_known_words(str(vocabulary.get(tag, tag)), position))) for tag in tags]
     itself = [place for place, tag in enumerate(tags) if vocabulary.get(tag, tag) == tag]
     old = itself if is_new is None else [place for place in itself if not is_new[place]]
     if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old):
@@ -65,10 +111,13 @@ def name_features(
     return ones_in(columns, len(features.feature_names)) if any(columns) else None
 
 
-def name_words(names: Iterable[str]) -> set[str]:
+def name_words(names: Iterable[Any]) -> set[str]:
     """The words that names consist of, as texts have them: parts in camelCase by their pieces."""
     pieces = (
-        piece.lower() for name in names for part in _BETWEEN_WORDS.split(name) for piece in _camel_case_pieces(part)
+        piece.lower()
+        for name in names
+        for part in _BETWEEN_WORDS.split(str(name))
+        for piece in _camel_case_pieces(part)
     )
     return {piece for piece in pieces if _TWO_LETTERS.search(piece)}
 

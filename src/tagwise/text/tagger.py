@@ -6,8 +6,8 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from itertools import islice, pairwise
+from dataclasses import asdict, replace
+from itertools import islice
 from os import PathLike
 from typing import Any
 
@@ -15,14 +15,22 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from tagwise.base import MultiLabelModel
+from tagwise.base import (
+    DEFAULT_K,
+    MultiLabelModel,
+    best_as_csr,
+    ones_in_format,
+    padded_answers,
+    saved_output_format,
+)
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
-from tagwise.inspection.calibration import DEFAULT_K, Calibration, fit_calibration, require_probabilities
+from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
 from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
+from tagwise.metrics.ranking import ndcg_at_k
 from tagwise.models.choice import (
     ModelChoice,
     build_model,
@@ -38,20 +46,42 @@ from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
+from tagwise.text.choice import choose_features
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.names import check_vocabulary, name_features, name_words
-from tagwise.text.suggestion import Request, Suggestion
-from tagwise.text.tags import TrainingRows, ValidationRows, check_tags, column_of, tag_matrix
-from tagwise.validation import check_choice
+from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
+from tagwise.text.suggestion import Request, Suggestion, suggestions_as_frame, title_of
+from tagwise.text.tags import (
+    Corpus,
+    TrainingRows,
+    ValidationRows,
+    check_tags,
+    column_of,
+    ones_in,
+    respelt,
+    tag_key,
+    tag_matrix,
+)
+from tagwise.text.vectorizers import (
+    FITTED_FEATURES,
+    TransformerFeatures,
+    check_transformer,
+    features_from_parts,
+    features_to_parts,
+)
+from tagwise.validation import check_choice, check_flag, check_integer
 
 __all__ = ["Tagger"]
 
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
+# A vocabulary of so many tags is hardly one of new tags alone.
+_MANY_TAGS = 10
+
 # What a folder of a tagger is made of, and the counts of ``training_``.
 _PARTS = ("features", "calibration")
+_LATER_VALUES = ("features", "tag_type", "output_format")
 _COUNTS = (
     "rows",
     "features",
@@ -66,10 +96,10 @@ _COUNTS = (
 
 
 class Tagger(BaseEstimator):
-    """Learns from texts and their tags, and suggests tags for new texts.
+    """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
-    Words become TF-IDF features in rows of unit length (:class:`~tagwise.text.features.TextFeatures`), tags become
-    labels, and a model learns to predict the labels from the features.
+    Words become TF-IDF features in rows of unit length (:class:`~tagwise.TextFeatures`), tags become labels, and a
+    model learns to predict the labels from the features.
 
     Parameters
     ----------
@@ -83,13 +113,21 @@ class Tagger(BaseEstimator):
         right rather than listed; other linear models weigh positives by their inverse propensity, unless an estimator
         with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
     vocabulary : list of tags, or dict from tags to names, optional
-        Tags that can be suggested although no text has them, and what tags are called where they are ids. Cascade
+        Tags that can be suggested although no text has them, and what tags are called where they are ids; a list of
+        names has the name first and alternative names after it. The name of a tag is in every suggestion. Cascade
         learns from names: those of the dictionary, and the other tags themselves when these are words, that is when at
         least half of them have a word of the training texts (:mod:`tagwise.text.names`). Tags that texts have and the
         vocabulary lacks are learnt too. Other models do not learn from names, and hardly suggest tags that no text
         has.
-    min_df, max_features, characters
-        As in :class:`tagwise.text.features.TextFeatures`.
+    normalise_tags : bool
+        Whether tags that differ only in capitals, in blanks or in the form of their characters are one, written as in
+        most texts, or as in the vocabulary. The tags of texts that the tagger is measured on are read likewise.
+    features : "words", "auto" or transformer, default "words"
+        What becomes of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
+        rank validation rows of the training rows better (:func:`tagwise.text.choice.choose_features`). Or a
+        :class:`~tagwise.TextFeatures` with settings of one's own, or any transformer from texts to a matrix, of which a
+        clone is fitted. :meth:`save` keeps TextFeatures and scikit-learn's TfidfVectorizer, CountVectorizer and
+        HashingVectorizer; others cannot be saved.
     n_jobs : int or None
         Threads, as in joblib; the result is the same for every number. Passed to the model unless that is given as an
         estimator.
@@ -100,9 +138,11 @@ class Tagger(BaseEstimator):
 
     Attributes
     ----------
-    tags_ : list of str
-        The tags that can be suggested, sorted: all that occur in training or in the vocabulary.
-    features_ : TextFeatures
+    tags_ : list of str or int
+        The tags that can be suggested: all that occur in training or in the vocabulary, sorted; or the columns of the
+        matrix of tags. ``classes_`` has them as an array.
+    features_ : TextFeatures or TransformerFeatures
+        What made the features: see :meth:`transform`.
     model_ : fitted model
         Its labels are the tags in the order of ``tags_``.
     choice_ : ModelChoice
@@ -118,7 +158,11 @@ class Tagger(BaseEstimator):
     Notes
     -----
     A text without any word that training saw is an empty row: its scores are the intercepts of the model, so all such
-    texts get the same suggestions, the most frequent tags. ``features(texts)`` shows which texts those are.
+    texts get the same suggestions, the most frequent tags. ``transform(texts)`` shows which texts those are.
+
+    In scikit-learn's tools texts are X and tags y: ``cross_val_score(Tagger(), texts, tags)``, the last step of a
+    ``Pipeline``, and ``GridSearchCV`` over ``model__rank`` or ``features__min_df`` of estimators given as ``model`` and
+    ``features``. Folds are drawn at random rows apart; tags that a fold has and training lacks count as missed.
 
     Examples
     --------
@@ -130,15 +174,16 @@ class Tagger(BaseEstimator):
     [['pets'], ['drinks']]
     """
 
+    calibration_: Calibration | None
+
     def __init__(
         self,
         model: Any = "auto",
         *,
         unlisted: str = "off",
         vocabulary: Any = None,
-        min_df: int = 2,
-        max_features: int | None = None,
-        characters: bool = False,
+        normalise_tags: bool = False,
+        features: Any = "words",
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -146,12 +191,23 @@ class Tagger(BaseEstimator):
         self.model = model
         self.unlisted = unlisted
         self.vocabulary = vocabulary
-        self.min_df = min_df
-        self.max_features = max_features
-        self.characters = characters
+        self.normalise_tags = normalise_tags
+        self.features = features
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def set_params(self, **params: Any) -> Tagger:
+        """As in scikit-learn; ``model__rank`` and ``features__min_df`` are those of estimators that were given."""
+        for part, example in (("model", "LEML()"), ("features", "TextFeatures()")):
+            value = params.get(part, getattr(self, part))
+            nested = next((name for name in params if name.startswith(f"{part}__")), None)
+            if nested is not None and isinstance(value, str):
+                raise InvalidInputError(
+                    f"{nested}: {part} is the name {value!r:.60}, which has no parameters to set; give an estimator "
+                    f"such as {part}={example} to the Tagger instead."
+                )
+        return super().set_params(**params)
 
     # ------------------------------------------------------------------ fit
 
@@ -161,6 +217,7 @@ class Tagger(BaseEstimator):
         tags: Any,
         known: Any = None,
         *,
+        sample_weight: Any = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Tagger:
@@ -169,12 +226,18 @@ class Tagger(BaseEstimator):
         Parameters
         ----------
         texts : list of str
-        tags : list of lists of str
-            The tags of each text; an empty list where it has none. A tag that is listed twice counts once.
-        known : list of lists of str (or None), optional
+            Or a column of pandas or polars.
+        tags : list of lists of str or int, or 0/1 matrix (n, L)
+            The tags of each text; an empty list where it has none. A tag that is listed twice counts once. Or an array,
+            sparse matrix or data frame with one column of 0 and 1 per tag, such as scikit-learn's
+            ``MultiLabelBinarizer`` makes: tags are then the numbers of the columns, or the names that a data frame
+            gives them.
+        known : list of lists of str or int (or None), or matrix, optional
             For each text, the tags that were checked: whether it has any other tag is unknown and never influences the
             fit. The tags that a text has are always known. None in place of a list means that all tags, those of the
             vocabulary included, are known for that text; ``known=None``, that they are for all texts.
+        sample_weight : array (n,), optional
+            How often each text counts, for models whose ``fit`` takes it.
         callback : callable(iteration, info), optional
             Called after every iteration of the model's fit; returning True stops it.
         checkpoint : Checkpoint, optional
@@ -188,7 +251,8 @@ class Tagger(BaseEstimator):
         -----
         TagwiseWarning
             ``known`` names tags that neither texts nor the vocabulary have: they cannot be learnt. Or the vocabulary
-            has tags that no text has, and the model can know nothing of them.
+            has tags that no text has, and the model can know nothing of them. Or ``known`` has no tag that its text
+            lacks: then no tag is known to be off anywhere, and ``unlisted="unknown"`` is what to use.
 
         Notes
         -----
@@ -196,38 +260,65 @@ class Tagger(BaseEstimator):
         """
         start = time.perf_counter()
         vocabulary = self._check_parameters()
-        rows = TrainingRows.of(texts, tags, known, vocabulary)
-        if known is not None and self.unlisted == "unknown":
+        rows = TrainingRows.of(texts, tags, known, vocabulary, normalise=self.normalise_tags)
+        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self._learn(rows, known is not None, start, callback=callback, checkpoint=checkpoint, **more)
+
+    def fit_corpus(self, rows: Corpus, *, known: bool = False, **more: Any) -> Tagger:
+        """As :meth:`fit`, from texts that may be elsewhere; ``tagwise.distributed.fit_tagger`` makes such a corpus.
+
+        ``known`` says whether the corpus tells which tags were looked at; ``more`` is for the model's fit.
+        """
+        start = time.perf_counter()
+        self._check_parameters()
+        return self._learn(rows, known, start, **more)
+
+    def _learn(self, rows: Corpus, known: bool, start: float, **more: Any) -> Tagger:
+        if known and self.unlisted == "unknown":
             raise InvalidInputError(
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
             )
-        features = TextFeatures(min_df=self.min_df, max_features=self.max_features, characters=self.characters)
-        without_rows = np.bincount(rows.Y.indices, minlength=len(rows.tags)) == 0
-        new = [vocabulary[rows.tags[place]] for place in np.flatnonzero(without_rows)]
-        X = features.fit_transform(rows.texts, also=name_words(new))
-        choice, model = self._choose(X, rows)
-        if rows.observed is not None and not info_of(type(model)).learns_from_mask:
+        vocabulary = check_vocabulary(self.vocabulary)
+        features, why = self._new_features(rows)
+        unseen = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
+        new = [name for tag in unseen for name in vocabulary.get(tag, (tag,))]
+        features, X = rows.extract(features, also=name_words(new))
+        figures = {**rows.figures(X), "words": features.n_words_}
+        choice, model = self._choose(figures)
+        if why:
+            choice = replace(choice, reason=f"{choice.reason} {why}")
+        if figures["known_pairs"] is not None and not info_of(type(model)).learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
                 'text does not list counts as wrong for it; or use model="auto".'
             )
-        names = self._names(model, rows.tags, without_rows, vocabulary, features)
-        more: dict[str, Any] = {} if names is None else {"label_features": names}
-        model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
-        figures = {
-            **rows.figures(X, features.n_words_),
-            "named_tags": 0 if names is None else int(np.count_nonzero(np.diff(names.indptr))),
-            "seconds": time.perf_counter() - start,
-        }
-        return self._set_fitted(rows.tags, features, model, choice, figures, None)
+        called = names_in_use(vocabulary, rows, features, X)
+        names = self._names(model, rows.tags, ~rows.has_rows, called, features)
+        if names is not None:
+            more["label_features"] = names
+        model = rows.fit(model, X, **more)
+        figures["named_tags"] = 0 if names is None else int(np.count_nonzero(np.diff(names.indptr)))
+        figures["seconds"] = time.perf_counter() - start
+        return self._set_fitted(rows.tags, features, model, choice, figures, None, rows.output_format)
+
+    def _new_features(self, rows: Corpus) -> tuple[FITTED_FEATURES, str]:
+        """What will make the features, unfitted, and why, where they were chosen."""
+        if self.features == "auto":
+            choice = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
+            return choice.features, choice.reason
+        if isinstance(self.features, str):
+            return TextFeatures(), ""
+        if isinstance(self.features, TextFeatures):
+            return clone(self.features), ""
+        return TransformerFeatures(self.features), ""
 
     def _names(
         self,
         model: MultiLabelModel,
-        tags: list[str],
+        tags: list[Any],
         without_rows: np.ndarray,
-        vocabulary: dict[str, str],
-        features: TextFeatures,
+        vocabulary: dict[Any, str],
+        features: FITTED_FEATURES,
     ) -> sp.csr_matrix | None:
         """The features of the tags' names, where the model learns from names and they are words.
 
@@ -238,7 +329,14 @@ class Tagger(BaseEstimator):
         if info_of(type(model)).learns_from_names:
             names = name_features(tags, vocabulary, features, is_new=without_rows)
             reason = "their names have no words"
-        unheard = without_rows.copy()
+        listed = [tag for tag, is_new in zip(tags, without_rows) if not is_new]
+        if len(vocabulary) >= _MANY_TAGS and vocabulary.keys().isdisjoint(listed):
+            warn(
+                f"vocabulary has none of the tags of the texts: these are written like {listed[0]!r:.60}, those like "
+                f"{next(iter(vocabulary))!r:.60}. Write them alike, so that names belong to tags.",
+                TagwiseWarning,
+            )
+        unheard = without_rows & np.array([tag in vocabulary for tag in tags])
         if names is not None:
             unheard &= np.diff(names.indptr) == 0
         if unheard.any():
@@ -250,7 +348,7 @@ class Tagger(BaseEstimator):
             )
         return names
 
-    def _choose(self, X: sp.csr_matrix, rows: TrainingRows) -> tuple[ModelChoice, MultiLabelModel]:
+    def _choose(self, figures: dict[str, Any]) -> tuple[ModelChoice, MultiLabelModel]:
         """Which model, why, and the unfitted model itself: given, named, or chosen by the size of the problem."""
         if not isinstance(self.model, str):
             name, model = info_of(type(self.model)).name, clone(self.model)
@@ -260,10 +358,9 @@ class Tagger(BaseEstimator):
                     model.set_params(**{parameter: value})
             return ModelChoice(name, {}, f"{name} was given as an estimator."), model
         if self.model.lower() == "auto":
-            masked = rows.observed is not None
-            choice = choose_model(
-                X.shape[0], X.shape[1], len(rows.tags), int(rows.Y.nnz), masked, unlisted=self.unlisted
-            )
+            rows, features, tags, listed = (figures[name] for name in ("rows", "features", "tags", "assignments"))
+            masked = figures["known_pairs"] is not None
+            choice = choose_model(rows, features, tags, listed, masked, unlisted=self.unlisted)
         else:
             name = model_info(self.model).name
             choice = ModelChoice(name, {}, f"{name} was asked for.")
@@ -272,14 +369,15 @@ class Tagger(BaseEstimator):
 
     def _set_fitted(
         self,
-        tags: list[str],
-        features: TextFeatures,
+        tags: list[Any],
+        features: FITTED_FEATURES,
         model: MultiLabelModel,
         choice: ModelChoice,
         training: dict[str, Any],
         calibration: Calibration | None,
+        output_format: tuple[str, Any] | None,
     ) -> Tagger:
-        model.label_names_ = list(tags)
+        model.label_names_ = [str(tag) for tag in tags]
         # At once: an interrupt between two assignments would leave a tagger of two fits.
         self.__dict__.update(
             tags_=tags,
@@ -287,13 +385,16 @@ class Tagger(BaseEstimator):
             model_=model,
             choice_=choice,
             _position=column_of(tags),
+            names_={tag: names[0] for tag, names in check_vocabulary(self.vocabulary).items() if names[0] != tag},
             training_=training,
             calibration_=calibration,
+            _output_format=output_format,
         )
         return self
 
-    def _check_parameters(self) -> dict[str, str]:
-        """Returns the vocabulary: tag → name."""
+    def _check_parameters(self) -> dict[Any, tuple[Any, ...]]:
+        """Returns the vocabulary: tag → name and alternative names."""
+        check_flag(self.normalise_tags, "normalise_tags")
         thread_count(self.n_jobs)
         check_random_state(self.random_state)
         check_choice(self.unlisted, "unlisted", UNLISTED)
@@ -304,19 +405,30 @@ class Tagger(BaseEstimator):
             raise InvalidTypeError(
                 f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
             )
+        if isinstance(self.features, str):
+            check_choice(self.features, "features", ("words", "auto"))
+        else:
+            check_transformer(self.features)
         return check_vocabulary(self.vocabulary)
 
     # ------------------------------------------------------------------ texts and tags as matrices
 
-    def features(self, texts: Iterable[str]) -> sp.csr_matrix:
-        """The features of texts (n×d, float32 CSR); a row without entries is a text without a known word."""
+    @property
+    def classes_(self) -> np.ndarray:
+        """The tags (L), as scikit-learn has them: ``tags_`` as an array, the columns of matrices of this tagger."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("'Tagger' object has no attribute 'classes_' before it is fitted")
+        return np.array(self.tags_, dtype=np.int64 if isinstance(self.tags_[0], int) else object)
+
+    def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
+        """The features of texts (n×d, CSR); a row without entries is a text without a known word."""
         self._require_fitted()
         return self.features_.transform(texts)
 
-    def label_matrix(self, tags: Any) -> tuple[sp.csr_matrix, Counter[str]]:
+    def label_matrix(self, tags: Any) -> tuple[sp.csr_matrix, Counter[Any]]:
         """Lists of tags as labels (n×L, in the order of ``tags_``), and in how many rows each unseen tag is."""
         self._require_fitted()
-        return tag_matrix(check_tags(tags), self._position)
+        return tag_matrix(self._written(check_tags(tags)), self._position)
 
     # ------------------------------------------------------------------ suggest
 
@@ -329,7 +441,8 @@ class Tagger(BaseEstimator):
         *,
         min_probability: float | None = None,
         optimise: str | None = None,
-    ) -> list[list[Suggestion]]:
+        as_frame: bool = False,
+    ) -> Any:
         """The best tags of each text.
 
         Parameters
@@ -349,11 +462,16 @@ class Tagger(BaseEstimator):
             :meth:`~tagwise.base.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
             scores are not probabilities needs :meth:`calibrate`; nothing is then known of which tags occur together,
             and ``"recall"`` takes the most probable ones. ``"macro_f1"`` chooses for all texts together.
+        as_frame : bool
+            Answer with a table of one row per suggestion.
 
         Returns
         -------
         list of lists of Suggestion
-            Best first; equal scores in the order of the names. A list is empty where nothing passes.
+            Best first; equal scores in the order of the names. A list is empty where nothing passes. With ``as_frame``,
+            a data frame of polars where texts are, else of pandas (the extra ``frames``): ``row`` (the number of the
+            text, or its index in pandas), ``rank`` (from 1), ``tag``, ``name`` where tags have one, ``score``,
+            ``probability`` (missing where there is none: see :meth:`calibrate`) and, with ``explain``, ``words``.
 
         Raises
         ------
@@ -361,7 +479,8 @@ class Tagger(BaseEstimator):
             ``explain`` is above 0 and the model has no exact explanations.
         """
         options: dict[str, Any] = {"min_probability": min_probability, "optimise": optimise}
-        return list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
+        found = list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
+        return suggestions_as_frame(found, texts) if check_flag(as_frame, "as_frame") else found
 
     def suggest_each(
         self,
@@ -407,17 +526,64 @@ class Tagger(BaseEstimator):
 
     def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
         counts = LabelCounts(self.training_["tag_rows"], self.training_["rows"])
-        return request.answer(X, self.tags_, self.features_.feature_names, counts)
+        return request.answer(X, self.tags_, self.features_.feature_names, counts, self.names_)
 
-    def predict_tags(self, texts: Iterable[str]) -> list[list[str]]:
-        """The tags that the tagger decides for, best first: as many as it finds right, maybe none.
+    def predict(self, texts: Iterable[str]) -> Any:
+        """The tags that the tagger decides for: as many as it finds right, maybe none.
 
         Where the tagger is calibrated, those that reach their thresholds (among the best ``calibration_.k`` of the
-        text); else those that score at least 0.
+        text); else those that score at least 0. As tags were at fit: lists, best tags first; a 0/1 array where they
+        were an array or a data frame; CSR where they were sparse in any format, as ``csr_matrix`` or ``csr_array``.
+        Numbers are of the type that they had, and columns in the order of ``classes_``.
         """
-        X = self.features(texts)
+        X = self.transform(texts)
         decided = decided_labels(self.model_, self.calibration_, X) if X.shape[0] else []
-        return [[self.tags_[label] for label in row] for row in decided]
+        if self._output_format is None:
+            return [[self.tags_[label] for label in row] for row in decided]
+        on = ones_in([np.sort(row) for row in decided], len(self.tags_))
+        return ones_in_format(on.indices, on.indptr, on.shape, self._output_format)
+
+    def decision_function(self, texts: Iterable[str]) -> np.ndarray:
+        """The model's scores of all tags (n, L), dense, in the order of ``classes_``: meant for few tags."""
+        X = self.transform(texts)
+        return self.model_.decision_function(X)
+
+    def predict_proba(self, texts: Iterable[str], k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
+        """Probabilities of tags to be right: calibrated after :meth:`calibrate`, and for Cascade.
+
+        Else they are what :meth:`MultiLabelModel.predict_proba <tagwise.base.MultiLabelModel.predict_proba>` says: in
+        the order of the scores and from 0 to 1, but how often such tags are right is not known.
+
+        Parameters
+        ----------
+        texts : list of str
+        k : int
+            How many tags per text have a probability where the result is sparse.
+        dense : bool, optional
+            True: all tags, as an array. False: the k best, as CSR. None: dense where tags were an array or a data frame
+            at fit.
+
+        Returns
+        -------
+        CSR or array (n, L)
+            Columns in the order of ``classes_``.
+        """
+        X = self.transform(texts)
+        if dense is None:
+            dense = self._output_format is not None and self._output_format[0] == "dense"
+        if self.calibration_ is None:
+            return self.model_.predict_proba(X, k, dense=dense)
+        if dense:
+            scores = self.model_.decision_function(X)
+            labels = np.broadcast_to(np.arange(len(self.tags_)), scores.shape)
+            return self.calibration_.probabilities(labels, scores)
+        labels, scores = self.model_.predict_topk(X, min(k, len(self.tags_)))
+        return best_as_csr(sp.csr_matrix, labels, self.calibration_.probabilities(labels, scores), len(self.tags_))
+
+    def title(self, tag: str) -> str:
+        """A tag for people: with its name of the vocabulary in parentheses, where it has one."""
+        self._require_fitted()
+        return title_of(tag, self.names_.get(tag))
 
     def words_of(self, tag: str, top: int = 10) -> list[tuple[str, float]]:
         """The words that speak for a tag most, with their weights, heaviest first."""
@@ -434,6 +600,26 @@ class Tagger(BaseEstimator):
         return self.model_.explained_score
 
     # ------------------------------------------------------------------ validation rows
+
+    def score(self, texts: Iterable[str], tags: Any) -> float:
+        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the suggestions; tags that training never saw count as missed.
+
+        :meth:`evaluate` has more metrics, and :func:`tagwise.metrics.scorer` makes any of them a ``scoring`` of
+        scikit-learn.
+        """
+        return ndcg_at_k(*self.truth_and_ranking(texts, tags, 5), 5)
+
+    def truth_and_ranking(self, texts: Iterable[str], tags: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
+        """The true tags (n, L + those never seen) and the k best of each text (n, k): what ranking metrics compare."""
+        rows = self._validation_rows(texts, tags, None)
+        labels, scores = self.model_.predict_topk(rows.X, min(k, len(self.tags_)))
+        return rows.truth, padded_answers(labels, scores, k)[0]
+
+    def truth_and_decisions(self, texts: Iterable[str], tags: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """The true tags and those of :meth:`predict`, both 0/1 (n, L + those never seen): what set metrics compare."""
+        rows = self._validation_rows(texts, tags, None)
+        decided = decided_labels(self.model_, self.calibration_, rows.X)
+        return rows.truth, ones_in([np.sort(row) for row in decided], rows.truth.shape[1])
 
     def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
         """Learn thresholds and probabilities from rows that the tagger was not fitted on.
@@ -501,7 +687,14 @@ class Tagger(BaseEstimator):
 
     def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
         self._require_fitted()
-        return ValidationRows.of(self.features_, self._position, texts, tags, known)
+        return ValidationRows.of(self.features_, self._position, texts, tags, known, written=self._written)
+
+    def _written(self, rows: list[Any]) -> list[Any]:
+        """Checked lists of tags, or None in place of some, as this tagger writes tags that are nearly alike."""
+        if not self.normalise_tags:
+            return rows
+        spelling = {tag_key(tag): tag for tag in self.tags_}
+        return [None if row is None else respelt(row, spelling) for row in rows]
 
     # ------------------------------------------------------------------ save
 
@@ -525,14 +718,21 @@ class Tagger(BaseEstimator):
         self._require_fitted()
         vocabulary = self._check_parameters()
         given = self.get_params(deep=False)
-        # An estimator that was handed in is the inner model as it was before the fit; the folder has it already.
-        name, own = given.pop("model"), given.pop("vocabulary")
-        parameters = {"model": name if isinstance(name, str) else None, **storable_parameters(given)}
+        # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
+        parameters: dict[str, Any] = {}
+        for name in ("model", "features"):
+            value = given.pop(name)
+            parameters[name] = value if isinstance(value, str) else None
+        own = given.pop("vocabulary")
+        parameters |= storable_parameters(given)
         # Two lists: the keys of a folder's objects cannot be any text.
-        names = list(vocabulary.values()) if isinstance(own, Mapping) else None
-        parameters["vocabulary"] = None if own is None else {"tags": list(vocabulary), "names": names}
+        names = [called[0] for called in vocabulary.values()] if isinstance(own, Mapping) else None
+        parameters["vocabulary"] = None if own is None else {"tags": [str(tag) for tag in vocabulary], "names": names}
+        if any(len(called) > 1 for called in vocabulary.values()):
+            parameters["vocabulary"]["alternatives"] = [list(called[1:]) for called in vocabulary.values()]
         calibration, arrays = (None, {}) if self.calibration_ is None else self.calibration_.to_parts()
-        tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in self.features_.to_arrays().items()}
+        features, terms = features_to_parts(self.features_)
+        tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in terms.items()}
         tensors |= {f"calibration.{key}": array for key, array in arrays.items()}
         record = ModelRecord(
             class_name="Tagger",
@@ -542,8 +742,13 @@ class Tagger(BaseEstimator):
                 "choice": asdict(self.choice_),
                 "training": self.training_,
                 "calibration": calibration,
+                "features": features,
+                "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
+                "output_format": None
+                if self._output_format is None
+                else [self._output_format[0], np.dtype(self._output_format[1]).str],
             },
-            label_names=self.tags_,
+            label_names=[str(tag) for tag in self.tags_],
         )
         return record.with_model("model", self.model_.to_parts())
 
@@ -559,11 +764,9 @@ class Tagger(BaseEstimator):
         inner, record = record.split_model("model")
         values, parts = record.values, _split_parts(record.tensors)
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
-        require_same("values", set(values), {"choice", "training", "calibration"})
-        tags = _checked_tags(record.label_names)
-        features = TextFeatures.from_arrays(
-            {name: record.parameters[name] for name in ("min_df", "max_features", "characters")}, parts["features"]
-        )
+        require_same("values", set(values), {"choice", "training", "calibration", *_LATER_VALUES})
+        tags = _checked_tags(record.label_names, values["tag_type"])
+        features = features_from_parts(values["features"], parts["features"])
         model = model_from_parts(inner)
         if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
             raise ValueError(
@@ -575,14 +778,27 @@ class Tagger(BaseEstimator):
             calibration = Calibration.from_parts(values["calibration"], parts["calibration"], len(tags))
         elif parts["calibration"]:
             raise ValueError("arrays of a calibration, but no calibration")
-        tagger = cls(**{**record.parameters, "vocabulary": _restored_vocabulary(record.parameters["vocabulary"])})
+        vocabulary = _restored_vocabulary(record.parameters["vocabulary"], values["tag_type"])
+        tagger = cls(**{**record.parameters, "vocabulary": vocabulary})
         if tagger.model is None:
             tagger.model = clone(model)
+        if tagger.features is None:
+            tagger.features = clone(features if isinstance(features, TextFeatures) else features.transformer)
         tagger._check_parameters()
         choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
-        return tagger._set_fitted(tags, features, model, choice, training, calibration)
+        output = None if values["output_format"] is None else saved_output_format(values["output_format"])
+        return tagger._set_fitted(tags, features, model, choice, training, calibration, output)
 
     # ------------------------------------------------------------------ inside
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "tags_")
@@ -602,24 +818,40 @@ def _split_parts(tensors: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _checked_tags(names: list[str] | None) -> list[str]:
-    if not names or not all(first < second for first, second in pairwise(names)):
-        raise ValueError("label_names of a tagger must be different names in sorted order")
-    return names
+def _checked_tags(names: list[str] | None, tag_type: Any) -> list[Any]:
+    if not names or len(set(names)) < len(names):
+        raise ValueError("label_names of a tagger must be different names")
+    check_choice(tag_type, "tag_type", ("str", "int"))
+    return [_whole(name) for name in names] if tag_type == "int" else names
 
 
-def _restored_vocabulary(value: Any) -> list[str] | dict[str, str] | None:
+def _whole(name: str) -> int:
+    if len(name) > 20 or str(number := int(name)) != name:
+        raise ValueError(f"the tag {name!r:.60} where a whole number is expected")
+    return check_integer(number, "tag")
+
+
+def _restored_vocabulary(value: Any, tag_type: str) -> list[Any] | dict[Any, Any] | None:
     if value is None:
         return None
-    require_same("values of the vocabulary", set(value), {"tags", "names"})
+    alternatives = value.get("alternatives")
+    require_same("values of the vocabulary", set(value) - {"alternatives"}, {"tags", "names"})
     tags, names = value["tags"], value["names"]
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or len(set(tags)) < len(tags):
         raise ValueError("the vocabulary must be a list of different tags")
+    if tag_type == "int":
+        tags = [_whole(tag) for tag in tags]
     if names is None:
         return tags
     if not isinstance(names, list) or len(names) != len(tags):
         raise ValueError("the vocabulary must have a name for each tag, or none")
-    return dict(zip(tags, names))
+    if alternatives is None:
+        return dict(zip(tags, names))
+    if not isinstance(alternatives, list) or len(alternatives) != len(tags):
+        raise ValueError("the vocabulary must have alternative names for each tag, or none")
+    if not all(isinstance(others, list) for others in alternatives):
+        raise ValueError("alternative names of the vocabulary must be lists")
+    return {tag: [name, *others] if others else name for tag, name, others in zip(tags, names, alternatives)}
 
 
 def _checked_choice(value: Any) -> ModelChoice:

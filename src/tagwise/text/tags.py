@@ -1,22 +1,33 @@
-"""Texts and their lists of tags as matrices: labels, masks of the known ones, and the rows to train or validate on."""
+"""Texts and their tags as matrices: labels, masks of the known ones, and the rows to train or validate on.
+
+Tags are names or whole numbers. They are given as one list per text, or as a 0/1 matrix with one column per tag: a
+data frame, whose columns are named by their tags, or an array or sparse matrix, whose tags are the numbers 0, 1, ….
+"""
 
 from __future__ import annotations
 
+import numbers
+import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.base import MultiLabelModel, format_of
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
 from tagwise.persistence.folder import is_text
 from tagwise.progress import counted
-from tagwise.text.features import TextFeatures, check_texts
+from tagwise.text.features import check_texts
+from tagwise.validation import check_integer, check_labels
 
 __all__ = [
+    "Corpus",
+    "TagNames",
     "TrainingRows",
     "ValidationRows",
     "all_tags",
@@ -25,64 +36,189 @@ __all__ = [
     "check_tags",
     "column_of",
     "known_matrix",
+    "normalised",
     "ones_in",
+    "require_one_type",
+    "respelt",
+    "row_figures",
     "split_texts",
+    "split_without_repeats",
+    "tag_key",
     "tag_matrix",
+    "warn_of_unlearnable",
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingRows:
-    """Texts with their tags as matrices: labels Y (n, L), and the known pairs, None where all are known.
+@dataclass(frozen=True)
+class TagNames:
+    """The tags to learn, and how they are written.
 
-    ``tags`` names the columns, sorted: all that rows or the vocabulary have. ``without_rows`` counts names in ``known``
-    that neither has, and which therefore are not labels.
+    ``tags`` are the labels, in order; ``has_rows`` says which of them some row has; ``spelling`` has how each is
+    written by the key of its ways (:func:`tag_key`), None where every way is a tag of its own.
+    """
+
+    tags: list[Any]
+    has_rows: np.ndarray
+    spelling: dict[str, Any] | None
+
+    @classmethod
+    def of(
+        cls, counts: Counter[Any], columns: Sequence[Any], vocabulary: Iterable[Any], *, normalise: bool
+    ) -> TagNames:
+        """From the rows of each tag, the columns of a matrix of tags, if it is one, and the vocabulary.
+
+        Tags that are written nearly alike are one with ``normalise``, and otherwise warned of. Those of a matrix keep
+        their order; all others are sorted.
+        """
+        listed = list(vocabulary)
+        require_one_type([counts, columns, listed])
+        ways = _spellings(counts, listed, warns=not normalise)
+        spelling = ways if normalise else None
+        first = list(columns) if spelling is None else respelt(columns, spelling)
+        seen = set(counts) if spelling is None else set(respelt(counts, spelling))
+        tags = [*first, *sorted({*seen, *listed}.difference(first))]
+        return cls(tags, np.array([tag in seen for tag in tags], dtype=bool), spelling)
+
+    def written(self, rows: list[Any]) -> list[Any]:
+        """Lists of tags, or None in place of some, as the labels are written."""
+        spelling = self.spelling
+        return rows if spelling is None else [None if row is None else respelt(row, spelling) for row in rows]
+
+
+class Corpus(ABC):
+    """Texts with tags to learn from, wherever they are.
+
+    ``tags`` names the labels, and ``has_rows`` (L) says which of them some row has. ``output_format`` is that of a
+    matrix of tags (:func:`tagwise.base.format_of`), None for lists.
+    """
+
+    tags: list[Any]
+    has_rows: np.ndarray
+    n_rows: int
+    output_format: tuple[str, Any] | None = None
+
+    @abstractmethod
+    def part(self, numbers: np.ndarray) -> TrainingRows:
+        """Some of the rows, by their numbers and in this order, here."""
+
+    @abstractmethod
+    def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, Any]:
+        """``features``, fitted to the texts with the words ``also`` beside theirs, and X (n, d) of the texts."""
+
+    @abstractmethod
+    def sum(self, function: Callable[..., Any], X: Any, *arguments: Any) -> Any:
+        """``function(X, Y, *arguments)``, of all rows at once or added up over parts of them."""
+
+    @abstractmethod
+    def figures(self, X: Any) -> dict[str, Any]:
+        """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
+
+    @abstractmethod
+    def fit(self, model: MultiLabelModel, X: Any, **more: Any) -> MultiLabelModel:
+        """The model, fitted to X, the labels and what is known of them; ``more`` is for its ``fit``."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows(Corpus):
+    """Texts in memory, with their tags as matrices: labels Y (n, L), and the known pairs, None where all are known.
+
+    ``tags`` names the columns: all that rows or the vocabulary have, sorted; or, where tags are a matrix, its columns
+    and then those of the vocabulary. ``without_rows`` counts names in ``known`` that neither has, and which therefore
+    are not labels.
     """
 
     texts: list[str]
-    tags: list[str]
+    tags: list[Any]
     Y: sp.csr_matrix
     observed: sp.csr_matrix | None
     without_rows: int
+    output_format: tuple[str, Any] | None = None
 
     @classmethod
-    def of(cls, texts: Iterable[str], tags: Any, known: Any, vocabulary: Iterable[str] = ()) -> TrainingRows:
-        """Check what the user gave, but the ``vocabulary``. Warns where ``known`` names tags that are no labels."""
+    def of(
+        cls, texts: Iterable[str], tags: Any, known: Any, vocabulary: Iterable[str] = (), *, normalise: bool = False
+    ) -> TrainingRows:
+        """Check what the user gave, but the ``vocabulary``. Warns where ``known`` names tags that are no labels.
+
+        Tags that are written nearly alike are one with ``normalise``, and otherwise warned of.
+        """
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text with a tag is needed to fit a tagger.")
         lists = check_tags(tags, len(rows))
         if not any(lists):
             raise InvalidInputError(f"tags holds no tag in any of the {len(rows):,} rows; there is nothing to learn.")
-        names = all_tags([*lists, vocabulary])
-        position = column_of(names)
+        looked_at = None if known is None else check_known(known, len(rows))
+        matrix = _as_matrix(tags, "tags")
+        columns, output_format = ([], None) if matrix is None else (matrix[1], format_of(tags))
+        counts = Counter(tag for row in lists for tag in row)
+        names = TagNames.of(counts, columns, vocabulary, normalise=normalise)
+        position = column_of(names.tags)
+        lists = names.written(lists)
         Y, _ = tag_matrix(lists, position)
-        if known is None:
-            return cls(rows, names, Y, None, 0)
-        observed, without = known_matrix(check_known(known, len(rows)), lists, position)
-        if without:
-            warn(
-                f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
-                "cannot be learnt and is never suggested, unless it is in the vocabulary.",
-                TagwiseWarning,
-            )
+        if looked_at is None:
+            return cls(rows, names.tags, Y, None, 0, output_format)
+        observed, without = known_matrix(names.written(looked_at), lists, position)
+        warn_of_unlearnable(without)
         complete = observed.nnz == Y.shape[0] * Y.shape[1]
-        return cls(rows, names, Y, None if complete else observed, len(without))
+        return cls(rows, names.tags, Y, None if complete else observed, len(without), output_format)
 
-    def figures(self, X: sp.csr_matrix, n_words: int) -> dict[str, Any]:
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        """How many texts there are."""
+        return len(self.texts)
+
+    @property
+    def has_rows(self) -> np.ndarray:  # type: ignore[override]
+        """Which of the tags some row has (L)."""
+        return np.bincount(self.Y.indices, minlength=len(self.tags)) > 0
+
+    def part(self, numbers: np.ndarray) -> TrainingRows:
+        """Some of the rows, by their numbers and in this order."""
+        observed = None if self.observed is None else self.observed[numbers]
+        texts = [self.texts[row] for row in numbers]
+        return TrainingRows(texts, self.tags, self.Y[numbers], observed, self.without_rows)
+
+    def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, sp.csr_matrix]:
+        """The features, fitted in place with the words ``also`` beside those of the texts, and X (n, d)."""
+        return features, features.fit_transform(self.texts, also=also)
+
+    def sum(self, function: Callable[..., Any], X: sp.csr_matrix, *arguments: Any) -> Any:
+        """``function(X, Y, *arguments)``."""
+        return function(X, self.Y, *arguments)
+
+    def figures(self, X: sp.csr_matrix) -> dict[str, Any]:
         """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
-        return {
-            "rows": len(self.texts),
-            "features": X.shape[1],
-            "words": n_words,
-            "tags": len(self.tags),
-            "assignments": int(self.Y.nnz),
-            "known_pairs": None if self.observed is None else int(self.observed.nnz),
-            "known_without_rows": self.without_rows,
-            "rows_without_words": _empty_rows(X),
-            "rows_without_tags": _empty_rows(self.Y),
-            "tag_rows": np.bincount(self.Y.indices, minlength=len(self.tags)).astype(np.int64),
-        }
+        known = None if self.observed is None else int(self.observed.nnz)
+        return {**row_figures(X, self.Y), "known_pairs": known, "known_without_rows": self.without_rows}
+
+    def fit(self, model: MultiLabelModel, X: sp.csr_matrix, **more: Any) -> MultiLabelModel:
+        """The model, fitted."""
+        return model.fit(X, self.Y, self.observed, **more)
+
+
+def row_figures(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, Any]:
+    """What rows with features X (n, d) and labels Y (n, L) are like: the figures that depend on these alone."""
+    return {
+        "rows": X.shape[0],
+        "features": X.shape[1],
+        "tags": Y.shape[1],
+        "assignments": int(Y.nnz),
+        "rows_without_words": _empty_rows(X),
+        "rows_without_tags": _empty_rows(Y),
+        "tag_rows": np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64),
+    }
+
+
+def warn_of_unlearnable(names: Iterable[str]) -> None:
+    """Say that ``known`` has names that are no labels."""
+    without = set(names)
+    if without:
+        warn(
+            f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
+            "cannot be learnt and is never suggested, unless it is in the vocabulary.",
+            TagwiseWarning,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,22 +233,34 @@ class ValidationRows:
     Y: sp.csr_matrix
     truth: sp.csr_matrix
     observed: sp.csr_matrix | None
-    unseen: Counter[str]
+    unseen: Counter[Any]
 
     @classmethod
     def of(
-        cls, features: TextFeatures, position: Mapping[str, int], texts: Iterable[str], tags: Any, known: Any
+        cls,
+        features: Any,
+        position: Mapping[Any, int],
+        texts: Iterable[str],
+        tags: Any,
+        known: Any,
+        *,
+        written: Callable[[list[Any]], list[Any]] = lambda rows: rows,
     ) -> ValidationRows:
-        """Check what the user gave, and lay it out in the columns of ``features`` and ``position``."""
+        """Check what the user gave, and lay it out in the columns of ``features`` and ``position``.
+
+        ``written`` makes lists of tags, once they are checked, into those that ``position`` has.
+        """
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed.")
-        lists = check_tags(tags, len(rows))
+        lists = written(check_tags(tags, len(rows)))
         Y, unseen = tag_matrix(lists, position)
+        if unseen:
+            require_one_type([position, unseen], "tags differ in type from those of the fit")
         truth, _ = tag_matrix(lists, column_of([*position, *sorted(unseen)]))
         observed = None
         if known is not None:
-            observed, _ = known_matrix(check_known(known, len(rows)), lists, position)
+            observed, _ = known_matrix(written(check_known(known, len(rows))), lists, position)
         return cls(features.transform(rows), Y, truth, observed, unseen)
 
     @property
@@ -134,43 +282,106 @@ def column_of(names: Sequence[str]) -> dict[str, int]:
 def split_texts(
     texts: Sequence[str], tags: Sequence[Sequence[str]], fraction: float, random_state: Any
 ) -> tuple[list[int], list[int]]:
-    """Rows to train on and rows to validate on, by number; every tag stays in training.
+    """Rows to train on and rows to validate on, by number, at random: figures on the latter hold for new rows.
 
     No validation text is among the training texts: a row that would repeat one is trained on, with a warning.
     """
-    Y, _ = tag_matrix(tags, column_of(all_tags(tags)))
-    train, test = (rows.tolist() for rows in split_rows(Y, fraction, random_state))
+    train, test = split_rows(sp.csr_matrix((len(texts), 1), dtype=np.float32), fraction, random_state)
     seen = {texts[row] for row in train}
-    repeats = [row for row in test if texts[row] in seen]
-    fresh = [row for row in test if texts[row] not in seen]
-    if repeats:
+    repeats = np.array([texts[row] in seen for row in test])
+    return split_without_repeats(train, test, repeats, any(tags[row] for row in train), fraction)
+
+
+def split_without_repeats(
+    train: np.ndarray, test: np.ndarray, repeats: np.ndarray, has_tags: bool, fraction: float
+) -> tuple[list[int], list[int]]:
+    """The split, with those of the test rows on the other side whose text ``repeats`` that of a training row.
+
+    ``has_tags``: whether some training row has a tag. Raises where a side is left without use.
+    """
+    if not has_tags:
+        raise InvalidInputError(
+            f"validation {fraction:g} leaves no row with a tag to train on. Give more rows, or leave validation out."
+        )
+    if repeats.all():
+        raise InvalidInputError(
+            f"validation {fraction:g} leaves no row to validate on: each text is among the training texts too. Give "
+            "more rows, or leave validation out."
+        )
+    if repeats.any():
         warn(
-            f"{counted(len(repeats), 'row')} picked for validation with a text that training rows have too: trained "
-            "on instead.",
+            f"{counted(int(repeats.sum()), 'row')} picked for validation with a text that training rows have too: "
+            "trained on instead.",
             TagwiseWarning,
         )
-    if not fresh:
-        raise InvalidInputError(
-            f"validation {fraction:g} leaves no row to validate on: each is the last training row of a tag, or its "
-            "text is among the training texts. Give more rows, or leave validation out."
-        )
-    return sorted([*train, *repeats]), fresh
+    return np.sort(np.concatenate([train, test[repeats]])).tolist(), test[~repeats].tolist()
 
 
-def check_tags(tags: Any, n_rows: int | None = None) -> list[list[str]]:
-    """One list of names for each of ``n_rows`` texts; names that a row has twice count once."""
+def check_tags(tags: Any, n_rows: int | None = None) -> list[list[Any]]:
+    """One list of names or numbers for each of ``n_rows`` texts; those that a row has twice count once."""
     return [_names(row, number, "tags") for number, row in enumerate(_rows(tags, n_rows, "tags"))]
 
 
-def check_known(known: Any, n_rows: int) -> list[list[str] | None]:
+def check_known(known: Any, n_rows: int) -> list[list[Any] | None]:
     """As :func:`check_tags`, but a row may be None: all its tags are known."""
     rows = _rows(known, n_rows, "known")
     return [None if row is None else _names(row, number, "known") for number, row in enumerate(rows)]
 
 
-def all_tags(tags: Iterable[Iterable[str]]) -> list[str]:
+def all_tags(tags: Iterable[Iterable[Any]]) -> list[Any]:
     """The different names, sorted."""
     return sorted({name for row in tags for name in row})
+
+
+def tag_key(tag: Any) -> str:
+    """What tags share that differ only in capitals, in blanks or in the form of their characters (NFKC)."""
+    return " ".join(unicodedata.normalize("NFKC", str(tag)).casefold().split())
+
+
+def respelt(tags: Iterable[Any], spelling: Mapping[str, Any]) -> list[Any]:
+    """The tags as ``spelling`` writes those of their keys, and others as they are; each once."""
+    return list(dict.fromkeys(spelling.get(tag_key(tag), tag) for tag in tags))
+
+
+def normalised(
+    tags: Sequence[Sequence[Any]], known: Sequence[Sequence[Any] | None] | None, vocabulary: Iterable[Any] = ()
+) -> tuple[list[list[Any]], list[list[Any] | None] | None]:
+    """Tags of rows, and known tags, with one way of writing each: that of most rows, or of the vocabulary."""
+    spelling = _spellings(Counter(tag for row in tags for tag in row), vocabulary, warns=False)
+    lists = [respelt(row, spelling) for row in tags]
+    return lists, None if known is None else [None if row is None else respelt(row, spelling) for row in known]
+
+
+def _spellings(counts: Counter[Any], vocabulary: Iterable[Any], *, warns: bool) -> dict[str, Any]:
+    """Key → how most rows write the tag; the vocabulary's way comes first. Warns of tags that are written nearly alike.
+
+    ``counts`` has the rows of each tag. Time and memory O(different tags).
+    """
+    listed = list(vocabulary)
+    ways: dict[str, list[Any]] = {}
+    for tag in [*listed, *sorted(counts, key=lambda tag: (-counts[tag], tag))]:
+        same = ways.setdefault(tag_key(tag), [])
+        if tag not in same:
+            same.append(tag)
+    several = [same for same in ways.values() if len(same) > 1]
+    if several and warns:
+        shown = max(several, key=lambda same: (counts[same[1]], same))[:2]
+        example = " and ".join(f"{tag!r:.40} ({counted(counts[tag], 'row')})" for tag in shown)
+        warn(
+            f"{counted(len(several), 'tag')} written in more than one way, alike but for capitals or blanks, such as "
+            f"{example}: each way is a tag of its own. normalise_tags=True (--normalise-tags) makes them one.",
+            TagwiseWarning,
+        )
+    return {key: same[0] for key, same in ways.items()}
+
+
+def require_one_type(tags: Iterable[Iterable[Any]], problem: str = "tags holds numbers and names") -> list[Any]:
+    """As :func:`all_tags`; raises where some tags are numbers and others are names."""
+    found = {name for row in tags for name in row}
+    whole, named = ([tag for tag in found if isinstance(tag, int) == number] for number in (True, False))
+    if whole and named:
+        raise InvalidTypeError(f"{problem}: {min(whole)!r} and {min(named)!r:.60}. Write all of them alike.")
+    return sorted(found)
 
 
 def tag_matrix(tags: Sequence[Sequence[str]], position: Mapping[str, int]) -> tuple[sp.csr_matrix, Counter[str]]:
@@ -213,14 +424,38 @@ def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp
     return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_columns))
 
 
+def _as_matrix(value: Any, name: str) -> tuple[sp.csr_matrix, list[Any]] | None:
+    """A 0/1 matrix as CSR, and the tags of its columns; None for anything else, such as lists.
+
+    A list of lists of numbers is one of lists of tags: it is no matrix.
+    """
+    columns: list[Any] | None = None
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):  # a data frame of pandas or polars
+        columns = [check_name(column, f"columns of {name}", place) for place, column in enumerate(value.columns)]
+        if len(set(columns)) < len(columns):
+            raise InvalidInputError(f"{name} has two columns of the same name; each must name another tag.")
+        value = value.to_numpy()
+    elif not sp.issparse(value) and (not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.kind in "USO"):
+        return None
+    matrix = check_labels(value, name=name)
+    return matrix, list(range(matrix.shape[1])) if columns is None else columns
+
+
 def _described(value: Any) -> str:
     return f"a {type(value).__name__}" if sp.issparse(value) else f"{value!r:.60}"
 
 
 def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or sp.issparse(value):
+    rows: list[Any]
+    found = _as_matrix(value, name)
+    if found is not None:
+        matrix, columns = found
+        rows = [[columns[place] for place in part] for part in np.split(matrix.indices, matrix.indptr[1:-1])]
+        rows = rows[: matrix.shape[0]]
+    elif isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {_described(value)}.")
-    rows = list(value)
+    else:
+        rows = list(value)
     if n_rows is not None and len(rows) != n_rows:
         raise InvalidInputError(
             f"{name} has {len(rows):,} rows but texts has {n_rows:,}; they must describe the same texts."
@@ -228,7 +463,7 @@ def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
     return rows
 
 
-def _names(row: Any, number: int, name: str) -> list[str]:
+def _names(row: Any, number: int, name: str) -> list[Any]:
     if isinstance(row, str):
         raise InvalidTypeError(
             f"{name} must hold lists of tag names; found the string {row!r:.60} at position {number}. Split it, or put "
@@ -236,14 +471,16 @@ def _names(row: Any, number: int, name: str) -> list[str]:
         )
     if isinstance(row, (bytes, dict)) or not isinstance(row, Iterable):
         raise InvalidTypeError(f"{name} must hold lists of tag names; found {row!r:.60} at position {number}.")
-    names = list(row)
-    for tag in names:
-        check_name(tag, name, number)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(check_name(tag, name, number) for tag in row))
 
 
-def check_name(tag: Any, name: str, number: int) -> str:
-    """The name of a tag: text that is not empty. ``name`` is the argument that has it at position ``number``."""
+def check_name(tag: Any, name: str, number: int) -> Any:
+    """The name of a tag: text that is not empty, or a whole number of 64 bits.
+
+    ``name`` is the argument that has it at position ``number``.
+    """
+    if not isinstance(tag, bool) and isinstance(tag, numbers.Integral):
+        return check_integer(tag, f"{name} at position {number}")
     if not isinstance(tag, str):
         raise InvalidTypeError(f"{name} must hold names as text; found {tag!r:.60} at position {number}.")
     if not tag.strip() or not is_text(tag):

@@ -23,9 +23,18 @@ from tagwise.models.choice import build_model, model_class, model_info
 from tagwise.persistence.atomic import atomic_write
 from tagwise.persistence.checkpoints import Identity, checked_identity, differences, fit_identity
 from tagwise.persistence.loading import storable_parameters
+from tagwise.problems.labels import UNLISTED
 from tagwise.solvers.search import Evaluation, Rung, Trial, search
 from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space
-from tagwise.validation import canonical_csr, check_features, check_integer, check_labels, check_observed, check_real
+from tagwise.validation import (
+    canonical_csr,
+    check_choice,
+    check_features,
+    check_integer,
+    check_labels,
+    check_observed,
+    check_real,
+)
 
 __all__ = ["FORMAT", "METRICS", "TuningResult", "rungs_for", "trial_values", "tune"]
 
@@ -56,6 +65,8 @@ class TuningResult:
     trials: list[Trial[Settings]]  # all fits in order; details say why one failed or what it warned of
     rungs: list[Rung]  # how many settings (the defaults not counted) were fitted on how many rows
     resumed: int  # how many of the trials an earlier run had made
+    validation_rows: int = 0  # how many rows judged
+    unseen_labels: int = 0  # how many labels of theirs have no training row; they count as missed
 
     def as_values(self) -> dict[str, Any]:
         """For JSON: the result without the trials."""
@@ -67,6 +78,8 @@ class TuningResult:
             "default_score": self.default_score,
             "fits": len(self.trials),
             "rows": [rung.budget for rung in self.rungs],
+            "validation_rows": self.validation_rows,
+            "unseen_labels": self.unseen_labels,
         }
 
 
@@ -95,6 +108,8 @@ def tune(
     budget: float = 4.0,
     factor: int = 3,
     min_rows: int = 500,
+    unlisted: str = "off",
+    label_features: Any = None,
     n_jobs: int | None = None,
     random_state: int = 0,
     state: str | PathLike[str] | None = None,
@@ -109,8 +124,8 @@ def tune(
     X, Y, observed
         As in ``fit``.
     validation : (X, Y, observed or None), optional
-        Rows to score settings on. Otherwise ``validation_fraction`` of the rows, drawn so that every label keeps a
-        training row.
+        Rows to score settings on. Otherwise ``validation_fraction`` of the rows, at random. Labels that then have no
+        training row count as missed.
     validation_fraction : float
     space : mapping, optional
         Parameter → :class:`Choice` or :class:`LogRange`; the model's default space otherwise (:func:`search_space`).
@@ -122,6 +137,10 @@ def tune(
         One in ``factor`` settings advances to the next rung, which has ``factor`` times the rows.
     min_rows : int
         The fewest rows of the first rung, if there are as many.
+    unlisted : {"off", "unknown"}
+        What labels are that rows do not list, as in ``Tagger``: models are built for it.
+    label_features : sparse matrix of shape (L, d), optional
+        The features of the labels' names, for models that learn from names (Cascade).
     n_jobs : int or None
         Threads; the result is the same for every number.
     random_state : int
@@ -184,17 +203,40 @@ def tune(
         "random_state": seed,
         "defaults": storable_parameters(model_class(name)().get_params(deep=False)),
     }
+    if unlisted != "off":
+        described["unlisted"] = check_choice(unlisted, "unlisted", UNLISTED)
+    if label_features is not None and not model_info(name).learns_from_names:
+        raise InvalidInputError(f"label_features: {name} does not learn from names; leave them out.")
+    more: dict[str, Any] = {} if label_features is None else {"label_features": label_features}
     names = ("X", "Y", "observed")
     data = {**dict(zip(names, training)), **{f"validation {key}": part for key, part in zip(names, judges)}}
-    record = _StateFile(state, fit_identity(name, described, data), candidates)
+    record = _StateFile(state, fit_identity(name, described, data | more), candidates)
     resumed = len(record)
-    evaluate = _evaluator(name, training, judges, metric, seed, n_jobs)
+
+    def build(settings: Settings) -> Any:
+        return build_model(name, settings, unlisted=unlisted, n_jobs=n_jobs, random_state=seed)
+
+    evaluate = _evaluator(build, training, judges, metric, seed, more)
     found = search(candidates, evaluate, rungs=rungs, n_protected=1, record=record, callback=callback)
     best = found.best
     if best.score is None:
         raise InvalidInputError(f"no settings of {name} can be fitted; the first problem: {best.details}")
     default_score = next(trial.score for trial in found.ranked if trial.position == 0)
-    result = TuningResult(name, metric, best.candidate, best.score, default_score, found.trials, rungs, resumed)
+    in_training, in_validation = (
+        np.bincount(part[1].indices, minlength=part[1].shape[1]) for part in (training, judges)
+    )
+    result = TuningResult(
+        name,
+        metric,
+        best.candidate,
+        best.score,
+        default_score,
+        found.trials,
+        rungs,
+        resumed,
+        judges[0].shape[0],
+        int(np.count_nonzero((in_validation > 0) & (in_training == 0))),
+    )
     record.write(result.as_values())
     return result
 
@@ -213,16 +255,19 @@ _Rows = tuple[Any, sp.csr_matrix, "sp.csr_matrix | None"]
 
 
 def _evaluator(
-    name: str, training: _Rows, judges: _Rows, metric: str, seed: int, n_jobs: int | None
+    build: Callable[[Settings], Any], training: _Rows, judges: _Rows, metric: str, seed: int, more: dict[str, Any]
 ) -> Callable[[Settings, int], Evaluation]:
-    """A function that fits settings on the first rows of a fixed order and scores them on the validation rows."""
+    """A function that fits settings on the first rows of a fixed order and scores them on the validation rows.
+
+    ``build`` makes a model of settings; ``more`` is for its fit, beside the rows.
+    """
     kind, k = _metric_parts(metric)
     order = np.random.default_rng([seed, 0]).permutation(training[1].shape[0])
     weights = inverse_propensity(training[1]) if kind.startswith("PS") else None
 
     def score(settings: Settings, rows: int) -> float:
-        model = build_model(name, settings, n_jobs=n_jobs, random_state=seed)
-        model.fit(*_part(training, np.sort(order[:rows])))
+        model = build(settings)
+        model.fit(*_part(training, np.sort(order[:rows])), **more)
         X, Y, observed = judges
         ranked, _ = known_ranking(model, X, min(k, model.n_labels_), observed)
         return ranking_report(Y, ranked, (k,), weights)[metric]
@@ -324,10 +369,6 @@ def _split(rows: _Rows, validation: Any, fraction: float, seed: int) -> tuple[_R
             raise InvalidInputError("validation must have the features and labels of X and Y.")
         return rows, judges
     train, validation = split_rows(rows[1], fraction, seed)
-    if not len(validation):
-        raise InvalidInputError(
-            "no row can be set aside for validation, since each is the only one of some label; pass validation rows."
-        )
     return _part(rows, train), _part(rows, validation)
 
 

@@ -1,0 +1,111 @@
+"""What people do with suggestions: which they accept unseen, which tags they find confused, which rows they check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.kernels.sampled_pairs import contains_pairs
+
+__all__ = ["PRECISIONS", "Acceptance", "Confusion", "acceptance", "confusions", "surest_mistakes"]
+
+PRECISIONS = (0.95, 0.9, 0.8)
+"""What a person may want of suggestions that nobody looks at."""
+
+# With fewer suggestions above a threshold, their precision is chance.
+_FEWEST_ACCEPTED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Acceptance:
+    """Suggestions from the surest to the least sure: what accepting all down to some confidence brings.
+
+    Arrays have an entry for each different confidence, falling: of the suggestions that are at least as sure, the share
+    of all suggestions, the precision, and the share of all true tags that they find.
+    """
+
+    confidence: np.ndarray
+    accepted: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+    count: np.ndarray  # how many suggestions are accepted
+
+    def at(self, precision: float) -> int | None:
+        """The place that accepts the most suggestions at no less than this precision; None where there is none."""
+        good = np.flatnonzero((self.precision >= precision) & (self.count >= _FEWEST_ACCEPTED))
+        return int(good[-1]) if len(good) else None
+
+
+def acceptance(labels: np.ndarray, confidence: np.ndarray, truth: sp.csr_matrix) -> Acceptance:
+    """From the suggestions of rows (n, k; −1 for none), how sure each is (n, k), and the true tags (n, L)."""
+    listed = labels >= 0
+    sure, right = confidence[listed], contains_pairs(truth, labels)[listed]
+    order = np.argsort(-sure, kind="stable")
+    sure, right = sure[order], np.cumsum(right[order])
+    # Equally sure suggestions are accepted together.
+    ends = np.flatnonzero(np.append(sure[1:] != sure[:-1], True)) if len(sure) else np.empty(0, dtype=np.int64)
+    count = ends + 1
+    return Acceptance(
+        sure[ends], count / max(1, len(sure)), right[ends] / count, right[ends] / max(1, truth.nnz), count
+    )
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A tag that rows have and another that they get in its place."""
+
+    tag: int
+    instead: int
+    rows: int  # how many have the first, not among as many suggestions as they have tags, and the second there
+    of: int  # how many have the first
+
+
+def confusions(labels: np.ndarray, truth: sp.csr_matrix, most: int) -> list[Confusion]:
+    """The pairs of labels that are taken for each other most, beyond what chance explains.
+
+    A row with m labels should have these as its m best; ``labels`` (n, k) are its best, −1 for none. Each true label
+    that is not among them is confused with each wrong one that is. Pairs are ordered by how many rows confuse them
+    minus how many would if missed and wrong labels met by chance; one row alone is no confusion.
+    """
+    n_labels, sizes = truth.shape[1], np.diff(truth.indptr)
+    best = np.where(np.arange(labels.shape[1]) < sizes[:, None], labels, -1)
+    right = contains_pairs(truth, best)
+    wrong = _pairs(best, (best >= 0) & ~right, truth.shape)
+    found = _pairs(best, right, truth.shape)
+    # Rows with more labels than suggestions miss some for want of room; these are not confused.
+    room = (sizes <= labels.shape[1]).astype(np.int64)[:, None]
+    missed = sp.csr_matrix((truth.astype(np.int64) - found).multiply(room))
+    missed.eliminate_zeros()
+    pairs = sp.coo_matrix(missed.T @ wrong)
+    total = max(1, int(np.count_nonzero((np.diff(missed.indptr) > 0) & (np.diff(wrong.indptr) > 0))))
+    n_missed = np.bincount(missed.indices, minlength=n_labels)
+    n_wrong = np.bincount(wrong.indices, minlength=n_labels)
+    excess = pairs.data - n_missed[pairs.row] * n_wrong[pairs.col] / total
+    order = np.lexsort((pairs.col, pairs.row, -pairs.data, -excess))
+    order = order[(pairs.data[order] > 1) & (excess[order] > 0)][:most]
+    frequency = np.bincount(truth.indices, minlength=n_labels)
+    return [
+        Confusion(int(pairs.row[p]), int(pairs.col[p]), int(pairs.data[p]), int(frequency[pairs.row[p]])) for p in order
+    ]
+
+
+def surest_mistakes(
+    labels: np.ndarray, confidence: np.ndarray, truth: sp.csr_matrix, most: int
+) -> Sequence[tuple[int, int]]:
+    """Rows, and the ranks of their surest wrong suggestion, surest first: where a tag is most likely missing."""
+    wrong = (labels >= 0) & ~contains_pairs(truth, labels)
+    sure = np.where(wrong, confidence, -np.inf)
+    ranks = np.argmax(sure, axis=1)
+    value = sure[np.arange(len(sure)), ranks]
+    rows = np.argsort(-value, kind="stable")[:most]
+    return [(int(row), int(ranks[row])) for row in rows if np.isfinite(value[row])]
+
+
+def _pairs(labels: np.ndarray, chosen: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
+    """The chosen of the labels (n, k) of each row as a 0/1 matrix."""
+    rows, places = np.nonzero(chosen)
+    ones = np.ones(len(rows), dtype=np.int64)
+    return sp.csr_matrix((ones, (rows, labels[rows, places])), shape=shape)

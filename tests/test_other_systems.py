@@ -1,0 +1,177 @@
+"""Nothing in the library needs what only POSIX has: it fits, saves, loads and serves where these names are missing."""
+
+import ast
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tagwise.exceptions import ModelFormatError
+from tagwise.persistence import atomic
+from tagwise.persistence.tensors import open_regular
+
+WITHOUT = """\
+import builtins, os, sys
+import numba, numpy, scipy.sparse, sklearn.linear_model, joblib, asyncio, subprocess, tempfile, multiprocessing
+
+POSIX = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "posix"}
+original = builtins.__import__
+
+
+def without(name, globals=None, locals=None, fromlist=(), level=0):
+    if name in POSIX and (globals or {}).get("__name__", "").startswith("tagwise"):
+        raise ImportError(f"No module named {name!r}")
+    return original(name, globals, locals, fromlist, level)
+
+
+builtins.__import__ = without
+for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_DIRECTORY", "register_at_fork", "getuid", "geteuid", "mkfifo",
+             "sched_getaffinity", "fchmod", "getloadavg", "sysconf", "statvfs", "killpg", "getpgid", "setsid", "pread"):
+    if hasattr(os, name):
+        delattr(os, name)
+
+from tagwise import Cascade, LEML, Tagger, load
+from tagwise.data import load_dataset
+from tagwise.data.feedback import FeedbackFile, feedback_line, read_feedback
+from tagwise.persistence.atomic import HAS_LOCKS
+
+assert not HAS_LOCKS
+data = load_dataset("debtags-sample")
+rows = slice(0, 200)
+model = LEML(rank=4).fit(data.X_train[rows], data.Y_train[rows])
+model.save("model")
+model.save("model")
+assert (load("model").predict_topk(data.X_test, k=3)[0] == model.predict_topk(data.X_test, k=3)[0]).all()
+tags = [[data.label_names[label] for label in row.indices] for row in data.Y_train[rows]]
+Tagger(LEML(rank=4)).fit(data.texts_train[rows], tags).save("tagger")
+FeedbackFile("feedback.jsonl").append([feedback_line({"text": "a", "accepted": ["x"], "rejected": []})])
+assert read_feedback("feedback.jsonl").counts()["accepted"] == 1
+import tagwise.cli.main, tagwise.serving
+from tagwise.cli.main import run
+run(["predict", "tagger", "a web server"])
+"""
+
+
+def test_the_library_works_without_names_of_posix(tmp_path):
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT],
+        cwd=tmp_path,
+        env={**os.environ, "TAGWISE_DATA": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "tagger" / "manifest.json").exists()
+
+
+def test_a_name_that_is_being_read_is_taken_a_little_later(tmp_path, monkeypatch):
+    """Windows refuses to replace a file that somebody has open."""
+    target = tmp_path / "manifest.json"
+    target.write_bytes(b"old")
+    replace, free = os.replace, threading.Event()
+
+    def busy(source, name):
+        if not free.is_set():
+            raise PermissionError(13, "in use")
+        replace(source, name)
+
+    monkeypatch.setattr(atomic, "_PAUSES", (0.01,) * 200)
+    monkeypatch.setattr(atomic, "os", _Windows(os, busy))
+    threading.Timer(0.1, free.set).start()
+    atomic.atomic_write(target, lambda stream: stream.write(b"new"))
+    assert target.read_bytes() == b"new"
+
+
+def test_a_name_that_stays_in_use_is_an_error_and_leaves_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "manifest.json"
+    target.write_bytes(b"old")
+
+    def busy(source, name):
+        raise PermissionError(13, "in use")
+
+    monkeypatch.setattr(atomic, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(atomic, "os", _Windows(os, busy))
+    before = time.monotonic()
+    with pytest.raises(PermissionError):
+        atomic.atomic_write(target, lambda stream: stream.write(b"new"))
+    assert time.monotonic() - before < 60
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert target.read_bytes() == b"old"
+
+
+def test_links_are_refused_where_the_system_cannot_refuse_to_follow_them(tmp_path, monkeypatch):
+    (tmp_path / "there").write_bytes(b"x")
+    try:
+        (tmp_path / "link").symlink_to(tmp_path / "there")
+    except OSError:
+        pytest.skip("links cannot be made here")
+    monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
+    with pytest.raises(ModelFormatError, match="links and special files are refused"):
+        open_regular(Path(tmp_path / "link"))
+    open_regular(tmp_path / "there").close()
+
+
+class _Windows:
+    """The module os with another name of the system and another replace."""
+
+    def __init__(self, module, replace):
+        self._module, self.name, self.replace = module, "nt", replace
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+POSIX_NAMES = {"SIGALRM", "SIGCONT", "SIGKILL", "SIGSTOP", "SIGUSR1", "fork", "geteuid", "getuid", "killpg", "mkfifo"}
+TESTS = Path(__file__).parent
+HARNESSES = {TESTS / "fuzz" / name for name in ("crash.py", "run.py")}
+"""They are made of such names; their tests skip before they import them."""
+
+
+def at_import(tree):
+    """The nodes that run when a module is imported: those outside functions, and the defaults of functions."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+            waiting += getattr(node, "decorator_list", [])
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def posix_at_import(code):
+    for node in at_import(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in POSIX_MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in POSIX_MODULES:
+            yield node.module
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("os", "signal")
+            and node.attr in POSIX_NAMES
+        ):
+            yield node.attr
+
+
+def test_what_runs_at_import_is_found():
+    assert set(posix_at_import("import resource\ndef f(x=signal.SIGKILL):\n    os.fork()")) == {"resource", "SIGKILL"}
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_tests_can_be_collected_everywhere(path):
+    """Where names of POSIX are missing, tests are skipped: nothing asks for them while tests are collected."""
+    if path in HARNESSES:
+        return
+    code = path.read_text(encoding="utf-8")
+    found = set(posix_at_import(code))
+    assert not found or "hasattr(os" in code, found
+    if path.name.startswith("test_") and any(f"from tests.fuzz.{harness.stem} " in code for harness in HARNESSES):
+        assert 'importorskip("resource"' in code
