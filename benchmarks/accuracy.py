@@ -1,11 +1,11 @@
-"""Accuracy and time of tagwise's models on the data sets at hand, and the README's table made from it.
+"""Accuracy and time of tagwise's models on the data sets at hand, and the table of docs/performance.md made from it.
 
     TAGWISE_DATA=... python benchmarks/accuracy.py [--threads 2]
 
 Each line is one fit with the parameters shown, on the set's own split. Rank and penalty are fixed beforehand. LEML's
 defaults (inner steps, tolerance, start) were settled while looking at test precision on these same sets, so its lines
 are not untouched estimates; docs/leml.md says how the defaults fare on held-out training rows. Writes
-benchmarks/results/accuracy.json and puts the table between the markers of README.md.
+benchmarks/results/accuracy.json and puts the table between the markers of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def main() -> None:
         report["results"].append(run(name, *rest, threads))
         print(json.dumps(report["results"][-1]))
     store(RESULT, report)
-    replace_between(ROOT / "README.md", START, END, table(report))
+    replace_between(ROOT / "docs" / "performance.md", START, END, table(report))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ METHODS = (
 NOTES = {
     ("delicious", "FastXML"): "The official test rows are harder than those of a random split of the same sizes, on "
     "which it reaches the published figure (delicious-random); the extreme classification repository, from which that "
-    "figure seems to be, has splits of its own. Tried on held-out training rows, none worth more than half a point: "
+    "figure seems to be, has splits of its own. Tried on validation rows, none worth more than half a point: "
     "C from 1 to 10, leaves of 5 and 20 rows, rows that are not scaled, 1,000 labels per leaf, ranks for labels that "
     "nobody on a side has.",
 }

@@ -60,7 +60,7 @@ CANDIDATES = [
 
 def measure(name: str, known: float | None, seed: int, model: str, parameters: dict, threads: int) -> dict:
     data = load_dataset(name)
-    train, held = split_rows(data.Y_train, 0.2, random_state=seed)
+    train, held = split_rows(data.Y_train, 0.2, random_state=seed, keep_labels=True)
     X, Y = data.X_train[train], data.Y_train[train]
     observed = None if known is None else hide_labels(Y, known, random_state=seed)
     estimator = build_model(model, parameters, n_jobs=threads)

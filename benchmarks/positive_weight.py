@@ -52,7 +52,7 @@ def measure(X, Y, X_test, Y_test, weight: object, threads: int) -> dict:
 
 def on_validation_rows(X, Y, *, threads: int = 2, random_state: int = 0) -> dict[str, dict]:
     """Every candidate, fitted on four fifths of the rows and measured on the rest."""
-    train, validation = split_rows(Y, 0.2, random_state=random_state)
+    train, validation = split_rows(Y, 0.2, random_state=random_state, keep_labels=True)
     return {
         name: measure(X[train], Y[train], X[validation], Y[validation], weight, threads)
         for name, weight in candidates(Y[train]).items()

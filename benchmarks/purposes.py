@@ -36,7 +36,7 @@ BLOCKS = (64, 512, 2048)
 def measure(name: str, seed: int) -> list[dict]:
     data = load_dataset(name)
     X, Y = data.X_train, data.Y_train
-    train, validation = split_rows(Y, 0.2, random_state=seed)
+    train, validation = split_rows(Y, 0.2, random_state=seed, keep_labels=True)
     model = Cascade(random_state=seed).fit(X[train], Y[train])
     rows, truth = X[validation], Y[validation]
     weights = inverse_propensity(Y[train])

@@ -29,7 +29,7 @@ TOLERANCES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 3e-2, 5e-2, 0.1, 0.2, 0.3)
 
 def curve(name: str, rank: int) -> dict:
     X, Y, *_ = load_dataset(name)
-    split = split_train_test(X, Y, test_fraction=0.2, random_state=0)
+    split = split_train_test(X, Y, test_fraction=0.2, random_state=0, keep_labels=True)
     model = REML(rank=rank, sparse_part="admm", prune=0, n_jobs=-1).fit(split.X_train, split.Y_train)
     whole = model.sparse_weights_.toarray()
     points = []

@@ -82,7 +82,7 @@ def _validation_rows(rule: Selection, Y: sp.csr_matrix, observed: sp.csr_matrix 
         return [fold == k for k in range(rule.folds)]
     # The split keeps a row of every label in training; hidden labels must not take part in that.
     seen = Y if observed is None else sp.csr_matrix(Y.shape, dtype=np.float32)
-    _, rows = split_rows(seen, rule.fraction, random_state=seed)
+    _, rows = split_rows(seen, rule.fraction, random_state=seed, keep_labels=True)
     mask = np.zeros(Y.shape[0], dtype=bool)
     mask[rows] = True
     return [mask]

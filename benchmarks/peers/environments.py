@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from peers.plugin import Plugin
@@ -33,11 +34,12 @@ def python_of(plugin: Plugin, folder: Path) -> Path:
     """The Python that runs a plug-in; its environment is made on first use, and again when its requirements change."""
     if plugin.requirements is None:
         return Path(sys.executable)
-    home = folder / plugin.name
-    wanted = {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "requirements": [*WORKER_REQUIREMENTS, *plugin.requirements],
-    }
+    return python_with([*WORKER_REQUIREMENTS, *plugin.requirements], folder / plugin.name)
+
+
+def python_with(requirements: Sequence[str], home: Path) -> Path:
+    """The Python of an environment that has these requirements; it is made where there is none."""
+    wanted = {"python": ".".join(platform.python_version_tuple()[:2]), "requirements": list(requirements)}
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     stamp = home / STAMP
     if stamp.exists() and json.loads(stamp.read_text()) == wanted:

@@ -60,7 +60,7 @@ def choose(problem, settings, threads):
 
     only_listed = problem.unlisted == "unknown"
     worth = inverse_propensity(problem.Y, listed_only=True) if only_listed else np.ones(problem.Y.shape[1])
-    training, validation = split_rows(problem.Y, settings["validation_fraction"], random_state=0)
+    training, validation = split_rows(problem.Y, settings["validation_fraction"], random_state=0, keep_labels=True)
     observed = None if problem.observed is None else problem.observed[training]
     shape = (*problem.X.shape, problem.Y.shape[1])
     scores, left_out = {}, {}
