@@ -1,81 +1,90 @@
-# `make demo` and `make test` need only Python (3.10-3.13) and make: each prepares .venv, installs, and runs.
+# `make help` lists the targets. `make demo` and `make test` need only Python (3.10 to 3.13 are tested) and make: each prepares .venv,
+# installs, and runs.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+# Virtual environments of Windows keep their commands elsewhere.
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
 LOWEST := .venv-lowest
 LOWEST_TESTS := tests/end_to_end tests/text tests/cli tests/persistence
 PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
+SITE := build/docs
+# What a benchmark needs beyond TAGWISE_DATA is in its docstring: `python benchmarks/NAME.py --help`.
+BENCHMARKS := $(sort $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))) kernels peers)
+bench_script = $(firstword $(wildcard benchmarks/$(NAME)/run.py benchmarks/$(NAME).py))
 
-.PHONY: demo test test-slow lint bench bench-leml bench-reml bench-baselines figures clean
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+	@echo "  benchmarks: $(BENCHMARKS)"
 
-demo: $(VENV)/.core
+.PHONY: demo
+demo: $(VENV)/.core ## trains on the bundled sample and shows its tags
 	$(BIN)/tagwise demo
 
-test: $(VENV)/.test
+.PHONY: test
+test: $(VENV)/.test ## the normal run of the tests; ARGS=tests/models for a part
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-# The lowest versions that pyproject.toml allows, on Python 3.10 where there is one.
-.PHONY: test-lowest
-test-lowest: $(LOWEST)/.test
-	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile $(or $(ARGS),$(LOWEST_TESTS))
-
-test-slow: $(VENV)/.test
+.PHONY: test-slow
+test-slow: $(VENV)/.test ## tests marked slow, among them every block of code in the documentation
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-lint: $(VENV)/.lint
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/.test ## the lowest versions that pyproject.toml allows, on Python 3.10 where there is one
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile $(or $(ARGS),$(LOWEST_TESTS))
+
+.PHONY: lint
+lint: $(VENV)/.lint ## ruff, mypy (also of a user's program), spelling, the layers, the workflow files and issue forms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_typing.py
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
 
-bench: $(VENV)/.test
-	$(BIN)/python benchmarks/kernels/run.py
-	$(BIN)/python benchmarks/reading.py
-	$(BIN)/python benchmarks/start_up.py
+.PHONY: docs
+docs: $(VENV)/.docs ## the site, into build/docs/html; offline, warnings are errors; examples that have not changed do not run again
+	rm -rf $(SITE)/html
+	$(BIN)/tagwise warmup
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d $(SITE)/doctrees docs $(SITE)/html
+	$(BIN)/python scripts/check_site.py $(SITE)/html
 
-bench-leml: $(VENV)/.test
-	$(BIN)/python benchmarks/leml.py
+.PHONY: docs-links
+docs-links: $(VENV)/.docs ## also asks every address outside; needs a network
+	$(BIN)/python -m sphinx -q -b linkcheck -d $(SITE)/doctrees docs $(SITE)/linkcheck
 
-# LEML's objective against seconds beside that of an earlier version; needs TAGWISE_DATA and EARLIER=<a checkout>.
-.PHONY: bench-leml-versions
-bench-leml-versions: $(VENV)/.test
-	$(BIN)/python benchmarks/leml_versions.py --earlier $(EARLIER)
+.PHONY: package
+package: $(VENV)/.docs ## wheel and sdist into dist/, checked
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python scripts/check_package.py dist
 
-bench-reml: $(VENV)/.test
-	$(BIN)/python benchmarks/reml.py
+.PHONY: bench
+bench: $(VENV)/.test ## one benchmark: make bench NAME=kernels, ARGS=… for its options
+	$(if $(NAME),,$(error give NAME=, one of: $(BENCHMARKS)))
+	$(if $(bench_script),,$(error no benchmark $(NAME); there are: $(BENCHMARKS)))
+	$(BIN)/python $(bench_script) $(ARGS)
 
-bench-baselines: $(VENV)/.test
-	$(BIN)/python benchmarks/baselines.py
+.PHONY: bench-serving
+bench-serving: ## requests per second and latencies of the server, beside Annif's: bench NAME=serving
+	$(MAKE) bench NAME=serving
 
-# Installs each peer into an environment of its own, outside the repository; needs TAGWISE_DATA.
 .PHONY: bench-peers
-bench-peers: $(VENV)/.test
-	$(BIN)/python benchmarks/peers/run.py $(ARGS)
+bench-peers: ## the other systems on the same data: bench NAME=peers
+	$(MAKE) bench NAME=peers
 
-# Cascade's time and memory against rows, features and labels: half an hour on two cores.
-.PHONY: bench-growth
-bench-growth: $(VENV)/.test
-	$(BIN)/python benchmarks/growth.py $(ARGS)
-
-# Exact top-k beside BLAS, one-row answers and the approximate index; needs TAGWISE_DATA.
-.PHONY: bench-prediction
-bench-prediction: $(VENV)/.test
-	$(BIN)/python benchmarks/prediction.py $(ARGS)
-
-# Labels chosen for a purpose, on validation rows; needs TAGWISE_DATA.
-.PHONY: bench-purposes
-bench-purposes: $(VENV)/.test
-	$(BIN)/python benchmarks/purposes.py $(ARGS)
-
-# The shape of LEML's largest problem: 5 GB of memory, a quarter of an hour or more on two cores; needs TAGWISE_DATA.
-.PHONY: bench-wiki
-bench-wiki: $(VENV)/.test
-	$(BIN)/python benchmarks/wiki.py $(ARGS)
-
-# The README's table and the documentation's figures; need TAGWISE_DATA.
-figures: $(VENV)/.test
+.PHONY: figures
+figures: $(VENV)/.test ## the README's table and the documentation's figures; needs TAGWISE_DATA
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/leml_start.py
 	$(BIN)/python benchmarks/missing_labels.py
@@ -84,49 +93,58 @@ figures: $(VENV)/.test
 	$(BIN)/python benchmarks/cascade.py
 	$(BIN)/python benchmarks/model_choice.py
 	$(BIN)/python benchmarks/tagger.py
+	$(BIN)/python benchmarks/overview.py
 
-# Coverage-guided fuzzing of everything that reads files; the seconds are divided over the targets.
 .PHONY: fuzz
-fuzz: $(VENV)/.fuzz
+fuzz: $(VENV)/.fuzz ## coverage-guided fuzzing of everything that reads files, SECONDS=600 divided over the targets
 	$(BIN)/python -m tests.fuzz.guided --seconds $(or $(SECONDS),600) $(ARGS)
 
-# A million mutated data files through the readers, each of them watched.
 .PHONY: fuzz-inputs
-fuzz-inputs: $(VENV)/.test
+fuzz-inputs: $(VENV)/.test ## a million mutated data files through the readers, each of them watched
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),1000200) --out benchmarks/results/reliability/readers.json $(ARGS)
 
-# Ctrl-C at 500 random moments of fits, predictions and commands.
-.PHONY: interrupt
-interrupt: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz.interrupts --count $(or $(COUNT),500) --out benchmarks/results/reliability/interrupts.json $(ARGS)
-
-# 100,000 forged model folders and checkpoints, each loaded and asked.
 .PHONY: fuzz-folders
-fuzz-folders: $(VENV)/.test
+fuzz-folders: $(VENV)/.test ## 100,000 forged model folders and checkpoints, each loaded and asked
 	$(BIN)/python -m tests.fuzz.run --module tests.fuzz.folders --inputs $(or $(INPUTS),100200) --out benchmarks/results/reliability/folders.json $(ARGS)
 
-# Kills at random moments, calls that fail, full disks and races of everything that writes.
+.PHONY: interrupt
+interrupt: $(VENV)/.test ## Ctrl-C at 500 random moments of fits, predictions and commands
+	$(BIN)/python -m tests.fuzz.interrupts --count $(or $(COUNT),500) --out benchmarks/results/reliability/interrupts.json $(ARGS)
+
 .PHONY: crash
-crash: $(VENV)/.test
+crash: $(VENV)/.test ## kills at random moments, calls that fail, full disks and races of everything that writes
 	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --mount --out benchmarks/results/reliability/crash.json $(ARGS)
 
-$(VENV)/bin/python:
+.PHONY: serving-runs
+serving-runs: $(VENV)/.test ## the server: 20 swaps under load, 1,000 examples of its API, 50 kills while answers are posted
+	TAGWISE_RECORD=benchmarks/results/reliability/serving.json $(BIN)/python -m pytest -m slow tests/serving/test_live_swap.py tests/serving/test_openapi.py tests/serving/test_processes.py $(ARGS)
+
+.PHONY: clean
+clean: ## removes everything that was built or installed here
+	rm -rf $(VENV) $(LOWEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf docs/api docs/gallery docs/results docs/reproduction docs/changelog.md docs/contributing.md docs/security.md docs/sg_execution_times.rst
+
+$(BIN)/python$(EXE):
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: $(SOURCES) | $(VENV)/bin/python
+$(VENV)/.core: $(SOURCES) | $(BIN)/python$(EXE)
 	$(PIP) install --editable .
 	touch $@
 
-$(VENV)/.test: $(SOURCES) | $(VENV)/bin/python
+$(VENV)/.test: $(SOURCES) | $(BIN)/python$(EXE)
 	$(PIP) install --editable '.[test,plots]'
 	touch $@
 
-$(VENV)/.fuzz: $(SOURCES) | $(VENV)/bin/python
+$(VENV)/.fuzz: $(SOURCES) | $(BIN)/python$(EXE)
 	$(PIP) install --editable '.[test,plots,fuzz]'
 	touch $@
 
-$(VENV)/.lint: $(SOURCES) | $(VENV)/bin/python
+$(VENV)/.lint: $(SOURCES) | $(BIN)/python$(EXE)
 	$(PIP) install --editable '.[test,plots,lint]'
+	touch $@
+
+$(VENV)/.docs: $(SOURCES) | $(BIN)/python$(EXE)
+	$(PIP) install --editable '.[docs,package]'
 	touch $@
 
 $(LOWEST)/.test: $(SOURCES)
@@ -134,6 +152,3 @@ $(LOWEST)/.test: $(SOURCES)
 	$(LOWEST)/bin/python -m pip --quiet --disable-pip-version-check install uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test,plots]'
 	touch $@
-
-clean:
-	rm -rf $(VENV) $(LOWEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
