@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import os
 import re
 import shutil
 import threading
@@ -135,7 +136,9 @@ def test_files_that_are_cut_off_or_overwritten_in_place_do_not_reach_the_model(s
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"{}"])
 def test_a_manifest_that_is_damaged_is_told_and_the_model_stays(server, folder, content, caplog):
     before = ask(server)
-    (folder / "manifest.json").write_bytes(content)
+    # In one step: a server that looks between the truncation and the content tells of both.
+    (folder / "damaged").write_bytes(content)
+    os.replace(folder / "damaged", folder / "manifest.json")
     assert until(lambda: described(server)["error"])
     assert ask(server) == before
     refused = httpx.post(f"{server}/v1/taggers/packages/reload")
