@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
-from tagwise.kernels.random_stream import next_below, random_stream, shuffle
+from tagwise.kernels.random_stream import next_below, random_stream
 from tagwise.kernels.shortlists import Lookup, shortlist_margins
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 
@@ -56,14 +56,6 @@ def test_numbers_below_a_limit_are_even():
     counts = np.bincount([next_below(stream, 7) for _ in range(70_000)], minlength=7)
     assert len(counts) == 7
     assert np.abs(counts - 10_000).max() < 500
-
-
-def test_a_shuffle_permutes_the_head_alone():
-    values = np.arange(100)
-    shuffle(random_stream(0, 0), values, 60)
-    assert sorted(values[:60]) == list(range(60))
-    assert (values[:60] != np.arange(60)).sum() > 40
-    np.testing.assert_array_equal(values[60:], np.arange(60, 100))
 
 
 # Rankers on few rows: the machines of the dense solver, pruned and sparse; margins of shortlists.
@@ -135,6 +127,34 @@ def test_same_bits_for_every_number_of_threads():
         many = train_sparse_svms(X, on, off, Descent(), C=1.0, n_threads=threads)
         assert (many[0] != one[0]).nnz == 0
         np.testing.assert_array_equal(many[1], one[1])
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_row_that_hardly_counts_hardly_changes_what_is_found_long_before_convergence(passes):
+    """Rows are visited in an order that one row more does not change, wherever it stands."""
+    X, on, off = problem(n=400, d=60)
+    descent, costs = Descent(tol=0, max_iter=passes), np.ones(400)
+    costs[::50] = 1e-9
+    left = np.flatnonzero(costs == 1)
+    whole = train_sparse_svms(X, on, off, descent, C=costs)
+    fewer = train_sparse_svms(X[left], on[:, left], off[:, left], descent, C=1.0)
+    far = train_sparse_svms(X[left], on[:, left], off[:, left], descent._replace(seed=1), C=1.0)
+    np.testing.assert_allclose(whole[0].toarray(), fewer[0].toarray(), atol=1e-7)
+    np.testing.assert_allclose(whole[1], fewer[1], atol=1e-7)
+    assert np.abs(far[0] - fewer[0]).max() > 1e-3
+
+
+def test_the_order_of_rows_differs_by_label_seed_and_pass():
+    X, on, off = problem()
+    on, off = (sp.vstack([each[0]] * 2, format="csr") for each in (on, off))
+
+    def found(**options):
+        return train_sparse_svms(X, on, off, Descent(**options), C=1.0)[0].toarray()
+
+    first = found(max_iter=1)
+    assert np.abs(first[0] - first[1]).max() > 1e-3
+    assert np.abs(first - found(max_iter=1, seed=1)).max() > 1e-3
+    assert np.abs(found(max_iter=2) - first).max() > 1e-3
 
 
 def test_margins_are_entries_of_the_product():

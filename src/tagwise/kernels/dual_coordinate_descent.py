@@ -6,6 +6,10 @@ and its gradient is y_i(w·x_i + b) − 1 + D_i α_i, with (U, D) = (C, 0) for h
 
 :func:`descend_labels` has dense weights and any rows per label; :func:`train_sparse_svms` has few rows per label and
 keeps the weights sparse.
+
+Rows are visited in a random order, a new one in each pass, that depends on the seed, the label and what each row holds:
+one row more or less does not change the order of the others. Nearly equal problems, as those of the same rows on one
+machine and on a cluster, thus have nearly equal solutions although the descent stops before it has converged.
 """
 
 from __future__ import annotations
@@ -18,22 +22,25 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import squared_norms
-from tagwise.kernels.random_stream import random_stream, shuffle
+from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sparse_svms"]
 
 # A projected gradient below this is rounding.
 _NO_STEP = 1e-12
+# One riffle leaves much of the order of the pass before, and descends slower; more than two change little.
+_RIFFLES_PER_PASS = 2
 
 
 class FeatureRows(NamedTuple):
-    """X (n×d) as CSR arrays, and ‖x_i‖² of each row."""
+    """X (n×d) as CSR arrays, and of each row ‖x_i‖² and a hash of its features."""
 
     indptr: np.ndarray
     indices: np.ndarray
     data: np.ndarray
     norms: np.ndarray
+    hashes: np.ndarray
 
 
 class Descent(NamedTuple):
@@ -59,8 +66,19 @@ class _LabelRows(NamedTuple):
 
 
 def feature_rows(X: sp.csr_matrix, *, n_threads: int = 1) -> FeatureRows:
-    """X with its squared norms, in float64. Time O(nnz)."""
-    return FeatureRows(X.indptr, X.indices, X.data, squared_norms(X, n_threads=n_threads))
+    """X with its squared norms, in float64, and hashes. Time O(nnz)."""
+    hashes = np.empty(X.shape[0], dtype=np.uint64)
+    _hash_rows(X.indptr, X.indices, hashes)
+    return FeatureRows(X.indptr, X.indices, X.data, squared_norms(X, n_threads=n_threads), hashes)
+
+
+@compiled()
+def _hash_rows(indptr, indices, hashes):
+    for row in range(len(hashes)):
+        bits = np.uint64(0)
+        for position in range(indptr[row], indptr[row + 1]):
+            bits = mixed_bits(bits ^ np.uint64(indices[position]))
+        hashes[row] = bits
 
 
 def train_sparse_svms(
@@ -202,18 +220,27 @@ def _gather(label, pairs, own):
 @compiled()
 def _descend(rows, descent, own, count, stream, w):
     """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes."""
-    indptr, indices, data, norms = rows
+    indptr, indices, data, norms, hashes = rows
     row_of, sign, cost, dual = own
     squared, constant, tol, max_iter, _ = descent
-    active = np.arange(count)
-    n_active = count
+    own_bits = next_bits(stream)
+    keys = np.empty(count, dtype=np.uint64)
+    for place in range(count):
+        keys[place] = mixed_bits(hashes[row_of[place]] ^ own_bits)
+    active, aside = np.arange(count), np.empty(count, dtype=np.int64)
+    n_active, n_riffles = count, 0
+    while count >> n_riffles:
+        _riffle(active, count, keys, n_riffles, aside)
+        n_riffles += 1
     b, spread = 0.0, 0.0
     highest, lowest = np.inf, -np.inf
     for n_passes in range(1, max_iter + 1):
-        shuffle(stream, active, n_active)
+        for _ in range(_RIFFLES_PER_PASS):
+            _riffle(active, n_active, keys, n_riffles, aside)
+            n_riffles += 1
         new_highest, new_lowest = -np.inf, np.inf
-        at = 0
-        while at < n_active:
+        n_kept, n_aside = 0, 0
+        for at in range(n_active):
             place = active[at]
             row = row_of[place]
             diagonal = 0.5 / cost[place] if squared else 0.0
@@ -233,10 +260,11 @@ def _descend(rows, descent, own, count, stream, w):
                 shrinks = slope < lowest
                 projected = max(slope, 0.0)
             if shrinks:
-                n_active -= 1
-                active[at], active[n_active] = active[n_active], place
+                aside[n_aside] = place
+                n_aside += 1
                 continue
-            at += 1
+            active[n_kept] = place
+            n_kept += 1
             if curvature == 0:  # an empty row without a constant feature: no weight depends on it
                 dual[place] = upper
                 continue
@@ -248,6 +276,8 @@ def _descend(rows, descent, own, count, stream, w):
                 for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
                     w[np.uintp(indices[position])] += step * data[position]
                 b += step * constant * constant
+        active[n_kept:n_active] = aside[:n_aside]
+        n_active = n_kept
         spread = max(0.0, new_highest - new_lowest)
         if spread <= tol:
             if n_active == count:
@@ -259,6 +289,23 @@ def _descend(rows, descent, own, count, stream, w):
         highest = new_highest if new_highest > 0 else np.inf
         lowest = new_lowest if new_lowest < 0 else -np.inf
     return b, max(spread, tol * (1 + 1e-9)), max_iter
+
+
+@compiled()
+def _riffle(active, count, keys, number, aside):
+    """An inverse riffle shuffle of the first ``count`` places: those whose key has that bit go behind the others.
+
+    The order of any two depends on their own keys alone; after some riffles it may be any order.
+    """
+    bit = np.uint64(number % 64)
+    n_kept, n_aside = 0, 0
+    for at in range(count):
+        place, behind = active[at], np.int64((keys[active[at]] >> bit) & np.uint64(1))
+        # No branch, which would be mispredicted half of the time.
+        active[n_kept], aside[n_aside] = place, place
+        n_kept += 1 - behind
+        n_aside += behind
+    active[n_kept:count] = aside[:n_aside]
 
 
 @compiled()
@@ -281,6 +328,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
         np.empty(largest, dtype=np.int32),
         np.empty(largest, dtype=rows.data.dtype),
         np.empty(most),
+        np.empty(most, dtype=np.uint64),
     )
     number = np.full(n_features, -1, dtype=np.int32)
     touched = np.empty(min(largest, n_features), dtype=np.int32)
@@ -332,7 +380,7 @@ def _copy_rows(rows, own, count, near, number, touched):
     for place in range(count):
         row = own.rows[place]
         own.rows[place] = place
-        near.norms[place] = rows.norms[row]
+        near.norms[place], near.hashes[place] = rows.norms[row], rows.hashes[row]
         for position in range(np.uintp(rows.indptr[row]), np.uintp(rows.indptr[row + 1])):
             feature = np.uintp(rows.indices[position])
             if number[feature] < 0:

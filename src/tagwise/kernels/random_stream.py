@@ -10,7 +10,7 @@ import numpy as np
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["next_below", "next_bits", "random_stream", "shuffle"]
+__all__ = ["mixed_bits", "next_below", "next_bits", "random_stream"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,13 +20,20 @@ _HALF_WORD = np.uint64(32)
 
 
 @compiled()
-def next_bits(stream):
-    """64 random bits; advances the stream."""
-    stream[0] += _STEP
-    bits = stream[0]
+def mixed_bits(bits):
+    """A hash of 64 bits, each of which depends on all of ``bits``."""
+    bits += _STEP
     bits = (bits ^ (bits >> _SHIFTS[0])) * _FIRST_FACTOR
     bits = (bits ^ (bits >> _SHIFTS[1])) * _SECOND_FACTOR
     return bits ^ (bits >> _SHIFTS[2])
+
+
+@compiled()
+def next_bits(stream):
+    """64 random bits; advances the stream."""
+    bits = mixed_bits(stream[0])
+    stream[0] += _STEP
+    return bits
 
 
 @compiled()
@@ -43,11 +50,3 @@ def random_stream(seed, number):
 def next_below(stream, limit):
     """A whole number from 0 to ``limit`` − 1, for limits below 2³²; uneven by at most one part in 2³²/limit."""
     return np.int64(((next_bits(stream) >> _HALF_WORD) * np.uint64(limit)) >> _HALF_WORD)
-
-
-@compiled()
-def shuffle(stream, values, count):
-    """Put the first ``count`` values into random order, in place."""
-    for place in range(count - 1, 0, -1):
-        other = next_below(stream, place + 1)
-        values[place], values[other] = values[other], values[place]
