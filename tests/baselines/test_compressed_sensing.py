@@ -120,7 +120,9 @@ def test_a_forged_n_nonzero_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("recovery", ["omp", "cosamp"])
-@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.589), ("delicious", 0.614)])
+@pytest.mark.parametrize(
+    ("name", "published"), [("bibtex", 0.589), pytest.param("delicious", 0.614, marks=pytest.mark.slow)]
+)
 def test_real_data(data_folder, name, published, recovery):
     real = load_dataset(name)
     model = CompressedSensing(recovery=recovery).fit(real.X_train, real.Y_train)

@@ -1,8 +1,9 @@
 """What the tests of the contract share. Every model of the registry inherits all of them.
 
 ``make`` is every model in every variant, or only in its first one where a test is marked ``per_class`` as the code
-under test is that of the base class; beside ``mask`` only those that learn from one. ``make_maskless`` is all others.
-``fitted`` is the model of ``make``, fitted to ``problem`` once for all tests.
+under test is that of the base class; where it is marked ``variants_slow``, the other variants are of the slow run.
+Beside ``mask`` it is only those that learn from one, and ``make_maskless`` is all others. ``fitted`` is the model of ``make``,
+fitted to ``problem`` once for all tests.
 """
 
 import warnings
@@ -25,7 +26,13 @@ def pytest_generate_tests(metafunc):
     chosen = {"make": learners if "mask" in metafunc.fixturenames else makers, "make_maskless": others}
     for fixture, found in chosen.items():
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, found, ids=[make.name for make in found])
+            slow = [
+                metafunc.definition.get_closest_marker("variants_slow") and make not in FIRST_MAKERS for make in found
+            ]
+            marks = [pytest.mark.slow if other else () for other in slow]
+            metafunc.parametrize(
+                fixture, [pytest.param(make, id=make.name, marks=mark) for make, mark in zip(found, marks)]
+            )
 
 
 @pytest.fixture(autouse=True)

@@ -206,6 +206,7 @@ def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(fitted, tmp_p
     load(tmp_path / "model")
 
 
+@pytest.mark.variants_slow
 def test_scores_never_need_rows_times_labels_memory(make):
     """20,000 labels for 1,500 rows: a dense n×L would be 120 MB as float32 and 30 MB as booleans; 24 MB are the limit.
 

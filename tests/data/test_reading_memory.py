@@ -41,7 +41,14 @@ print(json.dumps({"final": final, "used": after - before}))
 """
 
 
-@pytest.mark.parametrize(("ending", "shape"), [("", "even"), ("", "dense first"), (".gz", "even")])
+@pytest.mark.parametrize(
+    ("ending", "shape"),
+    [
+        pytest.param("", "even", marks=pytest.mark.slow),
+        ("", "dense first"),
+        pytest.param(".gz", "even", marks=pytest.mark.slow),
+    ],
+)
 def test_peak_memory(tmp_path, ending, shape):
     measured = measure(tmp_path, ending, shape, 40_000)
     assert measured["final"] > 25e6

@@ -71,6 +71,7 @@ def survives(problem, name, moments):
 
 
 @needs_signals
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_tasks_and_not_the_fit(problem):
     survives(problem, "LEML", [0.3])
 

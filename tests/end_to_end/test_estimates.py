@@ -38,7 +38,7 @@ def library_titles(data_folder):
     return [different[place] for place in order[: N_TRAINING + N_TEST].tolist()]
 
 
-@pytest.fixture(scope="module", params=["generated", "titles"])
+@pytest.fixture(scope="module", params=["generated", pytest.param("titles", marks=pytest.mark.slow)])
 def rows(request):
     return long_tail() if request.param == "generated" else library_titles(request.getfixturevalue("data_folder"))
 

@@ -364,14 +364,17 @@ def test_bibtex_with_a_fifth_of_the_labels_known(data_folder, loss, reg, floor):
     assert report("bibtex", 0.2, loss=loss, reg=reg)["P@1"] >= floor
 
 
+@pytest.mark.slow
 def test_debtags(data_folder):
     assert report("debtags")["P@1"] >= 0.865
 
 
+@pytest.mark.slow
 def test_debtags_with_a_fifth_of_the_labels_known(data_folder):
     assert report("debtags", 0.2)["P@1"] >= 0.83
 
 
+@pytest.mark.slow
 def test_weighted_positives_find_the_tail_of_debtags(data_folder):
     """The weight that benchmarks/positive_weight.py chooses on validation rows where no P@3 may be lost."""
     result = report("debtags", positive_weight="propensity")

@@ -61,7 +61,14 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+# Enough for every run; the slow one has them all.
+QUICK = ("long rows", "small and plain", "bibtex's shape")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [pytest.param(p, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, p in PROBLEMS.items()],
+)
 def test_the_peak_is_within_the_factors_and_two_workspaces(problem):
     sizes = (problem.rows, problem.features, problem.labels)
     per_row = {"features_per_row": problem.features_per_row, "labels_per_row": 5}

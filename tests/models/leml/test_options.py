@@ -90,7 +90,7 @@ def test_threads_do_not_change_a_bit(loss, known):
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES)
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("weight", [1.0, 10.0])
+@pytest.mark.parametrize("weight", [1.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_a_converged_fit_is_stationary(loss, masked, weight):
     """A rejected Newton step once ended a fit as if it had converged, far above the minimum."""
     converged = 0

@@ -159,7 +159,10 @@ def test_pruning_drops_what_is_small_beside_the_largest_of_its_label():
 # ---------------------------------------------------------------------- memory and threads
 
 
-@pytest.mark.parametrize(("weight", "masked"), [(1.0, False), (3.0, False), (1.0, True)])
+@pytest.mark.parametrize(
+    ("weight", "masked"),
+    [(1.0, False), pytest.param(3.0, False, marks=pytest.mark.slow), pytest.param(1.0, True, marks=pytest.mark.slow)],
+)
 def test_admm_keeps_within_its_memory_limit(weight, masked):
     """20,000 rows and 300 labels: Z and μ alone would be 48 MB each; blocks of labels take their place."""
     rng = np.random.default_rng(0)
