@@ -2,8 +2,8 @@
 
 ``make`` is every model in every variant, or only in its first one where a test is marked ``per_class`` as the code
 under test is that of the base class; where it is marked ``variants_slow``, the other variants are of the slow run.
-Beside ``mask`` it is only those that learn from one, and ``make_maskless`` is all others. ``fitted`` is the model of ``make``,
-fitted to ``problem`` once for all tests.
+Beside ``mask`` it is only those that learn from one, and ``make_maskless`` is all others. ``fitted`` is the model of
+``make``, fitted to ``problem`` once for all tests.
 """
 
 import warnings
