@@ -1,4 +1,4 @@
-"""Looking into fitted models: why a label, which labels are alike, which scores are high enough, and how probable.
+"""Looking into fitted models: why a label, which scores are high enough, how probable, and what to ask people next.
 
 - Explanations need a model with linear scores, :class:`LinearScores`.
 - Calibration, thresholds and reliability need nothing but the arrays of ``predict_topk`` for rows with known labels.
@@ -12,6 +12,7 @@ from tagwise.inspection.explanations import (
     heaviest_features,
     nearest_labels,
 )
+from tagwise.inspection.questions import Questions, ask
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import best_thresholds
 from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
@@ -20,8 +21,10 @@ __all__ = [
     "Calibration",
     "Explanations",
     "LinearScores",
+    "Questions",
     "ReliabilityBins",
     "ValidationPairs",
+    "ask",
     "best_thresholds",
     "explain_labels",
     "fit_calibration",
