@@ -38,7 +38,7 @@ __all__ = ["command"]
     default=50,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many questions: pairs of text and tag.",
+    help="How many pairs of text and tag.",
 )
 @click.option(
     "--strategy",

@@ -132,8 +132,6 @@ def ask(
     limit = max(3, -(-budget // 20)) if per_label is None else check_integer(per_label, "per_label", minimum=1)
     features = model._fitted_features(X)
     n_rows, n_labels = features.shape[0], model.n_labels_
-    if not n_rows:
-        raise InvalidInputError("X has no rows; there is nothing to ask about.")
     known = None
     if exclude is not None:
         known = check_observed(exclude, shape=(n_rows, n_labels), name="exclude", may_be_empty=True)

@@ -168,7 +168,8 @@ class Queued(NamedTuple):
 def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
     """The texts of a table in its order, with the identifiers of a column ``id`` if there is one.
 
-    So are the tags of a column ``asked`` that holds lists of tags: those that an answer is wanted on. Rows without a text are left out. ``text`` names the columns of the texts; else they are guessed.
+    A column ``asked`` that holds lists of tags has those that an answer is wanted on. Rows without a text are left out.
+    ``text`` names the columns of the texts; else they are guessed.
     """
     queue, empty = [], 0
     dialect = Dialect(text=text or None, flags=True)
