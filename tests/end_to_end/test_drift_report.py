@@ -16,11 +16,8 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drift")
     rows = some_rows(300)
     for number, row in enumerate(rows):  # more tags than a text is suggested
-        row["labels"].append(f"number {number % 4}")
+        row["labels"].append(HOSTILE if number % 4 == 1 else f"number {number % 4}")
         row["text"] += f" number{number % 4}"
-    for row in rows[::3]:
-        row["labels"] = [HOSTILE, *row["labels"]]
-        row["text"] = f"script {row['text']} script"
     file = write_jsonl(folder / "rows.jsonl", rows)
     options = ("--model", "binary-relevance", "--validation", "0.3", "--quiet")
     assert run("train", file, "--out", folder / "tagger", *options).returncode == 0

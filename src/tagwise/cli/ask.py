@@ -12,9 +12,8 @@ import scipy.sparse as sp
 from tagwise import Tagger
 from tagwise.cli.options import RowOptions, examples, row_options, seed_option
 from tagwise.cli.output import echo_err, json_text, show_json, warn
-from tagwise.cli.rows import load_model, read_texts
-from tagwise.data.feedback import Feedback, read_feedback, with_feedback
-from tagwise.data.tables import Table
+from tagwise.cli.rows import answered_rows, load_model, read_texts
+from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.questions import STRATEGIES, Questions, ask
 from tagwise.metrics.purposes import LabelCounts
@@ -140,10 +139,8 @@ def _distinct(texts: list[str], ids: list[str | None]) -> tuple[list[str], list[
 
 def _answered(tagger: Tagger, texts: list[str], ids: list[str | None], answers: Feedback) -> sp.csr_matrix:
     """The pairs (n, L) that have an answer."""
-    nothing: list[list[str]] = [[] for _ in texts]
-    names = None if None in ids else [str(one) for one in ids]
-    known = with_feedback(Table(texts, nothing, nothing, ids=names), answers).known
-    return tagger.label_matrix([row or [] for row in (known or [])[: len(texts)]])[0]
+    known = answered_rows(texts, ids, answers).known or []
+    return tagger.label_matrix([row or [] for row in known[: len(texts)]])[0]
 
 
 def _queue(tagger: Tagger, texts: list[str], ids: list[str | None], found: Questions) -> list[dict[str, Any]]:

@@ -10,9 +10,8 @@ import click
 from tagwise import Tagger
 from tagwise.cli.options import RowOptions, examples, json_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import load_model, read_texts
-from tagwise.data.feedback import Feedback, read_feedback, with_feedback
-from tagwise.data.tables import Table
+from tagwise.cli.rows import answered_rows, load_model, read_texts
+from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.drift import Drift
@@ -100,29 +99,18 @@ def command(
 
 def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str | None], answers: Feedback) -> Drift:
     """Add how many of the answered suggestions were accepted: those on the recent texts, and on texts of their own."""
-    nothing: list[list[str]] = [[] for _ in texts]
-    names = None if None in ids else [str(one) for one in ids]
-    table = with_feedback(Table(texts, nothing, nothing, ids=names), answers)
-    known = table.known or []
-    rows = [row for row, tags in enumerate(known) if tags]
-    asked = [tag for row in rows for tag in known[row] or ()]
-    new = sum(tag not in tagger.tags_ for tag in set(asked))
-    if new:
-        warn(f"left out: answers on {counted(new, 'tag')} that the tagger does not know.")
+    table, mine = answered_rows(texts, ids, answers), set(tagger.tags_)
+    known = [row or [] for row in table.known or []]
+    if new := {tag for row in known for tag in row} - mine:
+        warn(f"left out: answers on {counted(len(new), 'tag')} that the tagger does not know.")
     if table.counts["feedback_lost"]:
         warn(f"left out: {counted(table.counts['feedback_lost'], 'identifier')} in the feedback that no text has.")
-    mine = [
-        (
-            [tag for tag in table.tags[row] if tag in tagger.tags_],
-            [tag for tag in known[row] or () if tag in tagger.tags_],
-        )
-        for row in rows
-    ]
-    kept = [(table.texts[row], *pair) for row, pair in zip(rows, mine) if pair[1]]
+    kept = [row for row, tags in enumerate(known) if mine.intersection(tags)]
     if not kept:
         warn("the feedback has no answer on a tag of this tagger; acceptance is not compared.")
         return found
-    return found.with_answers(tagger.reliability(*map(list, zip(*kept))))
+    accepted, asked = ([[tag for tag in of[row] if tag in mine] for row in kept] for of in (table.tags, known))
+    return found.with_answers(tagger.reliability([table.texts[row] for row in kept], accepted, asked))
 
 
 def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tagwise import Tagger, data, load
 from tagwise.cli.options import RowOptions, TagOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.dialects import Dialect
+from tagwise.data.feedback import Feedback, with_feedback
 from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
@@ -26,6 +27,7 @@ from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import title_of
 
 __all__ = [
+    "answered_rows",
     "dialect_of",
     "find_tag",
     "format_of",
@@ -124,6 +126,16 @@ def read_texts(path: str, options: RowOptions) -> tuple[list[str], list[str | No
     if not texts:
         raise InvalidInputError(f"{path} holds no text.")
     return texts, ids
+
+
+def answered_rows(texts: list[str], ids: list[str | None], answers: Feedback) -> Table:
+    """Texts of :func:`read_texts` with what people answered on them, and behind them other texts that have answers.
+
+    Nothing else is known of any of them.
+    """
+    known: list[list[str] | None] = [[] for _ in texts]
+    names = None if None in ids else [str(one) for one in ids]
+    return with_feedback(Table(texts, [[] for _ in texts], known, ids=names), answers)
 
 
 def open_cluster(address: str) -> Any:

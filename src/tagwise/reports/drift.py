@@ -43,21 +43,21 @@ def compared_figures(drift: Drift) -> list[Compared]:
     if not np.isnan(drift.unknown_p):
         gap = abs(now.unknown_mean - then.unknown_mean)
         words = "unknown words" if drift.unknown_p <= LEVEL and gap >= _GAP else ""
-        shares = [f"{percent(one.unknown_mean)}%" for one in (then, now)]
-        figures.append(Compared("unknown words of a text", *shares, drift.unknown_p, words))
+        before, after = (f"{percent(one.unknown_mean)}%" for one in (then, now))
+        figures.append(Compared("unknown words of a text", before, after, drift.unknown_p, words))
     empty = "texts without a known word" if drift.empty_p <= LEVEL else ""
-    shares = [f"{percent(one.empty_rows / one.rows)}%" for one in (then, now)]
-    figures.append(Compared("texts without a known word", *shares, drift.empty_p, empty))
+    before, after = (f"{percent(one.empty_rows / one.rows)}%" for one in (then, now))
+    figures.append(Compared("texts without a known word", before, after, drift.empty_p, empty))
     scores = "scores" if drift.score_p <= LEVEL and drift.score_psi >= _SHIFT else ""
     figures.append(Compared("best scores: stability index", "–", f"{drift.score_psi:.3f}", drift.score_p, scores))
     moved, n_tags = len(drift.moved_labels(LEVEL)), len(drift.label_q)
     tags = counted(moved, "tag") if moved else ""
     figures.append(Compared("tags suggested more or less often", "–", f"{moved:,} of {n_tags:,}", float("nan"), tags))
     if drift.answered:
-        shares = [f"{percent(value / drift.answered)}%" for value in (drift.expected, drift.accepted)]
+        before, after = (f"{percent(value / drift.answered)}%" for value in (drift.expected, drift.accepted))
         agreement = "acceptance" if drift.answers_p <= LEVEL else ""
         name = "suggestions accepted: expected, observed"
-        figures.append(Compared(name, *shares, drift.answers_p, agreement))
+        figures.append(Compared(name, before, after, drift.answers_p, agreement))
     return figures
 
 
