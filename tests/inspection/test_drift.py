@@ -58,8 +58,9 @@ def test_two_shares_are_compared_exactly(n_then, n_now, data):
 
 
 def drawn(rng, n_rows, shares, edges=(-1.0, 0.0, 1.0), shift=0.0):
-    """The profile of rows that have each label with its own probability."""
+    """The profile of rows that have each label with its own probability; without edges, they are deciles."""
     scores = rng.standard_normal(n_rows) + shift
+    edges = np.quantile(scores, np.arange(1, 10) / 10) if edges is None else edges
     unknown = rng.beta(2, 18, n_rows)
     return Profile(
         n_rows,
@@ -76,7 +77,10 @@ def test_chance_alone_moves_nothing():
     """Of 200 comparisons of rows of one kind, about a twentieth find something, whatever they look at."""
     rng = np.random.default_rng(0)
     shares = np.concatenate([np.full(20, 0.2), np.full(280, 0.003)])
-    found = [compare_profiles(drawn(rng, 400, shares), drawn(rng, 900, shares)) for _ in range(200)]
+    found = []
+    for _ in range(200):
+        reference = drawn(rng, 400, shares, edges=None)
+        found.append(compare_profiles(reference, drawn(rng, 900, shares, edges=reference.score_edges)))
     for name in ("unknown_p", "empty_p", "score_p"):
         assert np.mean([getattr(one, name) <= 0.05 for one in found]) < 0.09
     assert np.mean([len(one.moved_labels()) > 0 for one in found]) < 0.09

@@ -13,7 +13,6 @@ from tagwise.baselines import KNN
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.inspection import ask, fit_calibration
 from tagwise.inspection.questions import _greedy, _most_worth_per_label
-from tagwise.metrics.purposes import LabelCounts
 
 
 def plain_greedy(rows, labels, worth, embedded, budget, per_row, per_label):
@@ -74,7 +73,7 @@ def fitted():
     return Cascade(rank=4, n_jobs=1).fit(X, Y), X, Y
 
 
-@pytest.mark.parametrize("strategy", ["informative", "uncertain", "top", "random"])
+@pytest.mark.parametrize("strategy", ["informative", "top", "random"])
 def test_questions_keep_to_their_limits(fitted, strategy):
     model, X, Y = fitted
     known = sp.csr_matrix(Y[:, :].toarray() * (np.arange(5) < 2))
@@ -137,22 +136,24 @@ def stated(n_labels):
 def test_the_first_question_is_the_most_uncertain_and_rarity_weighs():
     P = np.array([[0.9, 0.02, 0.01], [0.6, 0.01, 0.5], [0.97, 0.4, 0.01]])
     X = sp.csr_matrix(P)
-    plain = ask(stated(3), X, 3, "uncertain")
+    plain = ask(stated(3), X, 3, rarity=0)
     assert (plain.rows[0], plain.labels[0]) == (1, 2)  # ½ · ½
     np.testing.assert_allclose(plain.probabilities[0], 0.5)
-    rare = LabelCounts(np.array([900, 1, 500]), 1000)
-    weighed = ask(stated(3), X, 3, "informative", counts=rare)
+    rare = (np.array([900, 1, 500]), 1000)
+    weighed = ask(stated(3), X, 3, counts=rare, rarity=1)
     assert (weighed.rows[0], weighed.labels[0]) == (2, 1)  # .4 · .6 · 9.4 against .25 · 1.2
-    even = ask(stated(3), X, 3, "informative", counts=LabelCounts(np.array([9, 9, 9]), 1000))
-    np.testing.assert_array_equal(even.rows, plain.rows)
+    unweighed = ask(stated(3), X, 3, counts=rare, rarity=0)
+    even = ask(stated(3), X, 3, counts=(np.array([9, 9, 9]), 1000), rarity=1)
+    for other in (unweighed, even):
+        np.testing.assert_array_equal(other.rows, plain.rows)
 
 
 def test_texts_that_repeat_each_other_are_asked_about_once():
     row, other = [0.5, 0.1], [0.1, 0.45]
     P = sp.csr_matrix(np.array([row, row, row, other]))
-    found = ask(stated(2), P, 2, "uncertain", per_row=1)
+    found = ask(stated(2), P, 2, per_row=1)
     assert sorted(found.rows.tolist()) == [0, 3]  # not row 1, although it is the more uncertain
-    assert len(ask(stated(2), P, 7, "uncertain")) == 6  # at most 3 on each label
+    assert len(ask(stated(2), P, 7)) == 6  # at most 3 on each label
 
 
 def test_top_is_what_somebody_sees_who_reads_random_rows(fitted):
@@ -182,7 +183,7 @@ def test_other_models_need_a_calibration(model):
     with pytest.raises(InvalidInputError, match="strategy 'informative' needs probabilities"):
         ask(model, X, 5)
     calibration = fit_calibration(*model.predict_topk(X, 5), Y)
-    found = ask(model, X, 5, calibration=calibration, counts=LabelCounts(np.full(5, 9), 60))
+    found = ask(model, X, 5, calibration=calibration, counts=(np.full(5, 9), 60))
     assert 0 < len(found) <= 5
     assert ((found.probabilities > 0) & (found.probabilities < 1)).all()
     assert len(ask(model, X, 5, "top")) == 5
@@ -195,10 +196,11 @@ def test_other_models_need_a_calibration(model):
         ({"strategy": "best"}, "strategy must be"),
         ({"per_row": 0}, "per_row must be at least 1"),
         ({"per_label": 0}, "per_label must be at least 1"),
+        ({"rarity": 1.5}, "rarity must be"),
         ({"X": sp.csr_matrix((3, 5))}, "X"),
         ({"X": sp.csr_matrix((0, 6), dtype=np.float32)}, "X"),
         ({"exclude": sp.csr_matrix((3, 5))}, "exclude"),
-        ({"counts": LabelCounts(np.ones(3), 10)}, "counts has rows for 3 labels, but the model has 5"),
+        ({"counts": (np.ones(3), 10)}, "counts has rows for 3 labels, but the model has 5"),
     ],
 )
 def test_bad_arguments_are_named(fitted, given, words):

@@ -10,13 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import Tagger
-from tagwise.cli.options import RowOptions, examples, row_options, seed_option
+from tagwise.cli.options import RealRange, RowOptions, examples, row_options, seed_option
 from tagwise.cli.output import echo_err, json_text, show_json, warn
 from tagwise.cli.rows import answered_rows, load_model, read_texts
 from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.questions import STRATEGIES, Questions, ask
-from tagwise.metrics.purposes import LabelCounts
 from tagwise.persistence.atomic import atomic_write
 from tagwise.progress import counted
 
@@ -44,8 +43,8 @@ __all__ = ["command"]
     type=click.Choice(STRATEGIES),
     default=STRATEGIES[0],
     show_default=True,
-    help="informative: uncertain pairs, rare tags first, of texts that differ; uncertain: the same, all tags alike; "
-    "top: the best tags of random texts; random: random pairs.",
+    help="informative: uncertain pairs, rare tags before frequent ones, of texts that differ; top: the best tags of "
+    "random texts; random: random pairs.",
 )
 @click.option(
     "--per-text", default=5, show_default=True, type=click.IntRange(min=1), help="At most so many questions on a text."
@@ -55,6 +54,14 @@ __all__ = ["command"]
     type=click.IntRange(min=1),
     metavar="N",
     help="At most so many questions on a tag [default: a twentieth of --top, at least 3].",
+)
+@click.option(
+    "--rarity",
+    default=0.5,
+    show_default=True,
+    type=RealRange(0, 1),
+    metavar="0..1",
+    help="How much rare tags count: 0 like all others, 1 as in PSP.",
 )
 @click.option(
     "--feedback", metavar="FILE.jsonl", help="Answers so far, as tagwise serve keeps them: these are not asked again."
@@ -69,6 +76,7 @@ def command(
     strategy: str,
     per_text: int,
     per_tag: int | None,
+    rarity: float,
     feedback: str | None,
     out: str | None,
     seed: int,
@@ -98,10 +106,11 @@ def command(
         top,
         strategy,
         calibration=tagger.calibration_,
-        counts=LabelCounts(tagger.training_["tag_rows"], tagger.training_["rows"]),
+        counts=(tagger.training_["tag_rows"], tagger.training_["rows"]),
         exclude=None if answers is None else _answered(tagger, texts, ids, answers),
         per_row=per_text,
         per_label=per_tag,
+        rarity=rarity,
         random_state=seed,
     )
     queue = _queue(tagger, texts, ids, found)

@@ -2,10 +2,10 @@ r"""What to ask people next: pairs of a row and a label whose answer teaches a m
 
 The worth of a question is how uncertain its answer is, times how rare the label is:
 
-.. math:: v_{ij} = p_{ij} (1 - p_{ij})\, q_j
+.. math:: v_{ij} = p_{ij} (1 - p_{ij})\, q_j^{\rho}
 
-with p the calibrated probability that row i has label j and q the inverse propensity of the label
-(:func:`tagwise.metrics.inverse_propensity`). Two questions on one label teach less together than alone if their rows
+with p the calibrated probability that row i has label j, q the inverse propensity of the label
+(:func:`tagwise.metrics.inverse_propensity`) and ρ from 0 to 1 how much rarity counts. Two questions on one label teach less together than alone if their rows
 are alike. So questions are chosen one by one, each time the one with the largest gain
 
 .. math:: g_{ij}(S) = v_{ij} \left(1 - \max_{(t, j) \in S} \cos^+(e_i, e_t)\right)
@@ -28,15 +28,15 @@ from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.metrics.purposes import LabelCounts
+from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import random_generator
-from tagwise.validation import check_choice, check_integer, check_observed
+from tagwise.validation import check_choice, check_integer, check_observed, check_real
 
 __all__ = ["STRATEGIES", "Questions", "ask"]
 
-STRATEGIES = ("informative", "uncertain", "top", "random")
+STRATEGIES = ("informative", "top", "random")
 """How :func:`ask` may choose."""
 
 # Labels of a row that may be asked about, and candidates that are kept per label for each one that may be chosen.
@@ -79,10 +79,11 @@ def ask(
     strategy: str = "informative",
     *,
     calibration: Calibration | None = None,
-    counts: LabelCounts | None = None,
+    counts: tuple[Any, int] | None = None,
     exclude: Any = None,
     per_row: int = 5,
     per_label: int | None = None,
+    rarity: float = 0.5,
     random_state: Any = 0,
 ) -> Questions:
     r"""Choose pairs of a row and a label that a person should answer.
@@ -96,22 +97,25 @@ def ask(
         Rows of which little or nothing is known.
     budget : int
         How many questions to ask. There are fewer where the limits below leave no more.
-    strategy : {"informative", "uncertain", "top", "random"}
-        ``"informative"``: the most uncertain pairs, rare labels first, of rows that are unlike each other, as above.
-        ``"uncertain"``: the same, with all labels weighing the same. ``"top"``: the best labels of random rows, as
-        somebody answers who works through suggestions. ``"random"``: pairs drawn at random.
+    strategy : {"informative", "top", "random"}
+        ``"informative"``: the most uncertain pairs, rare labels before frequent ones, of rows that are unlike each
+        other, as above. ``"top"``: the best labels of random rows, as somebody answers who works through suggestions.
+        ``"random"``: pairs drawn at random.
     calibration : Calibration, optional
         What makes probabilities of the scores.
-    counts : LabelCounts, optional
-        In how many training rows each label is. None: what the model itself knows of that (Cascade); else labels weigh
-        the same.
+    counts : (int array (L,), int), optional
+        In how many training rows each label is, and how many there are. None: what the model itself knows of that
+        (Cascade); else labels weigh the same.
     exclude : CSR or array (n, L), optional
         Pairs that are known already, and not asked about.
     per_row : int
         At most so many questions on a row; not for ``"random"``.
     per_label : int, optional
-        At most so many questions on a label, for ``"informative"`` and ``"uncertain"``. By default a twentieth of the
-        budget, and at least 3.
+        At most so many questions on a label, for ``"informative"``. By default a twentieth of the budget, and at
+        least 3.
+    rarity : float
+        ρ from 0, all labels weigh the same, to 1, a label weighs as much as in PSP. What is asked on rare labels helps
+        these, and on frequent ones the first suggestion of most rows.
     random_state : int, Generator, RandomState or None
         For ``"top"`` and ``"random"``, and for models without an embedding of their own.
 
@@ -129,15 +133,16 @@ def ask(
     strategy = check_choice(strategy, "strategy", STRATEGIES)
     budget = check_integer(budget, "budget", minimum=1)
     per_row = check_integer(per_row, "per_row", minimum=1)
+    rarity = check_real(rarity, "rarity", minimum=0, maximum=1)
     limit = max(3, -(-budget // 20)) if per_label is None else check_integer(per_label, "per_label", minimum=1)
     features = model._fitted_features(X)
     n_rows, n_labels = features.shape[0], model.n_labels_
     known = None
     if exclude is not None:
         known = check_observed(exclude, shape=(n_rows, n_labels), name="exclude", may_be_empty=True)
-    if counts is not None and np.shape(counts.rows) != (n_labels,):
+    if counts is not None and np.shape(counts[0]) != (n_labels,):
         raise InvalidInputError(
-            f"counts has rows for {len(counts.rows):,} labels, but the model has {n_labels:,}; pass one number each."
+            f"counts has rows for {np.size(counts[0]):,} labels, but the model has {n_labels:,}; pass one number each."
         )
     rng = random_generator(random_state)
     if strategy == "random":
@@ -156,9 +161,7 @@ def ask(
     maps = require_probabilities(model, calibration, f"strategy {strategy!r}")
     pairs = _Candidates.of(model, features, max(per_row, _CANDIDATES), known)
     probabilities = maps(pairs.labels, pairs.scores)
-    worth = probabilities * (1 - probabilities)
-    if strategy == "informative":
-        worth *= _rarity(model, counts)[pairs.labels]
+    worth = probabilities * (1 - probabilities) * _inverse_propensity(model, counts)[pairs.labels] ** rarity
     kept = _most_worth_per_label(pairs.labels, worth, _SPARE * limit)
     rows, labels = pairs.rows[kept], pairs.labels[kept]
     asked, compact = np.unique(rows, return_inverse=True)
@@ -201,14 +204,14 @@ def _random_pairs(
     return rows, labels
 
 
-def _rarity(model: MultiLabelModel, counts: LabelCounts | None) -> np.ndarray:
-    """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are."""
+def _inverse_propensity(model: MultiLabelModel, counts: tuple[Any, int] | None) -> np.ndarray:
+    """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are, or of hardly any rows."""
     if counts is None:
         try:
-            counts = model._purpose_facts()[1]
+            counts = model._purpose_facts()[1][:2]
         except InvalidInputError:
             return np.ones(model.n_labels_)
-    return counts.weights("psp") if counts.n_rows >= 3 else np.ones(model.n_labels_)
+    return inverse_propensity_of_counts(*counts) if counts[1] >= 3 else np.ones(model.n_labels_)
 
 
 def _most_worth_per_label(labels: np.ndarray, worth: np.ndarray, most: int) -> np.ndarray:
