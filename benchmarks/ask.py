@@ -1,4 +1,4 @@
-"""What answers are worth, by how the questions are chosen: learning curves of `ask`, of suggestions and of random pairs.
+"""What answers are worth, by how questions are chosen: learning curves of `ask`, suggestions and random pairs.
 
     TAGWISE_DATA=... python benchmarks/ask.py [--seeds 3] [--seconds 420]
     TAGWISE_DATA=... python benchmarks/ask.py --choice      # settings of `ask`, on validation rows of the training rows
@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def curve(name: str, seed: int, given: dict[str, Any], on: str) -> list[dict[str
     all_known = sp.csr_matrix(np.ones((KNOWN_ROWS, Y.shape[1]), dtype=np.float32))
     answered = sp.csr_matrix((OTHER_ROWS, Y.shape[1]), dtype=np.float32)
     points: list[dict[str, Any]] = []
+    model = Cascade(n_jobs=1)
     for pairs in (0, *ROUNDS):
         cpu = 0.0
         if pairs:
@@ -77,7 +79,7 @@ def curve(name: str, seed: int, given: dict[str, Any], on: str) -> list[dict[str
             answered.sort_indices()
         has = np.flatnonzero(np.diff(answered.indptr))
         right = sp.csr_matrix(data.Y_train[others[has]].multiply(answered[has]))
-        model = Cascade(n_jobs=1).fit(
+        model.fit(
             sp.vstack([data.X_train[known], data.X_train[others[has]]], format="csr"),
             sp.vstack([data.Y_train[known], right], format="csr"),
             observed=sp.vstack([all_known, answered[has]], format="csr"),
@@ -118,7 +120,7 @@ def means(report: dict[str, Any], on: str, name: str, way: str) -> list[dict[str
 
 def answers_for(points: list[dict[str, float]], wanted: float, metric: str) -> float | None:
     """How many answers reach a figure, between two rounds by a straight line; None: more than were given."""
-    for before, after in zip(points, points[1:]):
+    for before, after in pairwise(points):
         if after[metric] >= wanted:
             share = (wanted - before[metric]) / (after[metric] - before[metric])
             return before["pairs"] + max(0.0, share) * (after["pairs"] - before["pairs"])

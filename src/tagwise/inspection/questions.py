@@ -5,8 +5,9 @@ The worth of a question is how uncertain its answer is, times how rare the label
 .. math:: v_{ij} = p_{ij} (1 - p_{ij})\, q_j^{\rho}
 
 with p the calibrated probability that row i has label j, q the inverse propensity of the label
-(:func:`tagwise.metrics.inverse_propensity`) and ρ from 0 to 1 how much rarity counts. Two questions on one label teach less together than alone if their rows
-are alike. So questions are chosen one by one, each time the one with the largest gain
+(:func:`tagwise.metrics.inverse_propensity`) and ρ from 0 to 1 how much rarity counts. Two questions on one label teach
+less together than alone if their rows are alike. So questions are chosen one by one, always the one with the largest
+gain
 
 .. math:: g_{ij}(S) = v_{ij} \left(1 - \max_{(t, j) \in S} \cos^+(e_i, e_t)\right)
 
@@ -205,7 +206,7 @@ def _random_pairs(
 
 
 def _inverse_propensity(model: MultiLabelModel, counts: tuple[Any, int] | None) -> np.ndarray:
-    """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are, or of hardly any rows."""
+    """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are."""
     if counts is None:
         try:
             counts = model._purpose_facts()[1][:2]
