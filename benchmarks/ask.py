@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 import warnings
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tagwise import Cascade
 from tagwise.data import load_dataset
 from tagwise.inspection import ask
 from tagwise.metrics import inverse_propensity, precision_at_k, psp_at_k
+from tagwise.progress import counted
 
 ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "ask.json"
@@ -112,18 +114,28 @@ def run(report: dict[str, Any], on: str, ways: dict[str, dict[str, Any]], seeds:
     return True
 
 
+def complete(report: dict[str, Any], on: str) -> list[dict[str, Any]]:
+    """The curves of seeds that all ways and data sets have been measured with."""
+    curves = [one for one in report["curves"] if one["on"] == on]
+    expected = len(DATASETS) * len(WAYS if on == "test" else CHOICES)
+    seeds = Counter(one["seed"] for one in curves)
+    return [one for one in curves if seeds[one["seed"]] == expected]
+
+
 def means(report: dict[str, Any], on: str, name: str, way: str) -> list[dict[str, float]]:
-    """The points of a curve, averaged over seeds."""
-    found = [one["points"] for one in report["curves"] if (one["on"], one["dataset"], one["way"]) == (on, name, way)]
+    """The points of a curve, averaged over the seeds that all ways have been measured with."""
+    found = [one["points"] for one in complete(report, on) if (one["dataset"], one["way"]) == (name, way)]
     return [{key: float(np.mean([point[key] for point in points])) for key in points[0]} for points in zip(*found)]
 
 
 def answers_for(points: list[dict[str, float]], wanted: float, metric: str) -> float | None:
     """How many answers reach a figure, between two rounds by a straight line; None: more than were given."""
     for before, after in pairwise(points):
+        if before[metric] >= wanted:
+            return before["pairs"]
         if after[metric] >= wanted:
             share = (wanted - before[metric]) / (after[metric] - before[metric])
-            return before["pairs"] + max(0.0, share) * (after["pairs"] - before["pairs"])
+            return before["pairs"] + share * (after["pairs"] - before["pairs"])
     return None
 
 
@@ -142,9 +154,9 @@ def page(report: dict[str, Any]) -> str:
             lines.append(f"| {n_pairs:,} | {' | '.join(cells)} |")
         last = {way: curve[-1] for way, curve in points.items()}
         lines += ["", _sentences(points, last), ""]
-    seeds = len({one["seed"] for one in report["curves"] if one["on"] == "test"})
+    seeds = len({one["seed"] for one in complete(report, "test")})
     lines.append(
-        f"Means over {seeds} draws of the rows. At first all labels of {KNOWN_ROWS:,} texts are known, and nothing of "
+        f"Means over {counted(seeds, 'draw')} of the rows. At first all labels of {KNOWN_ROWS:,} texts are known, and nothing of "
         f"{OTHER_ROWS:,} others, which questions are about."
     )
     return "\n".join(lines)
@@ -175,7 +187,8 @@ def choice_table(report: dict[str, Any]) -> str:
             points = means(report, "validation", name, way)[1:]
             cells += [f"{100 * np.mean([point[metric] for point in points]):.1f}" for metric in METRICS]
         lines.append(f"| {way} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    seeds = len({one["seed"] for one in complete(report, "validation")})
+    return "\n".join([*lines, "", f"Means over {counted(seeds, 'draw')} of the rows."])
 
 
 def draw(report: dict[str, Any]) -> None:
@@ -189,7 +202,9 @@ def draw(report: dict[str, Any]) -> None:
             for axes, metric in zip(axes_of, METRICS):
                 for way, colour in zip(WAYS, colours):
                     points = means(report, "test", name, way)
-                    shown = [one["points"] for one in report["curves"] if _is(one, "test", name, way)]
+                    shown = [
+                        one["points"] for one in complete(report, "test") if (one["dataset"], one["way"]) == (name, way)
+                    ]
                     pairs = [point["pairs"] for point in points]
                     each = 100 * np.array([[point[metric] for point in one] for one in shown])
                     axes.fill_between(pairs, each.min(axis=0), each.max(axis=0), color=colour, alpha=0.15, linewidth=0)
@@ -198,10 +213,6 @@ def draw(report: dict[str, Any]) -> None:
                 axes.grid(alpha=0.25)
         figure.axes[0].legend(frameon=False)
         figure.savefig(FIGURE, metadata={"Date": None})
-
-
-def _is(one: dict[str, Any], on: str, name: str, way: str) -> bool:
-    return (one["on"], one["dataset"], one["way"]) == (on, name, way)
 
 
 def main() -> None:
@@ -217,10 +228,10 @@ def main() -> None:
         on, ways = ("validation", CHOICES) if options.choice else ("test", WAYS)
         if not run(report, on, ways, options.seeds, options.seconds):
             raise SystemExit(3)
-    if any(curve["on"] == "test" for curve in report["curves"]):
+    if complete(report, "test"):
         replace_between(PAGE, START, END, page(report))
         draw(report)
-    if any(curve["on"] == "validation" for curve in report["curves"]):
+    if complete(report, "validation"):
         replace_between(
             PAGE, START.replace("figures", "choice"), END.replace("figures", "choice"), choice_table(report)
         )
