@@ -65,7 +65,7 @@ def curve(name: str, seed: int, given: dict[str, Any], on: str) -> list[dict[str
     all_known = sp.csr_matrix(np.ones((KNOWN_ROWS, Y.shape[1]), dtype=np.float32))
     answered = sp.csr_matrix((OTHER_ROWS, Y.shape[1]), dtype=np.float32)
     points: list[dict[str, Any]] = []
-    model = Cascade(n_jobs=1)
+    model = Cascade(n_jobs=2)
     for pairs in (0, *ROUNDS):
         cpu = 0.0
         if pairs:
@@ -156,8 +156,8 @@ def page(report: dict[str, Any]) -> str:
         lines += ["", _sentences(points, last), ""]
     seeds = len({one["seed"] for one in complete(report, "test")})
     lines.append(
-        f"Means over {counted(seeds, 'draw')} of the rows. At first all labels of {KNOWN_ROWS:,} texts are known, and nothing of "
-        f"{OTHER_ROWS:,} others, which questions are about."
+        f"Means over {counted(seeds, 'draw')} of the rows. At first all labels of {KNOWN_ROWS:,} texts are known, and "
+        f"nothing of {OTHER_ROWS:,} others, which questions are about."
     )
     return "\n".join(lines)
 
