@@ -165,16 +165,15 @@ def page(report: dict[str, Any]) -> str:
 def _sentences(points: dict[str, list[dict[str, float]]], last: dict[str, dict[str, float]]) -> str:
     said = []
     for other in list(WAYS)[1:]:
+        parts = []
         for metric in METRICS:
             needed = answers_for(points["ask"], last[other][metric], metric)
-            what = f"the {metric} that {ROUNDS[-1]:,} answers on {other} reach"
-            if needed is None:
-                said.append(f"`ask` does not reach {what}.")
-            else:
-                said.append(f"`ask` reaches {what} with {needed:,.0f}, {100 * needed / ROUNDS[-1]:.0f} % of them.")
+            enough = "more than that" if needed is None else f"{needed:,.0f} ({100 * needed / ROUNDS[-1]:.0f} %)"
+            parts.append(f"{enough} for {metric}")
+        said.append(f"For what {ROUNDS[-1]:,} answers on {other} reach, `ask` needs {' and '.join(parts)}.")
     rights = ", ".join(f"{100 * one['right'] / ROUNDS[-1]:.0f} % ({way})" for way, one in last.items())
     texts = ", ".join(f"{one['texts']:,.0f} ({way})" for way, one in last.items())
-    return f"{' '.join(said)} Accepted were {rights}; the questions were on so many texts: {texts}."
+    return f"{' '.join(said)} Accepted were {rights}. The questions were on so many texts: {texts}."
 
 
 def choice_table(report: dict[str, Any]) -> str:
