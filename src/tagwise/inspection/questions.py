@@ -12,8 +12,8 @@ gain
 .. math:: g_{ij}(S) = v_{ij} \left(1 - \max_{(t, j) \in S} \cos^+(e_i, e_t)\right)
 
 given the set S of those chosen so far; e_i is what the model makes of row i, its embedding xᵀW. A gain only ever falls
-as S grows. So a heap of gains that may be out of date, of which the largest is computed again when its turn comes,
-gives the same questions as computing all gains again at every step.
+as S grows. So gains that may be out of date, of which the largest is computed again when its turn comes, give the same
+questions as computing all of them again at every step.
 """
 
 from __future__ import annotations
@@ -243,15 +243,20 @@ def _greedy(
     per_label: int,
 ) -> np.ndarray:
     """The positions of the chosen candidates, in the order of choice: always the largest gain, then the first."""
-    heap = [(-value, position) for position, value in enumerate(worth.tolist())]
-    heapq.heapify(heap)
+    # Candidates by their worth, which their gain cannot exceed; and those whose gain was smaller when their turn came.
+    waiting = iter(np.argsort(-worth, kind="stable").tolist())
+    ahead = next(waiting, None)
+    heap: list[tuple[float, int]] = []
     # How alike each candidate is to rows chosen for its label, and with how many of these it was compared.
     alike, compared = np.zeros(len(worth)), np.zeros(len(worth), dtype=np.int64)
     rows_of: dict[int, list[int]] = {}
     asked = np.zeros(len(embedded), dtype=np.int64)
     chosen: list[int] = []
-    while heap and len(chosen) < budget:
-        _, one = heapq.heappop(heap)
+    while len(chosen) < budget and (heap or ahead is not None):
+        if ahead is not None and (not heap or (-float(worth[ahead]), ahead) < heap[0]):
+            one, ahead = ahead, next(waiting, None)
+        else:
+            one = heapq.heappop(heap)[1]
         row, others = int(rows[one]), rows_of.setdefault(int(labels[one]), [])
         if asked[row] == per_row or len(others) == per_label:
             continue
@@ -259,7 +264,8 @@ def _greedy(
             alike[one] = max(alike[one], float((embedded[others[compared[one] :]] @ embedded[row]).max()))
             compared[one] = len(others)
         again = (-float(worth[one]) * max(0.0, 1 - alike[one]), one)
-        if heap and again > heap[0]:
+        others_first = (heap and heap[0] < again) or (ahead is not None and (-float(worth[ahead]), ahead) < again)
+        if others_first:
             heapq.heappush(heap, again)
             continue
         others.append(row)
