@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from commands import WORDS, failed, run, run_process, some_rows, write_jsonl
+from commands import WORDS, failed, on_terminal, run, run_process, some_rows, write_jsonl
 
 from tagwise import Tagger, load
 from tagwise.data.feedback import FeedbackFile, feedback_line
@@ -91,6 +91,15 @@ def test_answers_are_compared_with_probabilities(folder, recent, tmp_path):
     shown = run("drift", folder, recent, "--feedback", kept).stdout
     assert "suggestions accepted: expected, observed" in shown
     assert "acceptance" in shown.splitlines()[-1]
+
+
+def test_a_terminal_sees_progress(folder, recent):
+    code, shown = on_terminal("drift", folder, recent)
+    assert code == 0
+    assert "comparing 200 texts" in shown
+    code, shown = on_terminal("ask", folder, recent, "--top", "5")
+    assert code == 0
+    assert "choosing questions" in shown
 
 
 def test_bad_input_is_one_sentence(folder, recent, tmp_path):

@@ -17,7 +17,7 @@ from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.questions import STRATEGIES, Questions, ask
 from tagwise.persistence.atomic import atomic_write
-from tagwise.progress import counted
+from tagwise.progress import ProgressBar, counted
 
 __all__ = ["command"]
 
@@ -93,26 +93,29 @@ def command(
     tagger: Tagger = load_model(model, "ask", texts=True)
     answers = None if feedback is None else read_feedback(feedback)
     texts, ids = _distinct(*read_texts(file, rows))
-    X = tagger.transform(texts)
+    with ProgressBar(f"reading the words of {counted(len(texts), 'text')}", None):
+        X = tagger.transform(texts)
     with_words = np.flatnonzero(np.diff(X.indptr))
     if len(with_words) < len(texts):
         warn(f"left out: {counted(len(texts) - len(with_words), 'text')} without a word that training saw.")
     if not len(with_words):
         raise InvalidInputError(f"no text of {file} has a word that training saw; there is nothing to ask about.")
     texts, ids, X = [texts[row] for row in with_words], [ids[row] for row in with_words], X[with_words]
-    found = ask(
-        tagger.model_,
-        X,
-        top,
-        strategy,
-        calibration=tagger.calibration_,
-        counts=(tagger.training_["tag_rows"], tagger.training_["rows"]),
-        exclude=None if answers is None else _answered(tagger, texts, ids, answers),
-        per_row=per_text,
-        per_label=per_tag,
-        rarity=rarity,
-        random_state=seed,
-    )
+    known = None if answers is None else _answered(tagger, texts, ids, answers)
+    with ProgressBar("choosing questions", None):
+        found = ask(
+            tagger.model_,
+            X,
+            top,
+            strategy,
+            calibration=tagger.calibration_,
+            counts=(tagger.training_["tag_rows"], tagger.training_["rows"]),
+            exclude=known,
+            per_row=per_text,
+            per_label=per_tag,
+            rarity=rarity,
+            random_state=seed,
+        )
     queue = _queue(tagger, texts, ids, found)
     if out is None:
         for one in queue:

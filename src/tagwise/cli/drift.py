@@ -15,7 +15,7 @@ from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.drift import Drift
-from tagwise.progress import counted
+from tagwise.progress import ProgressBar, counted
 from tagwise.reports.drift import LEVEL, compared_figures, p_text, verdict, write_drift_report
 from tagwise.reports.html import check_report_path
 
@@ -77,9 +77,10 @@ def command(
         )
     if reference is None and tagger.reference_ is None:
         tagger.drift([])  # says why, before files are read
-    then = None if reference is None else tagger.profile(read_texts(reference, rows)[0])
+    then = None if reference is None else read_texts(reference, rows)[0]
     texts, ids = read_texts(file, rows)
-    found = tagger.drift(texts, reference=then)
+    with ProgressBar(f"comparing {counted(len(texts), 'text')}", None):
+        found = tagger.drift(texts, reference=None if then is None else tagger.profile(then))
     if answers is not None:
         found = _with_answers(tagger, found, texts, ids, answers)
     unknown = tagger.unknown_words(texts)
