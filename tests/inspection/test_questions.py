@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tagwise import LEML, BinaryRelevance, Cascade
 from tagwise.baselines import KNN
+from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError
 from tagwise.inspection import ask, fit_calibration
 from tagwise.inspection.questions import _greedy, _most_worth_per_label
@@ -218,3 +219,20 @@ def test_a_budget_is_a_whole_number(fitted):
     model, X, _ = fitted
     with pytest.raises(InvalidTypeError, match="budget"):
         ask(model, X, 2.5)
+
+
+@pytest.mark.slow
+def test_on_real_rows_about_as_many_answers_are_yes_as_is_said():
+    data = load_dataset("debtags-sample")
+    rows = np.random.default_rng(0).permutation(data.X_train.shape[0])[:1500]
+    model = Cascade(n_jobs=2).fit(data.X_train[rows], data.Y_train[rows])
+    found = ask(model, data.X_test, 400)
+    accepted = np.asarray(data.Y_test[found.rows, found.labels]).ravel()
+    assert len(found) == 400
+    assert accepted.mean() == pytest.approx(found.probabilities.mean(), abs=0.08)
+    assert np.bincount(found.labels).max() <= 20
+    # Rarer labels than those of suggestions, and more of them.
+    frequency = np.asarray(data.Y_train[rows].sum(axis=0)).ravel()
+    top = ask(model, data.X_test, 400, "top")
+    assert np.median(frequency[found.labels]) < np.median(frequency[top.labels])
+    assert len(np.unique(found.labels)) > len(np.unique(top.labels))
