@@ -59,6 +59,15 @@ def test_answers_are_not_asked_for_again(tagger, texts, tmp_path):
     assert given.isdisjoint(found)
 
 
+def test_answers_of_several_taggers_must_be_told_apart(tagger, texts, tmp_path):
+    kept = tmp_path / "feedback.jsonl"
+    records = [{"text": "a dog", "tagger": name, "accepted": ["pets"]} for name in ("one", "two")]
+    FeedbackFile(kept).append(map(feedback_line, records))
+    for verb in ("ask", "drift"):
+        assert failed(run(verb, tagger, texts, "--feedback", kept), 1, "'one' (1 record), 'two'", "--feedback-tagger")
+        assert run(verb, tagger, texts, "--feedback", kept, "--feedback-tagger", "one").returncode == 0
+
+
 def test_what_cannot_be_asked_about_is_left_out_and_said(tagger, tmp_path):
     rows = [{"text": "dog tail"}, {"text": " dog tail"}, {"text": ""}, {"text": "zzz"}, {"text": "wine dog glass"}]
     result = run("ask", tagger, write_jsonl(tmp_path / "t.jsonl", rows), "--top", "99", "--strategy", "random")

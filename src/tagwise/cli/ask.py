@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import Tagger
-from tagwise.cli.options import RealRange, RowOptions, examples, row_options, seed_option
+from tagwise.cli.options import RealRange, RowOptions, examples, feedback_tagger_option, row_options, seed_option
 from tagwise.cli.output import echo_err, json_text, show_json, warn
 from tagwise.cli.rows import answered_rows, load_model, read_texts
 from tagwise.data.feedback import Feedback, read_feedback
@@ -66,6 +66,7 @@ __all__ = ["command"]
 @click.option(
     "--feedback", metavar="FILE.jsonl", help="Answers so far, as tagwise serve keeps them: these are not asked again."
 )
+@feedback_tagger_option
 @click.option("--out", metavar="FILE.jsonl", help="Write the queue to this file [default: standard output].")
 @seed_option
 @row_options("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty")
@@ -78,6 +79,7 @@ def command(
     per_tag: int | None,
     rarity: float,
     feedback: str | None,
+    feedback_tagger: str | None,
     out: str | None,
     seed: int,
     rows: RowOptions,
@@ -91,7 +93,7 @@ def command(
     if out is not None:
         _check_out(out)
     tagger: Tagger = load_model(model, "ask", texts=True)
-    answers = None if feedback is None else read_feedback(feedback)
+    answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
     texts, ids = _distinct(*read_texts(file, rows))
     with ProgressBar(f"reading the words of {counted(len(texts), 'text')}", None):
         X = tagger.transform(texts)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tagwise import Tagger
-from tagwise.cli.options import RowOptions, examples, json_option, row_options
+from tagwise.cli.options import RowOptions, examples, feedback_tagger_option, json_option, row_options
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import answered_rows, load_model, read_texts
 from tagwise.data.feedback import Feedback, read_feedback
@@ -46,6 +46,7 @@ _MOST_LISTED = 1000
     metavar="FILE.jsonl",
     help="What people accepted and rejected, as tagwise serve keeps it: is as much accepted as probabilities say?",
 )
+@feedback_tagger_option
 @click.option(
     "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
 )
@@ -56,6 +57,7 @@ def command(
     file: str,
     reference: str | None,
     feedback: str | None,
+    feedback_tagger: str | None,
     report: str | None,
     as_json: bool,
     rows: RowOptions,
@@ -69,7 +71,7 @@ def command(
     if report is not None:
         check_report_path(report)
     tagger: Tagger = load_model(model, "drift", texts=True)
-    answers = None if feedback is None else read_feedback(feedback)
+    answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
     if answers is not None and probability_maps(tagger.model_, tagger.calibration_) is None:
         raise InvalidInputError(
             f"--feedback: {model} has no probabilities to compare answers with; train with --validation, or leave it "
