@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tagwise
-from tagwise import baselines, data, distributed, tuning
+from tagwise import baselines, data, distributed, inspection, tuning
 from tagwise.registry import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +62,7 @@ def test_type_checkers_see_the_models_of_the_registry(module, expected):
 
 def test_only_what_users_call_by_keywords_takes_more_than_eight_arguments():
     """Those are models, verbs of the command line and functions of the library; elsewhere a structure has a name."""
-    public = {*tagwise.__all__, *data.__all__, *tuning.__all__, *distributed.__all__}
+    public = {*tagwise.__all__, *data.__all__, *inspection.__all__, *tuning.__all__, *distributed.__all__}
     estimators = {*public, *(info.class_name for info in MODELS)}
     for path in SOURCE.rglob("*.py"):
         tree = ast.parse(path.read_text())

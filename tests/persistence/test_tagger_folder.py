@@ -56,7 +56,11 @@ def test_what_is_saved_comes_back(model, characters, calibrated, tmp_path):
     assert again.model_.history_ == tagger.model_.history_
     np.testing.assert_array_equal(again.training_.pop("tag_rows"), tagger.training_["tag_rows"])
     assert again.training_ == {name: value for name, value in tagger.training_.items() if name != "tag_rows"}
-    assert (again.calibration_ is None) == (not calibrated)
+    assert (again.calibration_ is None) == (again.reference_ is None) == (not calibrated)
+    if calibrated:
+        for name, value in vars(tagger.reference_).items():
+            np.testing.assert_array_equal(getattr(again.reference_, name), value)
+        assert len(again.drift(TEXTS).moved_labels()) == 0
 
 
 def test_parameters_come_back(tmp_path):

@@ -165,7 +165,7 @@ def test_the_queue_knows_what_is_answered(tmp_path, tagger):
         answer = {"id": "r", "text": "dog", "accepted": ["pets"], "rejected": ["food", "drinks"]}
         assert httpx.post(f"{tagger_address}/feedback", json=answer).status_code == 204
         assert httpx.get(f"{tagger_address}/queue").json() == {"texts": 2, "answered": 1, "next": 2}
-        assert httpx.get(f"{tagger_address}/queue/1").json() == {"number": 1, **answer}
+        assert httpx.get(f"{tagger_address}/queue/1").json() == {"number": 1, "asked": [], **answer}
         assert httpx.get(f"{tagger_address}/feedback").json() == {
             "kept": True,
             "texts": 1,

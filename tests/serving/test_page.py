@@ -609,6 +609,28 @@ def test_a_queue_is_worked_through(visit, folder, kept, tmp_path):
         assert answers_in(kept) == {"0": {"pets": True}, "a cat": {"pets": True}}
 
 
+def test_tags_that_are_asked_about_come_first(visit, folder, kept, tmp_path):
+    rows = [{"text": "my dog", "asked": ["drinks", "novel"]}, {"text": "some wine", "asked": "pets"}]
+    queue = write_jsonl(tmp_path / "queue.jsonl", rows)
+    with served(create_app({"animals": folder}, feedback=str(kept), queue=str(queue))) as address:
+        page = visit(address)
+        names = page.locator(".row .name bdi")
+        expect(names.first).to_have_text("drinks")
+        assert names.all_text_contents()[:2] == ["drinks", "novel"]
+        assert page.locator(".row .sure").all_text_contents()[1] == "asked"
+        expect(page.locator(".row .sure").first).to_contain_text("asked · ")
+        assert page.locator(".row.asked").count() == 2
+        page.keyboard.press("r")
+        page.keyboard.press("a")
+        expect(page.locator("#learnt")).to_contain_text("2 answers kept")
+        assert names.all_text_contents()[:2] == ["drinks", "novel"]
+        assert answers_in(kept) == {"my dog": {"drinks": False, "novel": True}}
+        page.get_by_role("button", name="Next text").click()
+        expect(page.get_by_role("textbox", name="Text")).to_have_value("some wine")
+        expect(names.first).to_have_text("drinks")  # a column of that name that holds no list is somebody else's
+        assert page.locator(".row.asked").count() == 0
+
+
 @pytest.fixture
 def queued(folder, kept, tmp_path):
     """The address of a server with a queue."""

@@ -32,6 +32,8 @@ VERBS = {
     "compare": "Train several models and measure them on the same rows.",
     "tune": "Search for good settings of a model.",
     "explain": "Show which words of a text speak for a tag.",
+    "ask": "Choose the questions whose answers teach a tagger most.",
+    "drift": "Compare recent texts with those of the time of training.",
     "serve": "Serve taggers over HTTP, with a page to try them on.",
     "inspect": "Show what is in a model folder, or all about a tag.",
     "convert": "Convert between data formats.",

@@ -23,6 +23,7 @@ __all__ = [
     "dask_option",
     "examples",
     "feature_options",
+    "feedback_tagger_option",
     "jobs_option",
     "json_option",
     "model_option",
@@ -293,6 +294,9 @@ unlisted_option = click.option(
     default="off",
     show_default=True,
     help="What a tag that a row does not list is: off, or unknown, since nobody looked.",
+)
+feedback_tagger_option = click.option(
+    "--feedback-tagger", metavar="NAME", help="Only answers on suggestions of the tagger that was served as NAME."
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show only warnings and the result.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON, for programs.")

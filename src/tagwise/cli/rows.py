@@ -18,6 +18,7 @@ from tagwise import Tagger, data, load
 from tagwise.cli.options import RowOptions, TagOptions
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.dialects import Dialect
+from tagwise.data.feedback import Feedback, with_feedback
 from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import Table, TableReader, read_table
@@ -26,6 +27,7 @@ from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import title_of
 
 __all__ = [
+    "answered_rows",
     "dialect_of",
     "find_tag",
     "format_of",
@@ -37,8 +39,12 @@ __all__ = [
     "read_names",
     "read_rows",
     "read_shards",
+    "read_texts",
     "tag_settings",
 ]
+
+# Rows after which a progress bar is told how far a file is read.
+_BLOCK_ROWS = 512
 
 
 def format_of(path: str, options: RowOptions) -> str:
@@ -93,6 +99,43 @@ def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
     if not quiet:
         echo_err(table.account)
     return table
+
+
+def read_texts(path: str, options: RowOptions) -> tuple[list[str], list[str | None]]:
+    """All texts of a file and their identifiers; says what was guessed, and that rows without text were left out."""
+    texts: list[str] = []
+    ids: list[str | None] = []
+    empty = 0
+    with (
+        open_rows(path, options, with_tags=False, empty_texts=True) as rows,
+        ProgressBar(f"reading {os.path.basename(path)}", 1.0) as bar,
+    ):
+        for row in rows:
+            if row.text.strip():
+                texts.append(row.text)
+                ids.append(row.given_id)
+            else:
+                empty += 1
+            if len(texts) % _BLOCK_ROWS == 0:
+                bar.at(rows.fraction_read(), counted(len(texts), "row"))
+        tally = rows.tally()
+    if tally.skipped:
+        warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
+    if empty:
+        warn(f"left out: {counted(empty, 'row')} without text.")
+    if not texts:
+        raise InvalidInputError(f"{path} holds no text.")
+    return texts, ids
+
+
+def answered_rows(texts: list[str], ids: list[str | None], answers: Feedback) -> Table:
+    """Texts of :func:`read_texts` with what people answered on them, and behind them other texts that have answers.
+
+    Nothing else is known of any of them.
+    """
+    known: list[list[str] | None] = [[] for _ in texts]
+    names = None if None in ids else [str(one) for one in ids]
+    return with_feedback(Table(texts, [[] for _ in texts], known, ids=names), answers)
 
 
 def open_cluster(address: str) -> Any:

@@ -73,9 +73,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
     help="Also learn from what people accepted and rejected, as tagwise serve keeps it: exactly these pairs of text "
     "and tag are known of texts that FILE lacks, and they overrule what it says on the others.",
 )
-@click.option(
-    "--feedback-tagger", metavar="NAME", help="Only answers on suggestions of the tagger that was served as NAME."
-)
+@options.feedback_tagger_option
 @click.option(
     "--validation",
     type=options.FRACTION,

@@ -44,6 +44,12 @@ class Row:
     known: list[str] | None  # the tags that were looked at; None where all were
     fields: dict[str, Any]  # the record as it is in the file, but with lists of tags (see TableReader.tag_fields)
 
+    @property
+    def given_id(self) -> str | None:
+        """``id``, or else what a column of that name holds, where it is text or a whole number."""
+        found = self.fields.get("id") if self.id is None else self.id
+        return str(found) if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "" else None
+
 
 @dataclass(frozen=True)
 class Tally:

@@ -109,7 +109,7 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
             values["training"] = {"named_tags": 0} | values["training"]
         parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False}
         parameters |= record.parameters
-        values = {"tag_type": "str", "output_format": None} | values
+        values = {"tag_type": "str", "output_format": None, "reference": None} | values
         if "min_df" in parameters:  # until 0.2.0, a tagger had parameters of its features among its own
             own: dict[str, Any] = {name: parameters.pop(name) for name in ("min_df", "max_features", "characters")}
             own |= {"max_df": 1.0, "bigrams": False, "sublinear_tf": True}

@@ -1,9 +1,11 @@
 """Plots and pages about fitted taggers; drawing needs matplotlib (``pip install 'tagwise[plots]'``).
 
 :func:`gather_findings` measures a tagger, :func:`write_report` turns the findings into one HTML file.
+:func:`write_drift_report` writes one on how far recent texts are from those of the time of training.
 """
 
 from tagwise.reports.comparison import ComparedModel, Comparison
+from tagwise.reports.drift import write_drift_report
 from tagwise.reports.findings import Findings, gather_findings
 from tagwise.reports.html import write_report
 from tagwise.reports.plots import plot_reliability
@@ -14,5 +16,6 @@ __all__ = [
     "Findings",
     "gather_findings",
     "plot_reliability",
+    "write_drift_report",
     "write_report",
 ]

@@ -19,7 +19,7 @@ from tagwise.reports.findings import Findings
 from tagwise.reports.plots import require_matplotlib
 from tagwise.reports.sections import text
 
-__all__ = ["check_report_path", "report_html", "write_report"]
+__all__ = ["check_report_path", "page_html", "report_html", "write_report"]
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -114,9 +114,6 @@ def report_html(
 ) -> str:
     """The page that :func:`write_report` writes."""
     require_matplotlib()
-    here = files("tagwise.reports")
-    style = "".join(here.joinpath(name).read_text(encoding="utf-8") for name in ("look.css", "report.css"))
-    script = here.joinpath("report.js").read_text(encoding="utf-8")
     parts = [] if comparison is None else [comparison_section(comparison)]
     parts += [
         sections.headline_section(findings),
@@ -128,13 +125,20 @@ def report_html(
         sections.examples_section(findings),
         sections.model_section(findings),
     ]
-    links = "".join(
-        f'<a href="#{name}">{label}</a>' for name, label in _LINKS.items() if name != "comparison" or comparison
-    )
+    links = {name: label for name, label in _LINKS.items() if name != "comparison" or comparison}
     training = findings.training
     rows = (
         f"trained on {training['rows']:,} rows with {training['tags']:,} tags, measured on {findings.evaluation.rows:,}"
     )
+    return page_html(title, source, rows, links, parts)
+
+
+def page_html(title: str, source: str, rows: str, links: dict[str, str], parts: list[str]) -> str:
+    """A whole page; ``links`` are ids of sections and what they are called, ``parts`` are HTML."""
+    here = files("tagwise.reports")
+    style = "".join(here.joinpath(name).read_text(encoding="utf-8") for name in ("look.css", "report.css"))
+    script = here.joinpath("report.js").read_text(encoding="utf-8")
+    navigation = "".join(f'<a href="#{name}">{label}</a>' for name, label in links.items())
     # Should escaping ever fail, the browser still runs only this script and loads nothing.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -148,7 +152,8 @@ def report_html(
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
         f"<title>{text(title)} · tagwise report</title>\n<style>\n{style}</style></head>\n<body>"
         f'<header><div class="inner"><h1>{text(title)}</h1><p>{text(source)}</p>'
-        f'<p class="when">{_when()} · tagwise {text(__version__)} · {rows}</p><nav>{links}</nav></div></header>\n'
+        f'<p class="when">{_when()} · tagwise {text(__version__)} · {text(rows)}</p><nav>{navigation}</nav></div>'
+        "</header>\n"
         f"<main>{''.join(parts)}</main>\n<footer>Written by tagwise {text(__version__)}. This file needs no network "
         f"and no other file.</footer>\n<script>{script}</script></body></html>\n"
     )

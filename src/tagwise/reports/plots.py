@@ -28,6 +28,7 @@ __all__ = [
     "draw_objective",
     "draw_objectives",
     "draw_reliability",
+    "draw_score_bins",
     "plot_reliability",
     "require_matplotlib",
 ]
@@ -236,6 +237,18 @@ def draw_reliability(axes: Any, bins: ReliabilityBins) -> None:
     sizes = 12 + 90 * np.sqrt(bins.count[some] / max(1, bins.count.max()))
     axes.scatter(100 * bins.predicted[some], 100 * bins.observed[some], s=sizes, color=_SERIES[0], zorder=3)
     axes.set(xlabel="predicted probability, %", ylabel="right, %", xlim=(-2, 102), ylim=(-2, 104))
+    _legend(axes)
+
+
+@_plot("scores", "Share of texts by their best score, then and now")
+def draw_score_bins(axes: Any, then: np.ndarray, now: np.ndarray) -> None:
+    """Shares of texts in the bins of their best score; bins are tenths of the texts of the reference."""
+    places = np.arange(len(then))
+    for number, (name, shares) in enumerate((("then", then), ("now", now))):
+        axes.bar(places + (number - 0.5) * 0.4, 100 * shares, width=0.38, color=_SERIES[number], label=name)
+    axes.set_xticks(places, [str(place + 1) for place in places])
+    axes.set(xlabel="tenths of the texts of then, by their best score", ylabel="texts, %")
+    axes.grid(axis="x", visible=False)
     _legend(axes)
 
 

@@ -166,7 +166,7 @@ def router_of(service: Service) -> APIRouter:
             "accepted": [tag for tag, right in answers.items() if right],
             "rejected": [tag for tag, right in answers.items() if not right],
         }
-        return json_response({"number": number, "id": one.id, "text": one.text, **given})
+        return json_response({"number": number, "id": one.id, "text": one.text, "asked": list(one.asked), **given})
 
     all_of_them = documented(example={"taggers": [_DESCRIBED]})
 
@@ -256,7 +256,14 @@ _SUGGESTED = {
         }
     ],
 }
-_QUEUED = {"number": 1, "id": "a-1", "text": "a fast web server", "accepted": ["web::server"], "rejected": []}
+_QUEUED = {
+    "number": 1,
+    "id": "a-1",
+    "text": "a fast web server",
+    "asked": ["web::server", "works-with::db"],
+    "accepted": ["web::server"],
+    "rejected": [],
+}
 _DESCRIBED = {
     "name": "packages",
     "ready": True,

@@ -161,23 +161,24 @@ class Queued(NamedTuple):
     id: str | None
     key: bytes
     """What its answers are kept under."""
+    asked: tuple[str, ...] = ()
+    """The tags that somebody should say about, as ``tagwise ask`` names them."""
 
 
 def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
     """The texts of a table in its order, with the identifiers of a column ``id`` if there is one.
 
-    Rows without a text are left out. ``text`` names the columns of the texts; else they are guessed.
+    A column ``asked`` that holds lists of tags has those that an answer is wanted on. Rows without a text are left out.
+    ``text`` names the columns of the texts; else they are guessed.
     """
     queue, empty = [], 0
     dialect = Dialect(text=text or None, flags=True)
     try:
         with TableReader(checked_path(path), dialect, with_tags=False, empty_texts=True) as rows:
             for row in rows:
-                given = row.fields.get("id")
-                has_id = isinstance(given, (str, int)) and not isinstance(given, bool) and given != ""
-                identifier = str(given) if has_id else None
                 if row.text.strip():
-                    queue.append(Queued(row.text, identifier, key_of(identifier, row.text)))
+                    key = key_of(row.given_id, row.text)
+                    queue.append(Queued(row.text, row.given_id, key, _asked(row.fields.get("asked"))))
                 else:
                     empty += 1
     except OSError as error:
@@ -187,3 +188,8 @@ def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
     if empty:
         log.warning("%s: left out: %s without a text.", path, counted(empty, "row"))
     return queue
+
+
+def _asked(given: Any) -> tuple[str, ...]:
+    is_list = isinstance(given, list) and all(isinstance(tag, str) and tag for tag in given)
+    return tuple(dict.fromkeys(given)) if is_list else ()

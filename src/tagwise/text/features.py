@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -258,6 +259,20 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         if not rows:
             return sp.csr_matrix((0, len(self.feature_names)), dtype=np.float32)
         return _joined_unit_rows([part.weigh(part.count(rows)) for part in self._fitted])
+
+    def unknown_words(self, texts: Iterable[str]) -> tuple[np.ndarray, Counter[str]]:
+        """Of the words of each text, the share (n) that is no feature, and in how many texts each such word is.
+
+        Every occurrence of a word counts; NaN for texts without words.
+        """
+        self._require_fitted()
+        known, shares, found = set(self._fitted[0].terms), [], Counter[str]()
+        for text in check_texts(texts):
+            words = re.findall(WORD_PATTERN, text.lower())
+            unknown = [word for word in words if word not in known]
+            shares.append(len(unknown) / len(words) if words else np.nan)
+            found.update(set(unknown))
+        return np.array(shares), found
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """``feature_names``, for scikit-learn."""

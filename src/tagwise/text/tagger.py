@@ -25,6 +25,7 @@ from tagwise.base import (
 )
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
+from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS
@@ -80,8 +81,8 @@ _BLOCK_TEXTS = 512
 _MANY_TAGS = 10
 
 # What a folder of a tagger is made of, and the counts of ``training_``.
-_PARTS = ("features", "calibration")
-_LATER_VALUES = ("features", "tag_type", "output_format")
+_PARTS = ("features", "calibration", "reference")
+_LATER_VALUES = ("features", "tag_type", "output_format", "reference")
 _COUNTS = (
     "rows",
     "features",
@@ -149,6 +150,8 @@ class Tagger(BaseEstimator):
         ``name``, ``parameters`` and ``reason`` of the model.
     calibration_ : Calibration or None
         What :meth:`calibrate` learnt; None before it and after every fit.
+    reference_ : Profile or None
+        What the tagger makes of the rows of :meth:`calibrate`, with which :meth:`drift` compares others; None likewise.
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
@@ -175,6 +178,7 @@ class Tagger(BaseEstimator):
     """
 
     calibration_: Calibration | None
+    reference_: Profile | None
 
     def __init__(
         self,
@@ -376,6 +380,7 @@ class Tagger(BaseEstimator):
         training: dict[str, Any],
         calibration: Calibration | None,
         output_format: tuple[str, Any] | None,
+        reference: Profile | None = None,
     ) -> Tagger:
         model.label_names_ = [str(tag) for tag in tags]
         # At once: an interrupt between two assignments would leave a tagger of two fits.
@@ -388,6 +393,7 @@ class Tagger(BaseEstimator):
             names_={tag: names[0] for tag, names in check_vocabulary(self.vocabulary).items() if names[0] != tag},
             training_=training,
             calibration_=calibration,
+            reference_=reference,
             _output_format=output_format,
         )
         return self
@@ -637,7 +643,7 @@ class Tagger(BaseEstimator):
         Returns
         -------
         self
-            With ``calibration_``, which :meth:`save` keeps.
+            With ``calibration_`` and ``reference_``, which :meth:`save` keeps.
 
         Warns
         -----
@@ -646,6 +652,7 @@ class Tagger(BaseEstimator):
         """
         check_choice(target, "target", TARGETS)
         self._require_fitted()
+        texts = check_texts(texts)
         rows = self._validation_rows(texts, tags, known)
         if rows.unseen:
             warn(
@@ -655,9 +662,11 @@ class Tagger(BaseEstimator):
             )
         k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
         labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        self.calibration_ = fit_calibration(
+        calibration = fit_calibration(
             labels, scores, rows.Y, observed=rows.observed, target=target, probabilistic=self.model_.probabilistic
         )
+        reference = profile_of(self.model_, rows.X, unknown_shares=self._unknown_words(texts)[0])
+        self.__dict__.update(calibration_=calibration, reference_=reference)
         return self
 
     def evaluate(
@@ -685,6 +694,63 @@ class Tagger(BaseEstimator):
         pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
         return reliability_bins(maps(pairs.labels, pairs.scores), pairs.on, n_bins)
 
+    def profile(self, texts: Iterable[str], *, edges: Any = None) -> Profile:
+        """What the tagger makes of texts that it was not fitted on: the counts that :meth:`drift` compares.
+
+        ``edges`` are the ``score_edges`` of the profile that this one will be compared with.
+        """
+        self._require_fitted()
+        rows = check_texts(texts)
+        return profile_of(
+            self.model_, self.features_.transform(rows), unknown_shares=self._unknown_words(rows)[0], edges=edges
+        )
+
+    def drift(self, texts: Iterable[str], *, reference: Profile | None = None) -> Drift:
+        """Whether recent texts are still like those of the time of training (:mod:`tagwise.inspection.drift`).
+
+        Parameters
+        ----------
+        texts : list of str
+            Recent ones.
+        reference : Profile, optional
+            :meth:`profile` of texts to compare with, which the tagger was not fitted on. By default ``reference_``,
+            that of the rows of :meth:`calibrate`.
+
+        Returns
+        -------
+        Drift
+            Labels are the tags in the order of ``tags_``. ``with_answers(tagger.reliability(texts, accepted, known))``
+            adds what people accepted.
+
+        Notes
+        -----
+        Time that of suggestions; memory that of the texts and their features.
+        """
+        self._require_fitted()
+        reference = self.reference_ if reference is None else reference
+        if reference is None:
+            raise InvalidInputError(
+                "this tagger keeps no figures of the time of training to compare with: it was trained without "
+                "validation rows, or by tagwise 0.1. Train with --validation (Tagger.calibrate), or name texts of that "
+                "time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
+            )
+        return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
+
+    def unknown_words(self, texts: Iterable[str]) -> list[tuple[str, int]]:
+        """The words of texts that training did not see, and in how many texts each is; those of most texts first.
+
+        Empty where features are not words of tagwise's own.
+        """
+        self._require_fitted()
+        found = self._unknown_words(check_texts(texts))[1]
+        return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+    def _unknown_words(self, texts: list[str]) -> tuple[np.ndarray | None, Counter[str]]:
+        """The share of unknown words of each text, and the words; None where features are others."""
+        if isinstance(self.features_, TextFeatures):
+            return self.features_.unknown_words(texts)
+        return None, Counter()
+
     def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
         self._require_fitted()
         return ValidationRows.of(self.features_, self._position, texts, tags, known, written=self._written)
@@ -701,8 +767,8 @@ class Tagger(BaseEstimator):
     def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
         """Write the tagger as one folder that :func:`tagwise.load` reads: JSON and safetensors, no pickle.
 
-        It holds features, model, tags, figures and calibration, under one manifest that is replaced in one step: at
-        every moment, and after every crash, the folder holds the old tagger or the new one.
+        It holds features, model, tags, figures, calibration and reference, under one manifest that is replaced in one
+        step: at every moment, and after every crash, the folder holds the old tagger or the new one.
 
         Parameters
         ----------
@@ -731,9 +797,11 @@ class Tagger(BaseEstimator):
         if any(len(called) > 1 for called in vocabulary.values()):
             parameters["vocabulary"]["alternatives"] = [list(called[1:]) for called in vocabulary.values()]
         calibration, arrays = (None, {}) if self.calibration_ is None else self.calibration_.to_parts()
+        reference, counts = (None, {}) if self.reference_ is None else self.reference_.to_parts()
         features, terms = features_to_parts(self.features_)
         tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in terms.items()}
         tensors |= {f"calibration.{key}": array for key, array in arrays.items()}
+        tensors |= {f"reference.{key}": array for key, array in counts.items()}
         record = ModelRecord(
             class_name="Tagger",
             parameters=parameters,
@@ -742,6 +810,7 @@ class Tagger(BaseEstimator):
                 "choice": asdict(self.choice_),
                 "training": self.training_,
                 "calibration": calibration,
+                "reference": reference,
                 "features": features,
                 "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
                 "output_format": None
@@ -778,6 +847,11 @@ class Tagger(BaseEstimator):
             calibration = Calibration.from_parts(values["calibration"], parts["calibration"], len(tags))
         elif parts["calibration"]:
             raise ValueError("arrays of a calibration, but no calibration")
+        reference = None
+        if values["reference"] is not None:
+            reference = Profile.from_parts(values["reference"], parts["reference"], len(tags))
+        elif parts["reference"]:
+            raise ValueError("arrays of a reference, but no reference")
         vocabulary = _restored_vocabulary(record.parameters["vocabulary"], values["tag_type"])
         tagger = cls(**{**record.parameters, "vocabulary": vocabulary})
         if tagger.model is None:
@@ -787,7 +861,7 @@ class Tagger(BaseEstimator):
         tagger._check_parameters()
         choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
         output = None if values["output_format"] is None else saved_output_format(values["output_format"])
-        return tagger._set_fitted(tags, features, model, choice, training, calibration, output)
+        return tagger._set_fitted(tags, features, model, choice, training, calibration, output, reference)
 
     # ------------------------------------------------------------------ inside
 

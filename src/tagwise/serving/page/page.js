@@ -34,7 +34,7 @@ let tagger = null; // the chosen one, as the server describes it
 let keepsAnswers = false;
 const queue = { texts: 0, answered: 0, number: 0, wanted: 0 }; // number 0: somebody's own text is shown
 let ownText = "";
-let subject = null; // what the tags are of: tagger, text, id, suggestions, answers, and names of tags
+let subject = null; // what the tags are of: tagger, text, id, tags asked about, suggestions, answers, and names of tags
 let latest = null; // the last one, also where its tags have not come
 let top = TOPS[0];
 let timer = 0;
@@ -154,8 +154,8 @@ async function newVersion() {
 function subjectOf(text) {
   const key = JSON.stringify([tagger.name, queue.number, queue.number ? null : text]);
   if (latest?.key !== key) {
-    const fresh = { key, tagger: tagger.name, text, id: null, suggestions: [], answers: new Map(), names: new Map() };
-    latest = subjects.get(key) ?? fresh;
+    const fresh = { key, tagger: tagger.name, text, id: null, asked: [], suggestions: [] };
+    latest = subjects.get(key) ?? { ...fresh, answers: new Map(), names: new Map() };
   }
   return latest;
 }
@@ -178,9 +178,15 @@ function showTags() {
   const there = subject !== null;
   const suggested = subject?.suggestions ?? [];
   for (const { tag, name } of suggested) subject.names.set(tag, name);
-  const tags = new Set(suggested.map((one) => one.tag));
-  const others = there ? [...subject.answers.keys()].filter((tag) => !tags.has(tag)) : [];
-  const rows = [...suggested, ...others.map((tag) => ({ tag, name: subject.names.get(tag) }))];
+  const found = new Map(suggested.map((one) => [one.tag, one]));
+  const rowOf = (tag) => found.get(tag) ?? { tag, name: subject.names.get(tag) };
+  const asked = subject?.asked ?? []; // come first: what somebody wants to know
+  const others = there ? [...subject.answers.keys()].filter((tag) => !found.has(tag) && !asked.includes(tag)) : [];
+  const rows = [
+    ...asked.map((tag) => ({ ...rowOf(tag), asked: true })),
+    ...suggested.filter((one) => !asked.includes(one.tag)),
+    ...others.map(rowOf),
+  ];
   list.show(rows, subject?.answers ?? new Map(), keepsAnswers);
   part("empty").hidden = there || Boolean(sheet.text.trim());
   part("unknown").hidden = !there || !tagger.explainable || !suggested.length || suggested.some((one) => one.words?.length);
@@ -253,7 +259,7 @@ function answered(changed, kept = false) {
   const suggested = new Set(subject.suggestions.map((one) => one.tag));
   const same =
     [...subject.answers.keys()].every((tag) => shown.has(tag)) &&
-    [...shown].every((tag) => suggested.has(tag) || subject.answers.has(tag));
+    [...shown].every((tag) => suggested.has(tag) || subject.asked.includes(tag) || subject.answers.has(tag));
   if (same) list.mark(subject.answers);
   else showTags();
   showTools();
@@ -303,6 +309,7 @@ async function openQueued(wanted, thenFocus = false) {
   if (!subjects.has(opened.key)) {
     // The answers of this visit may be newer than those that the server has stored.
     opened.id = one.id;
+    opened.asked = one.asked;
     opened.answers = new Map([...one.accepted.map((tag) => [tag, true]), ...one.rejected.map((tag) => [tag, false])]);
   }
   top = TOPS[0];

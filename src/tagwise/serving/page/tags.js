@@ -63,7 +63,9 @@ export class TagList {
     if (one.name) part("small").append(...breakable(one.tag));
     else part("small").remove();
     if (sure === null && one.score !== undefined) part(".sure").title = "Score: this model has no probabilities";
-    part(".sure").textContent = sure !== null ? percent(sure) : one.score !== undefined ? one.score.toFixed(2) : "added";
+    const figure = sure !== null ? percent(sure) : one.score !== undefined ? one.score.toFixed(2) : null;
+    part(".sure").textContent = one.asked ? ["asked", figure].filter(Boolean).join(" · ") : figure ?? "added";
+    element.classList.toggle("asked", Boolean(one.asked));
     const width = sure ?? (one.score === undefined ? 0 : best > 0 ? Math.max(0, one.score / best) : 0);
     part(".bar span").style.width = `${(100 * width).toFixed(1)}%`;
     part(".bar").hidden = one.score === undefined;

@@ -1,0 +1,187 @@
+"""``tagwise drift``: whether recent texts are still like those of the time of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tagwise import Tagger
+from tagwise.cli.options import RowOptions, examples, feedback_tagger_option, json_option, row_options
+from tagwise.cli.output import echo_err, show, show_json, show_table, warn
+from tagwise.cli.rows import answered_rows, load_model, read_texts
+from tagwise.data.feedback import Feedback, read_feedback
+from tagwise.exceptions import InvalidInputError
+from tagwise.inspection.calibration import probability_maps
+from tagwise.inspection.drift import Drift
+from tagwise.progress import ProgressBar, counted
+from tagwise.reports.drift import LEVEL, compared_figures, p_text, verdict, write_drift_report
+from tagwise.reports.html import check_report_path
+
+__all__ = ["command"]
+
+_MOST_SHOWN = 15
+_MOST_LISTED = 1000
+
+
+@click.command(
+    epilog=examples(
+        "tagwise train articles.csv --out tagger --validation 0.1",
+        "tagwise drift tagger recent.jsonl --report drift.html",
+        "tagwise drift tagger recent.jsonl --feedback feedback.jsonl --json",
+        "tagwise drift tagger recent.jsonl --reference test.jsonl",
+    )
+)
+@click.argument("model")
+@click.argument("file")
+@click.option(
+    "--reference",
+    metavar="FILE",
+    help="Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps of "
+    "the rows of train --validation].",
+)
+@click.option(
+    "--feedback",
+    metavar="FILE.jsonl",
+    help="What people accepted and rejected, as tagwise serve keeps it: is as much accepted as probabilities say?",
+)
+@feedback_tagger_option
+@click.option(
+    "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
+)
+@json_option
+@row_options("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty")
+def command(
+    model: str,
+    file: str,
+    reference: str | None,
+    feedback: str | None,
+    feedback_tagger: str | None,
+    report: str | None,
+    as_json: bool,
+    rows: RowOptions,
+) -> None:
+    """Compare the recent texts of FILE with those of the time when MODEL was trained.
+
+    Compared are the share of unknown words, the best score of each text, and how often each tag is among the first five
+    suggestions; with --feedback, also how many suggestions are accepted. A difference counts where it is more than
+    chance, at the level of 5%, adjusted for the number of tags.
+    """
+    if report is not None:
+        check_report_path(report)
+    tagger: Tagger = load_model(model, "drift", texts=True)
+    answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
+    if answers is not None and probability_maps(tagger.model_, tagger.calibration_) is None:
+        raise InvalidInputError(
+            f"--feedback: {model} has no probabilities to compare answers with; train with --validation, or leave it "
+            "out."
+        )
+    if reference is None and tagger.reference_ is None:
+        tagger.drift([])  # says why, before files are read
+    then = None if reference is None else read_texts(reference, rows)[0]
+    texts, ids = read_texts(file, rows)
+    with ProgressBar(f"comparing {counted(len(texts), 'text')}", None):
+        found = tagger.drift(texts, reference=None if then is None else tagger.profile(then))
+    if answers is not None:
+        found = _with_answers(tagger, found, texts, ids, answers)
+    unknown = tagger.unknown_words(texts)
+    # A word of a single text is a name or a slip of the pen more often than news.
+    unknown = [(word, n_texts) for word, n_texts in unknown if n_texts > 1]
+    if report is not None:
+        title = f"Tagger “{Path(model).absolute().name}”: then and now"
+        source = f"{file}, compared with {reference or 'validation rows of the training'}"
+        tags = [tagger.title(tag) for tag in tagger.tags_]
+        write_drift_report(found, report, tags=tags, unknown_words=unknown, title=title, source=source)
+        echo_err(f"Report written to {report}.")
+    if as_json:
+        show_json(_as_values(tagger, found, unknown))
+    else:
+        _show(tagger, found, unknown)
+
+
+def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str | None], answers: Feedback) -> Drift:
+    """Add how many of the answered suggestions were accepted: those on the recent texts, and on texts of their own."""
+    table, mine = answered_rows(texts, ids, answers), set(tagger.tags_)
+    known = [row or [] for row in table.known or []]
+    if new := {tag for row in known for tag in row} - mine:
+        warn(f"left out: answers on {counted(len(new), 'tag')} that the tagger does not know.")
+    if table.counts["feedback_lost"]:
+        warn(f"left out: {counted(table.counts['feedback_lost'], 'identifier')} in the feedback that no text has.")
+    kept = [row for row, tags in enumerate(known) if mine.intersection(tags)]
+    if not kept:
+        warn("the feedback has no answer on a tag of this tagger; acceptance is not compared.")
+        return found
+    accepted, asked = ([[tag for tag in of[row] if tag in mine] for row in kept] for of in (table.tags, known))
+    return found.with_answers(tagger.reliability([table.texts[row] for row in kept], accepted, asked))
+
+
+def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> dict[str, Any]:
+    then, now = found.reference, found.recent
+    figures = compared_figures(found)
+    return {
+        "drifted": any(one.moved for one in figures),
+        "rows": {"reference": then.rows, "recent": now.rows},
+        "unknown_words": {"reference": then.unknown_mean, "recent": now.unknown_mean, "p": found.unknown_p},
+        "texts_without_words": {"reference": then.empty_rows, "recent": now.empty_rows, "p": found.empty_p},
+        "scores": {"psi": found.score_psi, "p": found.score_p},
+        "tags": {
+            "compared": len(found.label_q),
+            "moved": [
+                {
+                    "tag": tagger.tags_[label],
+                    "reference": then.label_counts[label] / then.rows,
+                    "recent": now.label_counts[label] / now.rows,
+                    "psi": found.label_psi[label],
+                    "q": found.label_q[label],
+                }
+                for label in found.moved_labels(LEVEL).tolist()
+            ],
+        },
+        "answers": None
+        if found.answers is None
+        else {
+            "answered": found.answered,
+            "accepted": round(found.accepted),
+            "expected": found.expected,
+            "p": found.answers_p,
+        },
+        "new_words": dict(unknown[:_MOST_LISTED]),
+    }
+
+
+def _show(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> None:
+    then, now = found.reference, found.recent
+    rows = [
+        [one.name, one.then, one.now, p_text(one.p), "moved" if one.moved else ""] for one in compared_figures(found)
+    ]
+    show_table(
+        f"{counted(now.rows, 'recent text')}, compared with {then.rows:,} of the time of training",
+        ["", "then", "now", "p", ""],
+        rows,
+    )
+    moved = found.moved_labels(LEVEL)
+    if len(moved):
+        show()
+        lines = [
+            [
+                tagger.title(tagger.tags_[label]),
+                f"{100 * then.label_counts[label] / then.rows:.2f}%",
+                f"{100 * now.label_counts[label] / now.rows:.2f}%",
+                f"{found.label_psi[label]:.3f}",
+                p_text(float(found.label_q[label])),
+            ]
+            for label in moved[:_MOST_SHOWN].tolist()
+        ]
+        show_table("Tags that are suggested more or less often", ["tag", "then", "now", "index", "q"], lines)
+        if len(moved) > _MOST_SHOWN:
+            show(f"… and {len(moved) - _MOST_SHOWN:,} more, in --json and --report.")
+    if unknown and found.unknown_p <= LEVEL and now.unknown_mean > then.unknown_mean:
+        show()
+        words = ", ".join(f"{word} ({n_texts:,})" for word, n_texts in unknown[:_MOST_SHOWN])
+        show(f"Words that training did not see, and in how many texts: {words}.")
+    show()
+    advice = (
+        " If it matters, train again with recent rows." if any(one.moved for one in compared_figures(found)) else ""
+    )
+    show(verdict(found) + advice)

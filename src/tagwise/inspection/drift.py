@@ -1,0 +1,314 @@
+r"""Whether recent rows are still like those of the time of training: counts of both, compared.
+
+A :class:`Profile` holds what a model makes of some rows as a few counts: how many words it does not know, the best
+score of each row in ten bins, and in how many rows each label is among the first five suggestions. Two profiles are
+compared by the population stability index
+
+.. math:: \mathrm{PSI} = \sum_b (r_b - t_b) \ln \frac{r_b}{t_b}
+
+of the shares t of the reference and r of the recent rows in the bins b, where every bin counts half a row more than it
+has, so that none is empty. Up to 0.1 is usually called stable, above 0.25 a shift. A large index of a few rows may be
+chance, so each comparison also has a p-value. Those of the labels, which are many, are adjusted: of the labels that are
+found to have moved at level α, a share of at most α has not, on average (Benjamini and Hochberg, "Controlling the false
+discovery rate", J. R. Stat. Soc. B 57, 1995).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tagwise.base import MultiLabelModel
+from tagwise.exceptions import InvalidInputError
+from tagwise.inspection.reliability import ReliabilityBins
+from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.validation import check_integer, check_real
+
+__all__ = ["Drift", "Profile", "benjamini_hochberg", "compare_profiles", "population_stability", "profile_of"]
+
+SUGGESTED = 5
+"""How many labels of a row count as suggested."""
+
+_BINS = 10
+_ARRAYS = ("score_edges", "score_counts", "label_counts")
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What a model makes of some rows.
+
+    Attributes
+    ----------
+    rows : int
+        n.
+    empty_rows : int
+        Rows without any feature: texts without a word that training saw.
+    unknown_mean, unknown_variance : float
+        Of the share of its words that a row's text has and training did not see; NaN where nobody counted.
+    score_edges : float64 array (B − 1,)
+        What separates the bins of the best score of each row, in increasing order: deciles of the reference.
+    score_counts : int64 array (B,)
+        Rows in each bin; a score that equals an edge is in the upper one.
+    label_counts : int64 array (L,)
+        In how many rows each label is among the first five suggestions.
+    """
+
+    rows: int
+    empty_rows: int
+    unknown_mean: float
+    unknown_variance: float
+    score_edges: np.ndarray
+    score_counts: np.ndarray
+    label_counts: np.ndarray
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The plain values and the arrays of a folder, for :meth:`from_parts`."""
+        counted = None if np.isnan(self.unknown_mean) else [self.unknown_mean, self.unknown_variance]
+        values = {"rows": self.rows, "empty_rows": self.empty_rows, "unknown_words": counted}
+        return values, {name: getattr(self, name) for name in _ARRAYS}
+
+    @classmethod
+    def from_parts(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Profile:
+        """The profile that a folder describes; ValueError if it is none of ``n_labels`` labels."""
+        if not isinstance(values, dict) or set(values) != {"rows", "empty_rows", "unknown_words"}:
+            raise ValueError("reference must have rows, empty_rows and unknown_words")
+        if set(arrays) != set(_ARRAYS):
+            raise ValueError(f"arrays of the reference are {sorted(arrays)} where {sorted(_ARRAYS)} are expected")
+        rows = check_integer(values["rows"], "rows", minimum=1)
+        empty = check_integer(values["empty_rows"], "empty_rows", minimum=0, maximum=rows)
+        mean, variance = float("nan"), float("nan")
+        if values["unknown_words"] is not None:
+            mean, variance = values["unknown_words"]
+            mean = check_real(mean, "unknown_words", minimum=0, maximum=1)
+            variance = check_real(variance, "unknown_words", minimum=0, maximum=1)
+        for name, array in arrays.items():
+            dtype = np.float64 if name == "score_edges" else np.int64
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
+                raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
+        edges, counts, labels = (arrays[name] for name in _ARRAYS)
+        if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+            raise ValueError("score_edges must be finite and increase")
+        if len(counts) != len(edges) + 1 or (counts < 0).any() or (counts > rows).any() or counts.sum() != rows:
+            raise ValueError(f"score_counts must be one count per bin, {rows} in all")
+        if len(labels) != n_labels or (labels < 0).any() or (labels > rows).any():
+            raise ValueError(f"label_counts must be {n_labels} counts of rows")
+        return cls(rows, empty, mean, variance, edges, counts, labels)
+
+
+def profile_of(
+    model: MultiLabelModel, X: Any, *, unknown_shares: Any = None, edges: np.ndarray | None = None
+) -> Profile:
+    """What a model makes of rows.
+
+    Parameters
+    ----------
+    model : fitted model
+    X : CSR or array (n, d)
+        Rows that it was not fitted on: of others it is surer.
+    unknown_shares : float array (n,), optional
+        Of the words of each row, the share that training did not see; NaN for rows without words.
+    edges : float64 array (B − 1,), optional
+        ``score_edges`` of the profile that this one will be compared with. By default deciles of these rows.
+
+    Notes
+    -----
+    Time that of ``predict_topk`` with five labels; memory O(5·n + L).
+    """
+    features = model._fitted_features(X)
+    n_rows = features.shape[0]
+    labels, scores = model.predict_topk(features, min(SUGGESTED, model.n_labels_))
+    best = scores[:, 0].astype(np.float64)
+    if edges is None:
+        edges = np.unique(np.quantile(best, np.arange(1, _BINS) / _BINS))
+    bins = np.searchsorted(edges, best, side="right")
+    suggested = labels[(labels >= 0) & (scores > LOWEST_SCORE / 2)]
+    shares = np.empty(0) if unknown_shares is None else np.asarray(unknown_shares, dtype=np.float64)
+    shares = shares[~np.isnan(shares)]
+    filled = np.diff(features.indptr) if hasattr(features, "indptr") else np.count_nonzero(features, axis=1)
+    return Profile(
+        rows=n_rows,
+        empty_rows=int(np.count_nonzero(filled == 0)),
+        unknown_mean=float(shares.mean()) if len(shares) else float("nan"),
+        unknown_variance=float(shares.var()) if len(shares) else float("nan"),
+        score_edges=np.asarray(edges, dtype=np.float64),
+        score_counts=np.bincount(bins, minlength=len(edges) + 1),
+        label_counts=np.bincount(suggested, minlength=model.n_labels_),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """How far recent rows are from those of a reference. P-values are two-sided.
+
+    Attributes
+    ----------
+    reference, recent : Profile
+    unknown_p : float
+        Of the same mean share of unknown words; NaN where nobody counted.
+    empty_p : float
+        Of the same share of rows without any feature.
+    score_psi, score_p : float
+        Of the same distribution of the best scores.
+    label_psi, label_p, label_q : float64 arrays (L,)
+        Of the same share of rows that each label is suggested for; q is p adjusted for the number of labels.
+    answers : ReliabilityBins or None
+        Stated probabilities of answered suggestions and the share that was accepted, where there are answers.
+    """
+
+    reference: Profile
+    recent: Profile
+    unknown_p: float
+    empty_p: float
+    score_psi: float
+    score_p: float
+    label_psi: np.ndarray
+    label_p: np.ndarray
+    label_q: np.ndarray
+    answers: ReliabilityBins | None = None
+
+    def moved_labels(self, level: float = 0.05) -> np.ndarray:
+        """The labels whose q is at most ``level``, those with the largest index first."""
+        moved = np.flatnonzero(self.label_q <= level)
+        return moved[np.lexsort((moved, -self.label_psi[moved]))]
+
+    @property
+    def answered(self) -> int:
+        """How many suggestions have an answer."""
+        return 0 if self.answers is None else int(self.answers.count.sum())
+
+    @property
+    def accepted(self) -> float:
+        """How many of them were accepted; NaN without answers."""
+        return _total(self.answers, "observed")
+
+    @property
+    def expected(self) -> float:
+        """How many would be accepted if probabilities held; NaN without answers."""
+        return _total(self.answers, "predicted")
+
+    @property
+    def answers_p(self) -> float:
+        """Of answers that agree with the probabilities: the sum of independent draws, as a normal; NaN without any."""
+        if self.answers is None:
+            return float("nan")
+        filled = self.answers.count > 0
+        stated, count = self.answers.predicted[filled], self.answers.count[filled]
+        return _normal_p(self.accepted - self.expected, float((stated * (1 - stated)) @ count))
+
+    def with_answers(self, answers: ReliabilityBins) -> Drift:
+        """The same, with stated probabilities and shares of accepted suggestions (``Tagger.reliability``)."""
+        return replace(self, answers=answers)
+
+
+def compare_profiles(reference: Profile, recent: Profile) -> Drift:
+    """How far recent rows are from those of the reference.
+
+    The mean share of unknown words is compared by Welch's test, since words of one text come together; rows without
+    features and labels by the exact test of two shares (the hypergeometric tail, doubled), which holds for the rarest
+    labels; the bins of scores by the χ² test. All take rows to be independent: of rows that repeat each other, p-values
+    are too small.
+    """
+    if len(reference.label_counts) != len(recent.label_counts):
+        raise InvalidInputError(
+            f"reference is of {len(reference.label_counts):,} labels and recent of {len(recent.label_counts):,}; make "
+            "both with the same model."
+        )
+    if not np.array_equal(reference.score_edges, recent.score_edges):
+        raise InvalidInputError("recent has other bins of scores than reference; pass edges=reference.score_edges.")
+    spread = reference.unknown_variance / reference.rows + recent.unknown_variance / recent.rows
+    label_p = _share_p(reference.label_counts, reference.rows, recent.label_counts, recent.rows)
+    counts = np.stack([reference.label_counts, recent.label_counts])
+    others = np.array([[reference.rows], [recent.rows]]) - counts
+    return Drift(
+        reference=reference,
+        recent=recent,
+        unknown_p=_normal_p(recent.unknown_mean - reference.unknown_mean, spread),
+        empty_p=float(_share_p(reference.empty_rows, reference.rows, recent.empty_rows, recent.rows)),
+        score_psi=float(population_stability(reference.score_counts, recent.score_counts)),
+        score_p=_bins_p(reference.score_counts, recent.score_counts),
+        label_psi=population_stability(np.stack([counts[0], others[0]], 1), np.stack([counts[1], others[1]], 1)),
+        label_p=label_p,
+        label_q=benjamini_hochberg(label_p),
+    )
+
+
+def population_stability(reference: Any, recent: Any) -> Any:
+    r"""The population stability index :math:`\sum_b (r_b - t_b) \ln (r_b / t_b)` of counts in bins.
+
+    Parameters
+    ----------
+    reference, recent : arrays (…, B)
+        Counts of the two in the same bins; every bin gets half a count more.
+
+    Returns
+    -------
+    float64 array (…)
+        At least 0; 0 where all shares are the same.
+    """
+    shares = []
+    for counts, name in ((reference, "reference"), (recent, "recent")):
+        found = np.asarray(counts, dtype=np.float64)
+        if not found.ndim or found.shape != np.shape(reference) or not (np.isfinite(found) & (found >= 0)).all():
+            raise InvalidInputError(f"{name} must hold counts of at least 0 in the same bins as the other.")
+        shares.append((found + 0.5) / (found + 0.5).sum(axis=-1, keepdims=True))
+    t, r = shares
+    return ((r - t) * np.log(r / t)).sum(axis=-1)
+
+
+def benjamini_hochberg(p_values: Any) -> np.ndarray:
+    """Adjusted p-values q (Benjamini and Hochberg): those at most α are of a list with a false share of α at most.
+
+    Parameters
+    ----------
+    p_values : float array (m,)
+
+    Returns
+    -------
+    float64 array (m,)
+        ``q[i]`` is the smallest p[j]·m / rank(j) over p[j] ≥ p[i].
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise InvalidInputError("p_values must be a list of numbers from 0 to 1.")
+    order = np.argsort(-p, kind="stable")
+    ranks = np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum.accumulate(np.minimum(1.0, p[order] * len(p) / np.maximum(ranks, 1)))
+    return adjusted
+
+
+def _share_p(hits: Any, n_rows: int, recent_hits: Any, n_recent: int) -> np.ndarray:
+    """The exact two-sided test that two shares are the same: the smaller tail, doubled."""
+    from scipy.stats import hypergeom
+
+    total = np.asarray(hits) + np.asarray(recent_hits)
+    drawn = hypergeom(n_rows + n_recent, total, n_recent)
+    tail = np.minimum(drawn.cdf(recent_hits), drawn.sf(np.asarray(recent_hits) - 1))
+    return np.minimum(1.0, 2 * tail)
+
+
+def _bins_p(reference: np.ndarray, recent: np.ndarray) -> float:
+    from scipy.stats import chi2_contingency
+
+    table = np.stack([reference, recent])
+    table = table[:, table.sum(axis=0) > 0]
+    return float(chi2_contingency(table, correction=False).pvalue) if table.shape[1] > 1 else 1.0
+
+
+def _normal_p(difference: float, variance: float) -> float:
+    from scipy.special import ndtr
+
+    if np.isnan(difference) or np.isnan(variance):
+        return float("nan")
+    if variance == 0:
+        return 1.0 if difference == 0 else 0.0
+    return float(2 * ndtr(-abs(difference) / np.sqrt(variance)))
+
+
+def _total(answers: ReliabilityBins | None, name: str) -> float:
+    if answers is None:
+        return float("nan")
+    filled = answers.count > 0
+    return float(getattr(answers, name)[filled] @ answers.count[filled])
