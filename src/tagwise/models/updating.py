@@ -44,7 +44,7 @@ __all__ = ["LabelRows", "UpdatableModel", "replaced", "taken", "with_columns", "
 
 # A label is learnt again once this share of what teaches it is new: its positives, and what is known to be off in rows
 # of which not everything is known. Frequent labels are learnt again rarely, and rare ones with almost every new row.
-_NEW_SHARE = 0.1
+_NEW_SHARE = 0.05
 # All is learnt again once there are so many times as many rows as at the last fit. Rows that double and double again
 # make these fits cost less, all together, than two of the last size.
 _REFIT_GROWTH = 2.0
@@ -112,6 +112,9 @@ class UpdatableModel(MultiLabelModel):
 
     def _describe_new(self, rows: LabelRows, labels: np.ndarray) -> None:
         """What else there is to say of labels that have just been added from these rows."""
+
+    def _take_new_names(self, labels: np.ndarray, names: Any) -> None:
+        """The features of what new labels are called (m, d), for models that learn from names."""
 
     def _learn_shared(self, start: int, progress: FitProgress) -> None:
         """What else follows from the kept rows from ``start`` on, which are new; 0 where labels have changed."""
@@ -229,8 +232,8 @@ class UpdatableModel(MultiLabelModel):
     def update(self, X: Any, Y: Any, observed: Any = None) -> Any:
         """Learn further rows, and labels that only they have, in a model that was fitted with ``updatable=True``.
 
-        The rows join those that the model keeps. Labels of which the new rows hold much (a tenth of what teaches them,
-        all updates since they were last learnt together) are learnt again, exactly, from all rows; the others stay.
+        The rows join those that the model keeps. Labels of which the new rows hold much (a twentieth of what teaches
+        them, counted since they were last learnt) are learnt again, exactly, from all rows; the others stay.
         What labels share stays too, or takes a few steps, until there are twice as many rows as at the last fit: then
         everything is fitted again.
 
@@ -254,6 +257,10 @@ class UpdatableModel(MultiLabelModel):
         are complete and others are not, a mask is written out for the labels that are learnt again: rows × labels
         of them. An error, or an interrupt, leaves the model as it was.
         """
+        return self._update(X, Y, observed)
+
+    def _update(self, X: Any, Y: Any, observed: Any, names: Any = None) -> Any:
+        """:meth:`update`, where new labels may have ``names`` (m, d): see :meth:`_take_new_names`."""
         self._require_kept("update", "the rows of its fit")
         features = self._fitted_features(X).astype(self._floats(), copy=False)
         if features.shape[0] == 0:
@@ -268,7 +275,9 @@ class UpdatableModel(MultiLabelModel):
         before, start = self.n_labels_, self._n_kept
         anew = start + features.shape[0] >= _REFIT_GROWTH * self.fitted_rows_
         with self._changing("update", shown=not anew) as progress:
-            self._grow(labels.shape[1] - before)
+            new = self._grow(labels.shape[1] - before)
+            if names is not None and len(new):
+                self._take_new_names(new, names)
             self._append(features, labels, mask)
             if anew and self._can_be_fitted():
                 self._refit()  # which shows its own progress
@@ -520,7 +529,12 @@ class UpdatableModel(MultiLabelModel):
 
 def taken(array: Any, source: np.ndarray, axis: int) -> Any:
     """Slices of an array or CSR matrix along an axis, in the order of ``source``; −1 for one of zeros."""
-    there = source >= 0
+    there, before = source >= 0, array.shape[axis]
+    if sp.issparse(array) and not there[before:].any() and np.array_equal(source[:before], np.arange(before)):
+        # Only wider or longer: nothing is copied.
+        wider = (array.shape[0], len(source)) if axis == 1 else (len(source), array.shape[1])
+        indptr = np.pad(array.indptr, (0, wider[0] - array.shape[0]), mode="edge")
+        return sp.csr_matrix((array.data, array.indices, indptr), shape=wider)
     if not sp.issparse(array):
         shape = list(array.shape)
         shape[axis] = len(source)

@@ -579,7 +579,8 @@ class Cascade(UpdatableModel):
         """Which labels occur with the new ones, as far as the ``known`` old labels say, and what these are called."""
         if known is None:
             known = sp.csr_matrix((rows.Y.shape[0], self.n_labels_ - len(labels)), dtype=rows.Y.dtype)
-        counts = cooccurrence_counts(sp.csr_matrix(sp.hstack([known, rows.Y], format="csr")))
+        some = np.flatnonzero(np.diff(rows.Y.indptr))  # no other row has a pair with a new label
+        counts = cooccurrence_counts(sp.csr_matrix(sp.hstack([known[some], rows.Y[some]], format="csr")))
         counts.data[counts.indices < labels[0]] = 0  # those are counted already
         counts.eliminate_zeros()
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
@@ -596,6 +597,25 @@ class Cascade(UpdatableModel):
         counts = np.bincount(X.indices, minlength=X.shape[1])
         weights = name_weights(names, counts, X.shape[0]).astype(self._floats())
         return weights, rows_with_name(weights, X, observed)
+
+    def update(self, X: Any, Y: Any, observed: Any = None, *, label_features: Any = None) -> Any:
+        """Learn further rows: see :meth:`tagwise.models.updating.UpdatableModel.update`.
+
+        ``label_features`` (m, d) are the features of the new labels' names, where there are new labels.
+        """
+        if observed is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
+            )
+        names = None
+        if label_features is not None:
+            self._require_fitted()
+            names = self._checked_label_features(label_features, max(0, np.shape(Y)[1] - self.n_labels_))
+        return self._update(X, Y, observed, names)
+
+    def _take_new_names(self, labels: np.ndarray, names: sp.csr_matrix) -> None:
+        if self.name_weights_.nnz:  # what they are worth is said once the rows have been counted
+            self.name_weights_ = with_rows(self.name_weights_, labels, names.astype(self._floats()))
 
     def _checked_label_features(self, label_features: Any, many: int) -> sp.csr_matrix | None:
         if label_features is None:
