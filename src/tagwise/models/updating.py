@@ -604,8 +604,7 @@ def _with_complete_rows(observed: sp.csr_matrix, complete: np.ndarray) -> sp.csr
 def _merged_columns(matrix: sp.csr_matrix, source: np.ndarray) -> sp.csr_matrix:
     """A 0/1 matrix whose entries are also in the columns that ``source`` says for theirs."""
     also = sp.csr_matrix((matrix.data, source[matrix.indices], matrix.indptr), shape=matrix.shape)
-    also.sum_duplicates()
-    both = sp.csr_matrix(matrix.maximum(also))
+    both = sp.csr_matrix(matrix.maximum(canonical_csr(also)))
     both.data = np.ones_like(both.data)
     return both
 
