@@ -569,11 +569,13 @@ def replaced(array: np.ndarray, places: np.ndarray, values: np.ndarray, axis: in
 
 def with_columns(matrix: sp.csr_matrix, labels: np.ndarray, columns: sp.csr_matrix) -> sp.csr_matrix:
     """The matrix (d, L) with the columns of some labels replaced by others (d, len(labels)); memory three copies."""
-    replaced = np.zeros(matrix.shape[1], dtype=bool)
-    replaced[labels] = True
-    stay = ~replaced[matrix.indices]
-    indptr = np.concatenate([[0], np.cumsum(stay)])[matrix.indptr]
-    others = sp.csr_matrix((matrix.data[stay], matrix.indices[stay], indptr), shape=matrix.shape)
+    others = matrix
+    if len(labels) and matrix.indices.max(initial=-1) >= labels.min():  # else there is nothing to replace
+        gone = np.zeros(matrix.shape[1], dtype=bool)
+        gone[labels] = True
+        stay = ~gone[matrix.indices]
+        indptr = np.concatenate([[0], np.cumsum(stay)])[matrix.indptr]
+        others = sp.csr_matrix((matrix.data[stay], matrix.indices[stay], indptr), shape=matrix.shape)
     new = sp.csr_matrix((columns.data, labels[columns.indices], columns.indptr), shape=matrix.shape)
     return canonical_csr(others + new)
 

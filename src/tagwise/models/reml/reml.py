@@ -52,6 +52,8 @@ _EQUATION_5 = 8.0
 _ROUNDING = 1e-12
 # Bounds rule few of these labels out; one product by BLAS for many rows is then faster, if factors are long.
 _FEW_ROWS, _FEW_LABELS, _SHORT_FACTORS = 16, 2048, 32
+# So many labels or fewer, learnt after a fit, take less time without XᵀX than it takes to make.
+_FEW_LEARNT = 150
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
 
@@ -373,13 +375,16 @@ class REML(UpdatableModel, FactorModel):
     def _of_part(self, n_labels: int) -> REML:
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
-    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels) -> Prepared:
-        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh."""
+    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels, *, keep_gram: bool = True) -> Prepared:
+        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh.
+
+        ``keep_gram=False`` for few labels, which add up what they need of XᵀX faster than all of it is.
+        """
         if self.sparse_part == "support":
             return SupportFeatures.build(
                 X.matrix,
                 support=self.support,
-                with_gram=labels.observed is None,
+                with_gram=keep_gram and labels.observed is None,
                 row_weight=labels.row_weight,
                 memory_limit=self.memory_limit,
                 n_threads=X.n_threads,
@@ -503,7 +508,8 @@ class REML(UpdatableModel, FactorModel):
         low_rank = FixedFeatures(
             features, terms, self.reg_low_rank / 2, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
         )
-        sparse = model._sparse_part(features, model._prepare(features, known), known, terms)
+        prepared = model._prepare(features, known, keep_gram=len(labels) > _FEW_LEARNT)
+        sparse = model._sparse_part(features, prepared, known, terms)
         factors = Factors(
             W=W,
             A=features.matmul(W),
