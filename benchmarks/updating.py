@@ -126,6 +126,11 @@ def tables(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def stored(machine: dict[str, Any]) -> dict[str, Any]:
+    """What has been measured so far."""
+    return json.loads(RESULT.read_text()) if RESULT.exists() else {"machine": machine, "results": []}
+
+
 def main() -> None:
     """Measure what is asked for, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -134,17 +139,18 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="make the tables from the stored results")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    done = json.loads(RESULT.read_text()) if RESULT.exists() else {"machine": description(), "results": []}
+    machine = description()
     for name in () if arguments.page_only else arguments.sets:
         for model in (model for model in MODELS_OF[name] if model in arguments.models):
             one = measure(name, model)
+            done = stored(machine)  # again: another run may have added its own
             others = [old for old in done["results"] if (old["dataset"], old["model"]) != (name, model)]
             order = [(name, model) for name in SETS for model in MODELS]
             done["results"] = sorted([*others, one], key=lambda found: order.index((found["dataset"], found["model"])))
             store(RESULT, done)
             print(tables([one]), flush=True)
     if PAGE.exists() and START in PAGE.read_text(encoding="utf-8"):
-        replace_between(PAGE, START, END, tables(done["results"]))
+        replace_between(PAGE, START, END, tables(stored(machine)["results"]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from commands import failed, run, some_rows, write_jsonl
 from systems import needs_fork
 
-from tagwise import load
+from tagwise import Tagger, load
 
 NEW = [{"text": f"rocket moon orbit engine {word}", "labels": ["space"]} for word in ("cat", "wine", "bread", "tree")]
 ANSWERS = [
@@ -64,6 +64,7 @@ def test_what_is_refused(files, tmp_path):
     assert failed(run("labels", plain, "--merge", "pets=food", *out), 1, "--updatable")
     assert failed(run("labels", plain, *out), 2, "--remove")
     assert failed(run("labels", plain, "--rename", "pets", *out), 2, "two tags with = between them")
+    assert failed(run("labels", plain, "--rename", "pets=a", "--rename", "pets=b", *out), 2, "names 'pets' twice")
     assert failed(run("labels", plain, "--remove", "zebras", *out), 1, "'zebras' is not one of")
     assert not (tmp_path / "x").exists()
 
@@ -93,6 +94,9 @@ def test_models_of_matrices(tmp_path):
     assert load(tmp_path / "m2").kept_labels_.shape == (80, 5)
     asked = ("--labels", tmp_path / "Y.a.npz", "--out", tmp_path / "k", "--model", "knn", "--updatable")
     assert failed(run("train", tmp_path / "X.a.npz", *asked), 1, "KNN cannot learn rows after its fit")
+    both = ("--labels", tmp_path / "Y.b.npz", "--feedback", write_jsonl(tmp_path / "f.jsonl", ANSWERS))
+    updated = run("update", tmp_path / "m", tmp_path / "X.b.npz", *both, "--out", tmp_path / "m4")
+    assert failed(updated, 2, "a matrix has none")
     done = run("labels", tmp_path / "m2", "--remove", "0", "--rename", "3=three", "--out", tmp_path / "m3")
     assert load(tmp_path / "m3").n_labels_ == 4
 
@@ -100,7 +104,7 @@ def test_models_of_matrices(tmp_path):
 KILLED = """
 import sys, warnings
 warnings.simplefilter("ignore")
-from tagwise import load
+from tagwise import Tagger, load
 folder = sys.argv[1]
 tagger = load(folder)
 for number in range(1000):
@@ -132,3 +136,13 @@ def test_an_update_that_is_killed_leaves_the_old_tagger_or_the_new_one(files, tm
         assert tagger.model_.kept_labels_.shape == (len(tagger.model_.kept_complete_), len(tagger.tags_))
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
+
+
+def test_tags_that_are_numbers(tmp_path):
+    texts = ["cat dog", "dog tail", "wine beer", "beer glass"] * 5
+    Tagger("binary-relevance").fit(texts, [[1], [1], [2], [2]] * 5).save(tmp_path / "t")
+    assert run("labels", tmp_path / "t", "--rename", "2=7", "--out", tmp_path / "x").returncode == 0
+    assert load(tmp_path / "x").tags_ == [1, 7]
+    assert failed(
+        run("labels", tmp_path / "t", "--rename", "2=two", "--out", tmp_path / "y"), 2, "whole numbers; found 'two'"
+    )

@@ -3,6 +3,7 @@
 import warnings
 from copy import deepcopy
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tagwise.baselines import KNN
 from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelFormatError, NotFittedError
 from tagwise.metrics import precision_at_k
+from tagwise.models import updating
 from tagwise.models.cascade.opinions import cooccurrence_counts
 from tagwise.models.updating import taken, with_columns, with_rows
 
@@ -290,6 +292,40 @@ def test_kept_rows_that_do_not_fit_are_refused(attribute, value, tmp_path):
     setattr(model, attribute, value)
     with pytest.raises((InvalidInputError, ModelFormatError), match=attribute):
         model.save(tmp_path / "model")
+
+
+def test_what_a_cascade_refuses():
+    golden = load(Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0" / "Cascade")
+    with pytest.raises(InvalidInputError, match=r"a Cascade of version 0\.1\.0 cannot learn labels"):
+        golden.add_labels(X, Y)
+    model = Cascade(**SMALL, updatable=True, unlisted="unknown", validation_fraction=0.2).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="give one of them"):
+        model.update(X, Y, MASK)
+    with pytest.raises(InvalidInputError, match="label_features must be 2×20, a row per new label; found 3×20"):
+        model.add_labels(X, Y[:, :2], label_features=X[:3])
+
+
+def test_names_of_new_labels_are_learnt_from():
+    names = sp.csr_matrix(np.eye(11, 20))
+    model = Cascade(**SMALL, updatable=True).fit(X[:100], Y[:100, :10], label_features=names[:10])
+    added = deepcopy(model).add_labels(None, Y[:100, 10:], label_features=names[10:])
+    assert added.name_weights_[10].nnz == 1
+    assert added.name_rows_[10] == X[:100, 10].nnz
+    model.update(X[100:], Y[100:], label_features=names[10:])
+    assert model.name_weights_[10].nnz == 1
+    np.testing.assert_array_equal(model.name_rows_, X.getnnz(axis=0)[:11])
+
+
+def test_masks_that_are_too_large_to_write_down(monkeypatch):
+    model = LEML(rank=4, updatable=True).fit(X, Y)
+    known = deepcopy(model).add_labels(None, Y[:, :2], MASK[:, :2])
+    assert not known.kept_complete_.any()
+    assert known.kept_observed_.nnz == Y.shape[0] * Y.shape[1] + MASK[:, :2].nnz
+    monkeypatch.setattr(updating, "_MOST_KNOWN_PAIRS", 100)
+    with pytest.raises(InvalidInputError, match="too many of them to write down"):
+        model.add_labels(None, Y[:, :2], MASK[:, :2])
+    model.update(sp.vstack([X, X]), sp.vstack([Y, Y]), sp.vstack([MASK, MASK]))
+    assert model.fitted_rows_ == 150  # three times the rows, and no fit of all of them
 
 
 # ---------------------------------------------------------------------- arrays

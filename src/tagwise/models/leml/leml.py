@@ -511,6 +511,8 @@ class LEML(UpdatableModel, FactorModel):
     def _check_restored(self) -> None:
         check_integer(self.rank_, "rank_", minimum=1)
         self._check_kept()
+        if self.updatable:
+            check_integer(self.moved_rows_, "moved_rows_", minimum=0, maximum=self._n_kept)
         if self.kernel is None:
             self._check_factors(self.n_features_in_)
             return
