@@ -43,7 +43,7 @@ from tagwise.validation import Features, check_choice, check_flag, check_integer
 __all__ = ["LEML"]
 
 # W moves in an update once this share of the rows is new to it. On validation rows of debtags, in ten portions, a
-# quarter is as good as a fit, and a tenth costs half a point of P@1 or more: every round fits the training labels closer.
+# quarter is as good as a fit, and a tenth costs half a point of P@1 or more: rounds fit the training labels closer.
 _NEW_ROWS = 0.25
 # Before this many rounds of a cold start a small fall does not end them: the second is often small beside the first,
 # which does most of the work, and the third still worth its time.
