@@ -109,6 +109,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fitted attributes that are models, each with the classes it may have; their tensors are saved as
     ``attribute.tensor``."""
+    _kept_arrays: ClassVar[tuple[str, ...]] = ()
+    _kept_values: ClassVar[tuple[str, ...]] = ()
+    """What a model that is ``updatable`` saves beside all that: the rows of its fit."""
     explained_score: ClassVar[str] = "the score"
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
     _iteration_name: ClassVar[str] = "iteration"
@@ -116,6 +119,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     n_jobs: int | None
     normalize: bool
+    updatable: bool = False
     verbose: int
     _row_weight: np.ndarray | None = None
     """What rows weigh (n), all above 0, while :meth:`_fit` runs; None where all weigh 1."""
@@ -142,11 +146,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _fitted_arrays(self) -> tuple[str, ...]:
         """The arrays that a folder of this model holds; overridden where they depend on the parameters."""
-        return self._saved_arrays
+        return (*self._saved_arrays, *self._kept_arrays) if self.updatable else self._saved_arrays
 
     def _fitted_values(self) -> tuple[str, ...]:
         """The plain values that a folder of this model holds beside those that all models have."""
-        return self._saved_values
+        return (*self._saved_values, *self._kept_values) if self.updatable else self._saved_values
+
+    def _keep_rows(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
+        """Keep the training rows, in a model that is ``updatable``; called before :meth:`_fit`."""
 
     def _check_restored(self) -> None:
         """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
@@ -285,6 +292,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         callback: Callback | None,
         checkpoint: Checkpoint | None,
     ) -> None:
+        if self.updatable:
+            self._keep_rows(X, Y, observed)
         data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
         if self._row_weight is not None:
             data["sample_weight"] = self._row_weight
@@ -719,7 +728,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         thread_count(self.n_jobs)
         if not isinstance(self.verbose, (int, np.integer)):
             raise InvalidTypeError(f"verbose must be 0, 1 or a boolean; found {self.verbose!r}.")
-        for name in ("fit_intercept", "normalize"):
+        for name in ("fit_intercept", "normalize", "updatable"):
             if hasattr(self, name):
                 check_flag(getattr(self, name), name)
         self._check_parameters()

@@ -175,7 +175,6 @@ class BinaryRelevance(UpdatableModel):
         check_choice(self.solver, "solver", _SOLVERS)
         check_real(self.tol, "tol", minimum=0, open_minimum=True)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        self._check_updatable()
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.
@@ -374,7 +373,8 @@ class BinaryRelevance(UpdatableModel):
         self.intercept_ = replaced(self.intercept_, labels, alone.intercept_)
 
     def _check_restored(self) -> None:
-        self._check_kept()
+        if self.updatable:
+            self._check_kept()
         require_dense(2, feature_weights_=self.feature_weights_)
         require_dense(1, intercept_=self.intercept_)
         found = (self.feature_weights_.shape, self.intercept_.shape)

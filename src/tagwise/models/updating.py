@@ -25,15 +25,13 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.interrupts import deferred_interrupts
 from tagwise.models.factor_model import PositiveWeight, resolve_positive_weight
 from tagwise.parallel import thread_count
-from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.problems.labels import TrainingLabels, known_positives
-from tagwise.progress import Callback, FitProgress, counted
+from tagwise.progress import FitProgress, counted
 from tagwise.validation import (
     Features,
     canonical_csr,
     check_features,
-    check_flag,
     check_integer,
     check_labels,
     check_observed,
@@ -50,9 +48,6 @@ _NEW_SHARE = 0.05
 _REFIT_GROWTH = 2.0
 # Known pairs of a mask that a whole fit may write out; 12 bytes each.
 _MOST_KNOWN_PAIRS = 10**8
-
-_KEPT_ARRAYS = ("kept_features_", "kept_labels_", "kept_observed_", "kept_complete_", "kept_weight_", "pending_")
-_KEPT_VALUES = ("fitted_rows_", "drift_")
 
 
 class LabelRows(NamedTuple):
@@ -85,8 +80,16 @@ class UpdatableModel(MultiLabelModel):
 
     _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """Fitted arrays with an axis of labels, and which axes these are."""
+    _kept_arrays: ClassVar[tuple[str, ...]] = (
+        "kept_features_",
+        "kept_labels_",
+        "kept_observed_",
+        "kept_complete_",
+        "kept_weight_",
+        "pending_",
+    )
+    _kept_values: ClassVar[tuple[str, ...]] = ("fitted_rows_", "drift_")
 
-    updatable: bool
     positive_weight: PositiveWeight
     kept_features_: Features
     kept_labels_: sp.csr_matrix
@@ -296,22 +299,12 @@ class UpdatableModel(MultiLabelModel):
 
     # ------------------------------------------------------------------ what is kept
 
-    def _fit_checked(
-        self,
-        X: Features,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        callback: Callback | None,
-        checkpoint: Checkpoint | None,
-    ) -> None:
-        if self.updatable:
-            n_rows, weight = X.shape[0], self._row_weight
-            self.kept_features_, self.kept_labels_ = X[:0], sp.csr_matrix((0, Y.shape[1]), dtype=np.float32)
-            self.kept_observed_, self.kept_complete_ = self.kept_labels_, np.zeros(0, dtype=bool)
-            self.kept_weight_, self.pending_ = np.zeros(0), np.zeros(Y.shape[1], dtype=np.int64)
-            self._append(X, Y, observed, weight)
-            self.pending_, self.fitted_rows_, self.drift_ = np.zeros_like(self.pending_), n_rows, 0.0
-        super()._fit_checked(X, Y, observed, callback, checkpoint)
+    def _keep_rows(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
+        self.kept_features_, self.kept_labels_ = X[:0], sp.csr_matrix((0, Y.shape[1]), dtype=np.float32)
+        self.kept_observed_, self.kept_complete_ = self.kept_labels_, np.zeros(0, dtype=bool)
+        self.kept_weight_, self.pending_ = np.zeros(0), np.zeros(Y.shape[1], dtype=np.int64)
+        self._append(X, Y, observed, self._row_weight)
+        self.pending_, self.fitted_rows_, self.drift_ = np.zeros_like(self.pending_), X.shape[0], 0.0
 
     def _append(
         self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, weight: np.ndarray | None = None
@@ -417,20 +410,8 @@ class UpdatableModel(MultiLabelModel):
             self.kept_complete_ = np.zeros(self._n_kept, dtype=bool)
         self.kept_observed_ = sp.csr_matrix(sp.hstack([old[1], rows.observed], format="csr"))
 
-    def _fitted_arrays(self) -> tuple[str, ...]:
-        return (*super()._fitted_arrays(), *(_KEPT_ARRAYS if self.updatable else ()))
-
-    def _fitted_values(self) -> tuple[str, ...]:
-        return (*super()._fitted_values(), *(_KEPT_VALUES if self.updatable else ()))
-
-    def _check_updatable(self) -> None:
-        """Raise for what ``updatable`` cannot be."""
-        check_flag(self.updatable, "updatable")
-
     def _check_kept(self) -> None:
         """Raise ValueError unless kept rows fit together and belong to this model; for :meth:`_check_restored`."""
-        if not self.updatable:
-            return
         X, Y, observed, complete = self.kept_features_, self.kept_labels_, self.kept_observed_, self.kept_complete_
         require_sparse(kept_labels_=Y, kept_observed_=observed)
         require_dense(1, kept_complete_=complete, kept_weight_=self.kept_weight_, pending_=self.pending_)

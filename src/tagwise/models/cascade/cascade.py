@@ -304,7 +304,6 @@ class Cascade(UpdatableModel):
 
     def _check_parameters(self) -> None:
         self._new_proposer()._check_parameters()
-        self._check_updatable()
         check_integer(self.shortlist, "shortlist", minimum=1)
         check_integer(self.hard_negatives, "hard_negatives", minimum=1)
         check_real(self.C, "C", minimum=0, open_minimum=True)
@@ -813,7 +812,8 @@ class Cascade(UpdatableModel):
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
         own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
-        self._check_kept()
+        if self.updatable:
+            self._check_kept()
         require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
         require_dense(
             1,

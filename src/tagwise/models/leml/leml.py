@@ -163,6 +163,7 @@ class LEML(UpdatableModel, FactorModel):
     """
 
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_", "best_iter_")
+    _kept_values: ClassVar[tuple[str, ...]] = (*UpdatableModel._kept_values, "moved_rows_")
     _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"label_factors_": (0,), "intercept_": (0,)}
 
     landmarks_: Features
@@ -235,7 +236,6 @@ class LEML(UpdatableModel, FactorModel):
         check_positive_weight(self.positive_weight)
         check_flag(self.early_stopping, "early_stopping")
         check_flag(self.warm_start, "warm_start")
-        self._check_updatable()
         check_random_state(self.random_state)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         if self.kernel is not None:
@@ -495,9 +495,6 @@ class LEML(UpdatableModel, FactorModel):
     def _measured_drift(self) -> float:
         return self.drift_
 
-    def _fitted_values(self) -> tuple[str, ...]:
-        return (*super()._fitted_values(), *(("moved_rows_",) if self.updatable else ()))
-
     # ------------------------------------------------------------------ kernels
 
     def _embed(self, X: Features) -> np.ndarray:
@@ -511,8 +508,8 @@ class LEML(UpdatableModel, FactorModel):
 
     def _check_restored(self) -> None:
         check_integer(self.rank_, "rank_", minimum=1)
-        self._check_kept()
         if self.updatable:
+            self._check_kept()
             check_integer(self.moved_rows_, "moved_rows_", minimum=0, maximum=self._n_kept)
         if self.kernel is None:
             self._check_factors(self.n_features_in_)

@@ -231,7 +231,6 @@ class REML(UpdatableModel, FactorModel):
         check_positive_weight(self.positive_weight)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_random_state(self.random_state)
-        self._check_updatable()
 
     def _iterations(self) -> int:
         return self.max_iter if self.partitions == 1 else self.partitions + 1
@@ -609,7 +608,8 @@ class REML(UpdatableModel, FactorModel):
 
     def _check_restored(self) -> None:
         super()._check_restored()
-        self._check_kept()
+        if self.updatable:
+            self._check_kept()
         S = self.sparse_weights_
         require_sparse(sparse_weights_=S)
         if S.shape != (self.n_features_in_, self.n_labels_):
