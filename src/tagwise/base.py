@@ -60,6 +60,7 @@ __all__ = [
     "SCORES_OVERFLOW",
     "MultiLabelModel",
     "best_as_csr",
+    "computing",
     "finite_scores",
     "format_of",
     "ones_in_format",
@@ -108,6 +109,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fitted attributes that are models, each with the classes it may have; their tensors are saved as
     ``attribute.tensor``."""
+    _kept_arrays: ClassVar[tuple[str, ...]] = ()
+    _kept_values: ClassVar[tuple[str, ...]] = ()
+    """What a model that is ``updatable`` saves beside all that: the rows of its fit."""
     explained_score: ClassVar[str] = "the score"
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
     _iteration_name: ClassVar[str] = "iteration"
@@ -115,6 +119,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     n_jobs: int | None
     normalize: bool
+    updatable: bool = False
     verbose: int
     _row_weight: np.ndarray | None = None
     """What rows weigh (n), all above 0, while :meth:`_fit` runs; None where all weigh 1."""
@@ -141,7 +146,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _fitted_arrays(self) -> tuple[str, ...]:
         """The arrays that a folder of this model holds; overridden where they depend on the parameters."""
-        return self._saved_arrays
+        return (*self._saved_arrays, *self._kept_arrays) if self.updatable else self._saved_arrays
+
+    def _fitted_values(self) -> tuple[str, ...]:
+        """The plain values that a folder of this model holds beside those that all models have."""
+        return (*self._saved_values, *self._kept_values) if self.updatable else self._saved_values
+
+    def _keep_rows(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
+        """Keep the training rows, in a model that is ``updatable``; called before :meth:`_fit`."""
 
     def _check_restored(self) -> None:
         """Raise ValueError where loaded arrays do not fit together; called after loading a model folder."""
@@ -280,6 +292,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         callback: Callback | None,
         checkpoint: Checkpoint | None,
     ) -> None:
+        if self.updatable:
+            self._keep_rows(X, Y, observed)
         data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
         if self._row_weight is not None:
             data["sample_weight"] = self._row_weight
@@ -304,7 +318,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             callback=callback,
             journal=opened,
         )
-        with opened or nullcontext(), progress, _computing():
+        with opened or nullcontext(), progress, computing():
             learn(progress)
         if opened is not None and progress.resumed:
             with opened.refusing_misfits():
@@ -314,7 +328,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _fit_stage(self, X: Any, Y: Any, observed: Any, sample_weight: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
         features, labels, mask = self._take_data(X, Y, observed, sample_weight)
-        with _computing():
+        with computing():
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
         self.__dict__.pop("_row_weight", None)
@@ -375,6 +389,52 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self.n_iter_ = len(progress.history)
         self._build_prediction_cache()
 
+    # ------------------------------------------------------------------ after the fit
+
+    def add_labels(self, X: Any, Y_new: Any, observed: Any = None) -> Any:
+        """Learn labels beside those of the fit, where a model can: see :mod:`tagwise.models.updating`."""
+        raise self._not_updatable("learn labels beside those of its fit")
+
+    def remove_labels(self, labels: Any) -> Any:
+        """Forget labels, where a model can: see :mod:`tagwise.models.updating`."""
+        raise self._not_updatable("forget labels")
+
+    def merge_labels(self, labels: Any, into: int) -> Any:
+        """Make several labels one, where a model can: see :mod:`tagwise.models.updating`."""
+        raise self._not_updatable("make labels one")
+
+    def update(self, X: Any, Y: Any, observed: Any = None) -> Any:
+        """Learn further rows, where a model can: see :mod:`tagwise.models.updating`."""
+        raise self._not_updatable("learn rows beside those of its fit")
+
+    def rename_labels(self, names: Any) -> Any:
+        """Call labels something else: ``names`` is a list of one name per label, or a dict from ids or old names.
+
+        Returns self, with the new ``label_names_``; what a model answers does not depend on them.
+        """
+        self._require_fitted()
+        if isinstance(names, Mapping):
+            known = self.label_names_ or [str(label) for label in range(self.n_labels_)]
+            place = {name: label for label, name in enumerate(known)}
+            renamed = list(known)
+            for old, new in names.items():
+                label = place.get(old) if isinstance(old, str) else int(self._checked_ids([old])[0])
+                if label is None:
+                    raise InvalidInputError(f"names: no label is called {old!r:.60}.")
+                renamed[label] = new
+            names = renamed
+        checked = _checked_names(names, self.n_labels_)
+        if len(set(checked)) < len(checked):
+            twice = next(name for name in checked if checked.count(name) > 1)
+            raise InvalidInputError(f"names: two labels would be called {twice!r:.60}; merge_labels makes them one.")
+        self.label_names_ = checked
+        return self
+
+    def _not_updatable(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{type(self).__name__} cannot {what}; fit it again, or use {_listed('updatable')}, which can."
+        )
+
     # ------------------------------------------------------------------ predict
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -383,7 +443,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         A score of 0 or more means that the label is on, as everywhere in scikit-learn.
         """
         features = self._fitted_features(X)
-        with _computing():
+        with computing():
             parts = [
                 finite_scores(self._score_rows(features[start:stop])) for start, stop in self._row_blocks(features)
             ]
@@ -435,7 +495,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
 
     def _best_labels(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-        with nullcontext() if self._answers_without_blas(X) else _computing():
+        with nullcontext() if self._answers_without_blas(X) else computing():
             labels, scores = self._top_k(X, min(k, self.n_labels_), exclude)
         _require_all_found(labels, scores, exclude)
         return padded_answers(labels, scores, k)
@@ -444,7 +504,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self._fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
-        with _computing():
+        with computing():
             for start, stop in self._row_blocks(features):
                 on = finite_scores(self._score_rows(features[start:stop])) >= 0
                 indices.append(np.nonzero(on)[1].astype(np.int32))
@@ -584,7 +644,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             "n_labels_": int(self.n_labels_),
             "history_": self.history_,
             "output_format": [kind, np.dtype(dtype).str],
-            **{name: getattr(self, name) for name in self._saved_values},
+            **{name: getattr(self, name) for name in self._fitted_values()},
         }
         if hasattr(self, "feature_names_in_"):
             values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
@@ -616,15 +676,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 expected = " or ".join(class_names)
                 raise ValueError(f"{name} is a {inner[name].class_name!s:.100} where a {expected} is expected")
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
-        common = {"n_features_in_", "n_labels_", "history_", "output_format"}
-        require_same("values", set(record.values) - {"feature_names_in_"}, common | set(cls._saved_values))
-
         model = cls(**record.parameters)
         model._check_all_parameters()
+        common = {"n_features_in_", "n_labels_", "history_", "output_format"}
+        require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model._fitted_values()))
         require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
         for name, tensor in record.tensors.items():
             setattr(model, name, tensor)
-        for name in cls._saved_values:
+        for name in model._fitted_values():
             setattr(model, name, record.values[name])
         for name, inner_record in inner.items():
             setattr(model, name, model_from_parts(inner_record))
@@ -669,7 +728,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         thread_count(self.n_jobs)
         if not isinstance(self.verbose, (int, np.integer)):
             raise InvalidTypeError(f"verbose must be 0, 1 or a boolean; found {self.verbose!r}.")
-        for name in ("fit_intercept", "normalize"):
+        for name in ("fit_intercept", "normalize", "updatable"):
             if hasattr(self, name):
                 check_flag(getattr(self, name), name)
         self._check_parameters()
@@ -711,7 +770,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
 
 @contextmanager
-def _computing() -> Iterator[None]:
+def computing() -> Iterator[None]:
     """BLAS on one thread, interrupts at safe points, and no warnings of overflow: results are searched for it."""
     with deferred_interrupts(), single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield

@@ -53,6 +53,8 @@ class ModelInfo:
         Whether ``fit`` takes ``label_features``, the features of what labels are called.
     weighs_rows : bool
         Whether the objective is a sum over rows that ``sample_weight`` can weigh; if not, it is refused.
+    updatable : bool
+        Whether a fitted model can learn further labels and rows: ``add_labels``, ``update`` and what belongs to them.
     """
 
     class_name: str
@@ -64,6 +66,7 @@ class ModelInfo:
     probabilistic: bool = False
     learns_from_names: bool = False
     weighs_rows: bool = False
+    updatable: bool = False
 
     @property
     def name(self) -> str:
@@ -82,7 +85,15 @@ _NARROW = LogRange(0.1, 10.0)
 _WEIGHT = Choice((1.0, 2.0))
 
 MODELS: tuple[ModelInfo, ...] = (
-    ModelInfo("LEML", "tagwise.models.leml", True, True, {"rank": _RANK, "reg": _REG, "loss": _LOSS}, weighs_rows=True),
+    ModelInfo(
+        "LEML",
+        "tagwise.models.leml",
+        True,
+        True,
+        {"rank": _RANK, "reg": _REG, "loss": _LOSS},
+        weighs_rows=True,
+        updatable=True,
+    ),
     ModelInfo(
         "REML",
         "tagwise.models.reml",
@@ -90,6 +101,7 @@ MODELS: tuple[ModelInfo, ...] = (
         True,
         {"rank": _RANK, "reg_low_rank": _NARROW, "reg_sparse": _NARROW, "positive_weight": _WEIGHT},
         weighs_rows=True,
+        updatable=True,
     ),
     ModelInfo(
         "Cascade",
@@ -106,6 +118,7 @@ MODELS: tuple[ModelInfo, ...] = (
         probabilistic=True,
         weighs_rows=True,
         learns_from_names=True,
+        updatable=True,
     ),
     ModelInfo(
         "BinaryRelevance",
@@ -115,6 +128,7 @@ MODELS: tuple[ModelInfo, ...] = (
         {"reg": _REG, "loss": _LOSS},
         also_baseline=True,
         weighs_rows=True,
+        updatable=True,
     ),
     ModelInfo(
         "MSE",

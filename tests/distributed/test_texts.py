@@ -346,3 +346,8 @@ def test_a_file_that_kills_every_worker_is_given_up_in_a_sentence(doomed, tmp_pa
 
 def _die(tagger, file, target):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_tagger_that_keeps_its_rows_is_refused():
+    with pytest.raises(InvalidInputError, match=r"updatable=True \(--updatable\) keeps the training rows"):
+        texts.check_tagger(Tagger(updatable=True))

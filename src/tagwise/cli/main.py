@@ -27,6 +27,7 @@ __all__ = ["run"]
 
 VERBS = {
     "train": "Train on a file of texts and tags; write a model folder.",
+    "update": "Learn further rows and new tags in a model folder.",
     "predict": "Suggest tags for a text, for lines, or for a file.",
     "evaluate": "Measure a model on rows whose tags are known.",
     "compare": "Train several models and measure them on the same rows.",
@@ -36,6 +37,7 @@ VERBS = {
     "drift": "Compare recent texts with those of the time of training.",
     "serve": "Serve taggers over HTTP, with a page to try them on.",
     "inspect": "Show what is in a model folder, or all about a tag.",
+    "labels": "Remove, rename or merge the tags of a model folder.",
     "convert": "Convert between data formats.",
     "sample": "Write the bundled sample as a file of texts and tags.",
     "demo": "Train on the bundled sample and show what comes out.",

@@ -53,6 +53,7 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
         "tagwise train emotions.csv --tags-wide --out tagger",
         "tagwise train one-row-per-tag.csv --group-by id --out tagger",
         "tagwise train lines.tsv --no-header --text 2 --tags 3 --encoding cp1252 --out tagger",
+        "tagwise train articles.csv --updatable --out tagger",
         "tagwise train articles.csv --feedback feedback.jsonl --out tagger --overwrite",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1",
         "tagwise train big.jsonl.gz --out tagger --model cascade --checkpoint-every 1 --resume",
@@ -92,6 +93,11 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 @options.report_option
 @options.feature_options
 @click.option(
+    "--updatable",
+    is_flag=True,
+    help="Keep features and tags of the rows in the folder, so that tagwise update can learn further rows.",
+)
+@click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
     metavar="N",
@@ -119,6 +125,7 @@ def command(
     test: str | None,
     report: str | None,
     features: dict[str, Any],
+    updatable: bool,
     checkpoint_every: int | None,
     resume: bool,
     dask: str | None,
@@ -169,6 +176,7 @@ def command(
         if feedback is not None:
             raise click.BadParameter("is on texts; a matrix has none.", param_hint="--feedback")
         with _resumable(checkpoint):
+            shared["updatable"] = updatable
             fitted, figures = _fit_matrix(
                 file, read_matrix(file, rows), model, parameters, unlisted, shared, checkpoint
             )
@@ -195,7 +203,9 @@ def command(
                     sentence = "compares rows of all files, which the workers of a cluster read apart; leave it out."
                     raise click.BadParameter(sentence, param_hint=option)
             client = open_cluster(dask)
-        tagger = Tagger(given, unlisted=unlisted, **tag_settings(tagging), features=text_features, **shared)
+        tagger = Tagger(
+            given, unlisted=unlisted, **tag_settings(tagging), features=text_features, updatable=updatable, **shared
+        )
         if client is not None:
             from tagwise.distributed.texts import check_tagger
 
@@ -379,6 +389,8 @@ def _fit_matrix(
     else:
         choice = ModelChoice(model.lower(), parameters, f"{model.lower()} was asked for.")
     built = build_model(choice.name, choice.parameters, unlisted=unlisted, **shared)
+    if shared["updatable"] and not model_info(choice.name).updatable:
+        raise built._not_updatable("learn rows after its fit (--updatable)")
     # Before the fit, which may take hours: a fault in the file of names must be known now.
     names = data.label_names or read_names(file, "labels", n_labels)
     started = time.perf_counter()

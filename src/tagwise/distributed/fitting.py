@@ -28,7 +28,7 @@ from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.progress import Callback, FitProgress
 from tagwise.validation import check_memory
 
-__all__ = ["fit", "way_of"]
+__all__ = ["fit", "require_not_updatable", "way_of"]
 
 _Learn = Callable[[Any, TrainingParts, FitProgress], None]
 
@@ -83,6 +83,7 @@ def fit(
         raise InvalidTypeError(f"model must be a model of tagwise; found {type(model).__name__}.")
     learn = way_of(type(model))
     model._check_all_parameters()
+    require_not_updatable(model)
     cluster = Cluster(connected_client(client))
     before = dict(model.__dict__)
     if label_features is not None and not isinstance(model, Cascade):
@@ -107,6 +108,15 @@ def fit(
         raise
     model.__dict__.pop("_label_features", None)
     return model
+
+
+def require_not_updatable(model: Any) -> None:
+    """Refuse a model or tagger that is to keep its rows, which are on the cluster."""
+    if getattr(model, "updatable", False):
+        raise InvalidInputError(
+            "updatable=True (--updatable) keeps the training rows in the model, but those of a cluster stay there; "
+            "leave it out, or fit in one process."
+        )
 
 
 def way_of(kind: type) -> _Learn:

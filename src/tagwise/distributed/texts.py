@@ -26,7 +26,7 @@ from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, NoRowsError, fi
 from tagwise.data.splits import split_rows
 from tagwise.data.tables import Table, TableReader, Tally, notes_on_rows, read_table
 from tagwise.distributed.cluster import Cluster, Sent, connected_client
-from tagwise.distributed.fitting import fit, way_of
+from tagwise.distributed.fitting import fit, require_not_updatable, way_of
 from tagwise.distributed.parts import Part, TrainingParts, facts_of_part, task, without_mask
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseError
 from tagwise.models.choice import choose_model, model_class
@@ -361,6 +361,7 @@ def fit_tagger(
 def check_tagger(tagger: Tagger) -> None:
     """Refuse a tagger that could not be fitted on a cluster, before any file is read."""
     model, features = tagger.model, tagger.features
+    require_not_updatable(tagger)
     usual = choose_model(1, 1, 1, 1, False).name
     way_of(model_class(usual if model.lower() == "auto" else model) if isinstance(model, str) else type(model))
     if not isinstance(features, (str, TextFeatures)):

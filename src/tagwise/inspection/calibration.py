@@ -25,7 +25,7 @@ score and that it is among the k best of its row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -151,6 +151,22 @@ class Calibration:
         """Whether each label's score reaches its threshold; never for the label −1."""
         ids = np.asarray(labels)
         return (ids >= 0) & (np.asarray(scores, dtype=np.float64) >= self.thresholds[np.maximum(ids, 0)])
+
+    def of_labels(self, labels: Sequence[int]) -> Calibration:
+        """That of some labels, by their ids in increasing order, which are numbered anew."""
+        maps, place = self.maps, {label: number for number, label in enumerate(labels)}
+        own = [number for number, label in enumerate(maps.own_labels.tolist()) if label in place]
+        knots = [np.arange(maps.own_starts[number], maps.own_starts[number + 1]) for number in own]
+        chosen = np.concatenate([np.empty(0, dtype=np.int64), *knots])
+        some = replace(
+            maps,
+            own_labels=np.array([place[maps.own_labels[number]] for number in own], dtype=np.int64),
+            own_weights=maps.own_weights[own],
+            own_starts=np.cumsum([0, *map(len, knots)]).astype(np.int64),
+            own_scores=maps.own_scores[chosen],
+            own_probabilities=maps.own_probabilities[chosen],
+        )
+        return replace(self, k=min(self.k, len(place)), maps=some, thresholds=self.thresholds[list(labels)])
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The plain values and the arrays of a folder, for :meth:`from_parts`."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from tagwise.base import MultiLabelModel, finite_scores
+from tagwise.base import finite_scores
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.dual_coordinate_descent import Descent
@@ -17,6 +18,7 @@ from tagwise.kernels.sampled_pairs import sampled_csr_product
 from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, PositiveWeight, check_positive_weight, resolve_positive_weight
+from tagwise.models.updating import LabelRows, UpdatableModel, replaced
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.fit_state import State, array, count, real
 from tagwise.persistence.loading import require_dense, require_finite_floats
@@ -51,7 +53,7 @@ class LabelCounts(NamedTuple):
     unknown: np.ndarray
 
 
-class BinaryRelevance(MultiLabelModel):
+class BinaryRelevance(UpdatableModel):
     r"""One regularized linear model per label, with missing labels and positive weights.
 
     Minimizes for each label j over z_j (d) and an unpenalised intercept b_j
@@ -89,6 +91,9 @@ class BinaryRelevance(MultiLabelModel):
     memory_limit : float
         Bytes that a fit may take beside its input and what is sparse: coefficients, Gram matrix and batches. Batches
         shrink to fit; a problem whose coefficients do not fit is refused, before any work.
+    updatable : bool
+        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
+        :meth:`merge_labels` can unite labels. See docs/updating.md.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     verbose : int
@@ -131,6 +136,7 @@ class BinaryRelevance(MultiLabelModel):
     """
 
     _saved_arrays = ("feature_weights_", "intercept_")
+    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"feature_weights_": (1,), "intercept_": (0,)}
     _iteration_name = "block"
 
     def __init__(
@@ -144,6 +150,7 @@ class BinaryRelevance(MultiLabelModel):
         solver: str = "auto",
         tol: float = 1e-3,
         memory_limit: float = 2**32,
+        updatable: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -156,6 +163,7 @@ class BinaryRelevance(MultiLabelModel):
         self.solver = solver
         self.tol = tol
         self.memory_limit = memory_limit
+        self.updatable = updatable
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -352,7 +360,21 @@ class BinaryRelevance(MultiLabelModel):
         labels, scores = zip(*run_chunks(rows, self._row_blocks(X), thread_count(self.n_jobs)))
         return np.concatenate(labels), np.concatenate(scores)
 
+    def _feature_axes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"feature_weights_": (0,)}
+
+    def _learn_labels(self, rows: LabelRows, labels: np.ndarray, progress: FitProgress) -> None:
+        """A model of these labels alone."""
+        weight = self.positive_weight
+        weight = np.asarray(weight)[labels] if np.ndim(weight) == 1 else weight
+        alone = clone(self).set_params(updatable=False, positive_weight=weight)
+        alone._fit_stage(rows.X, rows.Y, rows.observed, rows.weight, progress)
+        self.feature_weights_ = replaced(self.feature_weights_, labels, alone.feature_weights_, axis=1)
+        self.intercept_ = replaced(self.intercept_, labels, alone.intercept_)
+
     def _check_restored(self) -> None:
+        if self.updatable:
+            self._check_kept()
         require_dense(2, feature_weights_=self.feature_weights_)
         require_dense(1, intercept_=self.intercept_)
         found = (self.feature_weights_.shape, self.intercept_.shape)

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 
+_UPDATABLE = {"Tagger", *(info.class_name for info in MODELS if info.updatable)}
+"""Classes with a parameter ``updatable``, which 0.1.0 did not have."""
 _PROPOSER_PARAMETERS = ("rank", "reg_low_rank", "support", "max_iter", "tol", "normalize", "memory_limit", "n_jobs")
 _PRODUCT_PARAMETERS = ("slope", "exponent", "prototype_weight")
 _PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
@@ -103,6 +105,8 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         values=_renamed(record.values, names),
         tensors=_renamed(record.tensors, names),
     )
+    if record.class_name in _UPDATABLE:
+        record = replace(record, parameters={"updatable": False, **record.parameters})
     if record.class_name == "Tagger":
         values = dict(record.values)
         if isinstance(values.get("training"), dict):

@@ -274,6 +274,54 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             found.update(set(unknown))
         return np.array(shares), found
 
+    def extended(
+        self, texts: Iterable[str], n_before: int, also: Iterable[str] = ()
+    ) -> tuple[TextFeatures, np.ndarray]:
+        """These features with the terms that further texts bring, and where each feature comes from.
+
+        Parameters
+        ----------
+        texts : list of str
+            Texts beside the ``n_before`` that these features were fitted to. Terms that ``min_df`` of them have, and
+            that are not features yet, become features, unless ``max_features`` are there already.
+        n_before : int
+        also : words
+            Those that become features in however few texts they are.
+
+        Returns
+        -------
+        features : TextFeatures
+            Known terms keep their weights, so that rows that have been made stay as they are. A new term has that of
+            the texts that have it among all texts, as if no earlier one did: fewer than ``min_df`` had it.
+        source : int array (features,)
+            The column that each feature had before; −1 for new ones.
+        """
+        self._require_fitted()
+        min_df, limit = self._checked_parameters()
+        rows = check_texts(texts)
+        counts, _ = self._counted(rows, 0, max(1, len(rows)))
+        n_texts, fitted, source, first = n_before + counts.n_texts, [], [], 0
+        for part in self._fitted:
+            known, found = set(part.terms), dict(zip(counts.terms[part.kind], counts.texts_with[part.kind].tolist()))
+            most = self.max_df * n_texts
+            new = [term for term, many in found.items() if term not in known and min_df <= many <= most]
+            if limit is not None:
+                often = dict(zip(counts.terms[part.kind], counts.occurrences[part.kind].tolist()))
+                new = sorted(new, key=lambda term: (-often[term], term))[: max(0, limit - len(known))]
+            if part.kind == "words":
+                new = [*new, *sorted(set(also) - known - set(new))]
+            _joined(new)
+            idf = (1 + np.log((1 + n_texts) / (1 + np.array([found.get(term, 0) for term in new])))).astype(np.float32)
+            terms, columns = [*part.terms, *new], [*range(first, first + len(known)), *[-1] * len(new)]
+            order = sorted(range(len(terms)), key=terms.__getitem__)
+            weights = np.concatenate([part.idf, idf])[order].astype(np.float32)
+            fitted.append(_Terms(part.kind, [terms[place] for place in order], weights, self.sublinear_tf))
+            source += [columns[place] for place in order]
+            first += len(known)
+        features = TextFeatures(**self.get_params(deep=False))
+        features._set_terms(fitted)
+        return features, np.array(source, dtype=np.int64)
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """``feature_names``, for scikit-learn."""
         self._require_fitted()

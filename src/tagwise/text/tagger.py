@@ -6,6 +6,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from itertools import islice
 from os import PathLike
@@ -56,12 +57,19 @@ from tagwise.text.tags import (
     Corpus,
     TrainingRows,
     ValidationRows,
+    check_known,
+    check_name,
     check_tags,
     column_of,
+    known_matrix,
+    normalised,
     ones_in,
+    require_one_type,
     respelt,
+    row_figures,
     tag_key,
     tag_matrix,
+    warn_of_unlearnable,
 )
 from tagwise.text.vectorizers import (
     FITTED_FEATURES,
@@ -129,6 +137,9 @@ class Tagger(BaseEstimator):
         :class:`~tagwise.TextFeatures` with settings of one's own, or any transformer from texts to a matrix, of which a
         clone is fitted. :meth:`save` keeps TextFeatures and scikit-learn's TfidfVectorizer, CountVectorizer and
         HashingVectorizer; others cannot be saved.
+    updatable : bool
+        Whether the model keeps the features and tags of its training texts, in memory and in the folder, so that
+        :meth:`update` can learn further texts. Passed to the model also where that is given as an estimator.
     n_jobs : int or None
         Threads, as in joblib; the result is the same for every number. Passed to the model unless that is given as an
         estimator.
@@ -188,6 +199,7 @@ class Tagger(BaseEstimator):
         vocabulary: Any = None,
         normalise_tags: bool = False,
         features: Any = "words",
+        updatable: bool = False,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -197,6 +209,7 @@ class Tagger(BaseEstimator):
         self.vocabulary = vocabulary
         self.normalise_tags = normalise_tags
         self.features = features
+        self.updatable = updatable
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -289,6 +302,10 @@ class Tagger(BaseEstimator):
         features, X = rows.extract(features, also=name_words(new))
         figures = {**rows.figures(X), "words": features.n_words_}
         choice, model = self._choose(figures)
+        if self.updatable:
+            if not info_of(type(model)).updatable:
+                raise model._not_updatable("learn texts after its fit (updatable=True)")
+            model.set_params(updatable=True)
         if why:
             choice = replace(choice, reason=f"{choice.reason} {why}")
         if figures["known_pairs"] is not None and not info_of(type(model)).learns_from_mask:
@@ -304,6 +321,169 @@ class Tagger(BaseEstimator):
         figures["named_tags"] = 0 if names is None else int(np.count_nonzero(np.diff(names.indptr)))
         figures["seconds"] = time.perf_counter() - start
         return self._set_fitted(rows.tags, features, model, choice, figures, None, rows.output_format)
+
+    # ------------------------------------------------------------------ after the fit
+
+    def update(self, texts: Iterable[str], tags: Any, known: Any = None) -> Tagger:
+        """Learn further texts in a tagger that was fitted with ``updatable=True``.
+
+        Words that ``min_df`` of the new texts have, and that are not features yet, become features. Tags that only the
+        new texts have are learnt; tags of which these texts hold much are learnt again, from all texts
+        (:meth:`tagwise.models.updating.UpdatableModel.update`).
+
+        Parameters
+        ----------
+        texts, tags, known
+            As in :meth:`fit`. New tags come behind the others in ``tags_``, and are off in earlier texts of which
+            everything was known.
+
+        Returns
+        -------
+        self
+            ``model_.drift_`` says how far it is behind a fit to all texts.
+
+        Warns
+        -----
+        TagwiseWarning
+            The calibration is dropped: scores are others now. :meth:`calibrate` again.
+
+        Notes
+        -----
+        An update that fails leaves the tagger as it was.
+        """
+        start = time.perf_counter()
+        self._require_updatable()
+        vocabulary = self._check_parameters()
+        if known is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
+            )
+        rows = check_texts(texts)
+        if not rows:
+            raise InvalidInputError("texts is empty; an update needs at least one text.")
+        lists, looked_at = check_tags(tags, len(rows)), None if known is None else check_known(known, len(rows))
+        if self.normalise_tags:
+            lists, looked_at = normalised(lists, looked_at, self.tags_)
+        require_one_type([self.tags_, *lists], "tags differ in type from those of the fit")
+        new = sorted({tag for row in lists for tag in row}.difference(self._position))
+        position = column_of([*self.tags_, *new])
+        Y, _ = tag_matrix(lists, position)
+        observed = None
+        if looked_at is not None:
+            observed, without = known_matrix(looked_at, lists, position)
+            warn_of_unlearnable(without)
+        features, source = self.features_, np.arange(len(self.features_.feature_names))
+        if isinstance(features, TextFeatures):
+            features, source = features.extended(rows, self.training_["rows"])
+        X = features.transform(rows)
+        model = copy(self.model_)
+        if len(source) > model.n_features_in_:
+            model._select_features(source)
+        more: dict[str, Any] = {}
+        if new and info_of(type(model)).learns_from_names:
+            called = {tag: names[0] for tag, names in vocabulary.items()}
+            is_new = np.arange(len(position)) >= len(self.tags_)
+            names = name_features(list(position), called, features, is_new=is_new)
+            more["label_features"] = None if names is None else names[len(self.tags_) :]
+        model.update(X, Y, observed, **more)
+        if self.calibration_ is not None:
+            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
+        training = self._training_with(X, Y, observed, features.n_words_, time.perf_counter() - start)
+        return self._set_fitted(list(position), features, model, self.choice_, training, None, self._output_format)
+
+    def _require_updatable(self) -> None:
+        self._require_fitted()
+        if not getattr(self.model_, "updatable", False):
+            raise InvalidInputError(
+                "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
+                "updatable=True (tagwise train --updatable)."
+            )
+
+    def _training_with(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, n_words: int, seconds: float
+    ) -> dict[str, Any]:
+        """``training_`` with further rows; ``seconds`` are those of the update."""
+        before, added = self.training_, row_figures(X, Y)
+        figures = {**before, "features": X.shape[1], "words": n_words, "tags": Y.shape[1], "seconds": seconds}
+        for name in ("rows", "assignments", "rows_without_words", "rows_without_tags"):
+            figures[name] = before[name] + added[name]
+        figures["tag_rows"] = np.pad(before["tag_rows"], (0, Y.shape[1] - len(before["tag_rows"]))) + added["tag_rows"]
+        if before["known_pairs"] is not None or observed is not None:
+            earlier = before["known_pairs"]
+            earlier = before["rows"] * Y.shape[1] if earlier is None else earlier
+            figures["known_pairs"] = int(earlier + (Y.shape[0] * Y.shape[1] if observed is None else observed.nnz))
+        return figures
+
+    def remove_tags(self, tags: Iterable[Any]) -> Tagger:
+        """Forget tags; they are suggested no more. Texts that had them stay, without them."""
+        return self._with_labels(tags, None)
+
+    def merge_tags(self, tags: Iterable[Any], into: Any) -> Tagger:
+        """Make tags one with the tag ``into``, which is learnt anew from the texts that had any of them.
+
+        For taggers that were fitted with ``updatable=True``: others do not know which texts had the tags.
+        """
+        self._require_updatable()
+        return self._with_labels(tags, into)
+
+    def _with_labels(self, tags: Iterable[Any], into: Any | None) -> Tagger:
+        self._require_fitted()
+        if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
+            raise InvalidTypeError(f"tags must be a list of tags; found {tags!r:.60}.")
+        given = [self._label_of(tag) for tag in tags]
+        if not given:
+            raise InvalidInputError("tags is empty; name at least one tag.")
+        goal = None if into is None else self._label_of(into)
+        gone = set(given) - {goal}
+        model, kept = copy(self.model_), [label for label in range(len(self.tags_)) if label not in gone]
+        if goal is None:
+            model.remove_labels(sorted(gone))
+        else:
+            model.merge_labels(given, goal)
+        names = [self.tags_[label] for label in kept]
+        tag_rows = self.training_["tag_rows"].copy()
+        if goal is not None:
+            tag_rows[goal] = int(model.kept_labels_.getnnz(axis=0)[kept.index(goal)])
+        tag_rows = tag_rows[kept]
+        training = {**self.training_, "tags": len(kept), "tag_rows": tag_rows, "assignments": int(tag_rows.sum())}
+        calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
+        if self.calibration_ is not None and goal is not None:
+            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
+        self._rewrite_vocabulary({self.tags_[label]: None for label in gone})
+        return self._set_fitted(names, self.features_, model, self.choice_, training, calibration, self._output_format)
+
+    def _rewrite_vocabulary(self, names: Mapping[Any, Any]) -> None:
+        """Write tags of the vocabulary as ``names`` does, None for those that are gone."""
+        own = self.vocabulary
+        if isinstance(own, Mapping):
+            self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
+        elif own is not None:
+            self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
+
+    def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
+        """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
+        self._require_fitted()
+        if not isinstance(names, Mapping) or not names:
+            raise InvalidTypeError(f"names must be a dictionary from tags to new ones; found {names!r:.60}.")
+        tags = list(self.tags_)
+        for number, (old, new) in enumerate(names.items()):
+            tags[self._label_of(old)] = check_name(new, "names", number)
+        require_one_type([tags], "tags would be numbers and names")
+        if len(set(tags)) < len(tags):
+            twice = next(tag for tag, many in Counter(tags).items() if many > 1)
+            raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
+        self._rewrite_vocabulary(names)
+        model = copy(self.model_)
+        return self._set_fitted(
+            tags, self.features_, model, self.choice_, self.training_, self.calibration_, self._output_format
+        )
+
+    def _label_of(self, tag: Any) -> int:
+        if tag not in self._position:
+            raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
+        return self._position[tag]
+
+    # ------------------------------------------------------------------ what is learnt from
 
     def _new_features(self, rows: Corpus) -> tuple[FITTED_FEATURES, str]:
         """What will make the features, unfitted, and why, where they were chosen."""
@@ -401,6 +581,7 @@ class Tagger(BaseEstimator):
     def _check_parameters(self) -> dict[Any, tuple[Any, ...]]:
         """Returns the vocabulary: tag → name and alternative names."""
         check_flag(self.normalise_tags, "normalise_tags")
+        check_flag(self.updatable, "updatable")
         thread_count(self.n_jobs)
         check_random_state(self.random_state)
         check_choice(self.unlisted, "unlisted", UNLISTED)
@@ -594,9 +775,7 @@ class Tagger(BaseEstimator):
     def words_of(self, tag: str, top: int = 10) -> list[tuple[str, float]]:
         """The words that speak for a tag most, with their weights, heaviest first."""
         self._require_fitted()
-        if tag not in self._position:
-            raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
-        features, weights = heaviest_features(self.model_, self._position[tag], top)
+        features, weights = heaviest_features(self.model_, self._label_of(tag), top)
         return [(self.features_.feature_names[f], float(weight)) for f, weight in zip(features, weights)]
 
     @property

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.kernels import unit_rows
-from tagwise.models.cascade.opinions import label_prototypes, rows_by_label, with_columns
+from tagwise.models.cascade.opinions import label_prototypes, rows_by_label
+from tagwise.models.updating import with_columns
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel, finite_scores
+from tagwise.base import finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -25,7 +26,7 @@ from tagwise.models.cascade.fusion import (
     labels_to_learn_again,
     learn_fusion,
 )
-from tagwise.models.cascade.names import UnseenLabels, name_weights
+from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
 from tagwise.models.cascade.opinions import (
     CascadeRows,
     FittedProposer,
@@ -34,18 +35,28 @@ from tagwise.models.cascade.opinions import (
     Opinions,
     RankerOptions,
     Rankers,
-    with_columns,
+    cooccurrence_counts,
 )
 from tagwise.models.cascade.product import Product
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
+from tagwise.models.updating import LabelRows, UpdatableModel, replaced, with_columns, with_rows
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import Features, check_choice, check_features, check_flag, check_integer, check_real, shape_text
+from tagwise.validation import (
+    Features,
+    check_choice,
+    check_features,
+    check_flag,
+    check_integer,
+    check_labels,
+    check_real,
+    shape_text,
+)
 
 __all__ = ["Cascade"]
 
@@ -71,7 +82,7 @@ _PROPOSER_PARAMETERS = (
 )
 
 
-class Cascade(MultiLabelModel):
+class Cascade(UpdatableModel):
     r"""For very many, rare labels: a proposer that sees all pairs, and rankers for the hard ones. No label tree.
 
     1. **Propose.** :class:`~tagwise.REML` with supports scores all labels by least squares,
@@ -129,6 +140,9 @@ class Cascade(MultiLabelModel):
         the rows, and twice their own share, if these have a fiftieth of all known positives.
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
+    updatable : bool
+        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
+        :meth:`merge_labels` can unite labels. See docs/updating.md.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -208,6 +222,16 @@ class Cascade(MultiLabelModel):
         "fusion_unseen_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
+    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "ranker_weights_": (1,),
+        "ranker_intercept_": (0,),
+        "has_ranker_": (0,),
+        "prototypes_": (0,),
+        "label_frequency_": (0,),
+        "cooccurrence_": (0, 1),
+        "name_weights_": (0,),
+        "name_rows_": (0,),
+    }
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
@@ -252,6 +276,7 @@ class Cascade(MultiLabelModel):
         tol: float = 1.0,
         normalize: bool = True,
         memory_limit: float = 2**31,
+        updatable: bool = False,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -272,6 +297,7 @@ class Cascade(MultiLabelModel):
         self.tol = tol
         self.normalize = normalize
         self.memory_limit = memory_limit
+        self.updatable = updatable
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -425,14 +451,12 @@ class Cascade(MultiLabelModel):
         if len(labels):
             progress.note(f"{len(labels):,} labels again, with the validation rows")
             proposer = rows.relearnt(self.proposer_, labels)
-            many = math.ceil(self.hard_negatives * len(labels) / self.n_labels_)
-            rankers = rows.learn_rankers(proposer, self._ranker_options()._replace(hard_negatives=many), labels)
+            rankers = rows.learn_rankers(proposer, self._options_for(len(labels)), labels)
             self.proposer_.sparse_weights_ = with_columns(
                 self.proposer_.sparse_weights_, labels, proposer.sparse_weights_
             )
             self.proposer_._build_prediction_cache()
-            self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
-            self.ranker_intercept_[labels], self.has_ranker_[labels] = rankers.intercept, rankers.trained
+            self._take_rankers(rankers, labels)
         self._describe_labels(rows, dtype)
 
     def _fusion_of_folds(
@@ -456,7 +480,7 @@ class Cascade(MultiLabelModel):
 
     def _fitted_alone(self, rows: CascadeRows, dtype: np.dtype) -> Cascade:
         """The same cascade, fitted to other rows without a fusion of its own."""
-        alone = {"validation_fraction": 0.0, "unlisted": "off", "verbose": 0}
+        alone = {"validation_fraction": 0.0, "unlisted": "off", "updatable": False, "verbose": 0}
         model = Cascade(**self.get_params(deep=False) | alone)
         model.n_features_in_, model._label_features = self.n_features_in_, self._label_features
         model._take_label_count(self.n_labels_)
@@ -518,6 +542,154 @@ class Cascade(MultiLabelModel):
         weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
         by_label = weights_of_label[labels[labels >= 0]].sum()
         return steps_by_feature(X, self.ranker_weights_, labels.shape[1]) <= _EASE_BY_FEATURE * by_label
+
+    # ------------------------------------------------------------------ after the fit
+
+    def add_labels(self, X: Any, Y_new: Any, observed: Any = None, *, Y: Any = None, label_features: Any = None) -> Any:
+        """Learn labels beside those of the fit: proposer, ranker, prototype and co-occurrence of each.
+
+        Parameters
+        ----------
+        Y : CSR or array (n, L), optional
+            Which of the labels that there are the rows have, so that it is known which of them occur together with the
+            new ones. A model with ``updatable=True`` knows.
+        label_features : CSR or array (m, d), optional
+            The features of the new labels' names, as in :meth:`fit`; of use where the model was fitted with names.
+
+        Notes
+        -----
+        See :meth:`tagwise.models.updating.UpdatableModel.add_labels` for the other parameters. Hard negatives of the
+        new labels are looked for among their own proposals, as many per row as is their share of all labels; the
+        coefficients of the fusion stay.
+        """
+        self._require_fitted()
+        if self.product_ is not None:
+            raise InvalidInputError("add_labels: a Cascade of version 0.1.0 cannot learn labels; fit it again.")
+        rows = self._rows_of_new_labels(X, Y_new, observed)
+        known = None if Y is None else check_labels(Y, n_rows=rows.X.shape[0], n_labels=self.n_labels_)
+        if self.updatable:
+            known = self.kept_labels_
+        names = self._checked_label_features(label_features, rows.Y.shape[1])
+        return self._add(rows, known=known, names=names)
+
+    def _describe_new(
+        self, rows: LabelRows, labels: np.ndarray, known: sp.csr_matrix | None = None, names: Features | None = None
+    ) -> None:
+        """Which labels occur with the new ones, as far as the ``known`` old labels say, and what these are called."""
+        if known is None:
+            known = sp.csr_matrix((rows.Y.shape[0], self.n_labels_ - len(labels)), dtype=rows.Y.dtype)
+        some = np.flatnonzero(np.diff(rows.Y.indptr))  # no other row has a pair with a new label
+        counts = cooccurrence_counts(sp.csr_matrix(sp.hstack([known[some], rows.Y[some]], format="csr")))
+        counts.data[counts.indices < labels[0]] = 0  # those are counted already
+        counts.eliminate_zeros()
+        self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
+        self.n_rows_ = max(self.n_rows_, rows.Y.shape[0])
+        if names is not None and self.name_weights_.nnz:  # else the fusion has not learnt what names are worth
+            weights, found = self._named(sp.csr_matrix(names), sp.csr_matrix(rows.X), rows.observed)
+            self.name_weights_ = with_rows(self.name_weights_, labels, weights)
+            self.name_rows_ = replaced(self.name_rows_, labels, found)
+
+    def _named(
+        self, names: sp.csr_matrix, X: sp.csr_matrix, observed: sp.csr_matrix | None
+    ) -> tuple[sp.csr_matrix, np.ndarray]:
+        """The weights of names (m, d) and how many rows have each in full (m,)."""
+        counts = np.bincount(X.indices, minlength=X.shape[1])
+        weights = name_weights(names, counts, X.shape[0]).astype(self._floats())
+        return weights, rows_with_name(weights, X, observed)
+
+    def update(self, X: Any, Y: Any, observed: Any = None, *, label_features: Any = None) -> Any:
+        """Learn further rows: see :meth:`tagwise.models.updating.UpdatableModel.update`.
+
+        ``label_features`` (m, d) are the features of the new labels' names, where there are new labels.
+        """
+        if observed is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
+            )
+        names = None
+        if label_features is not None:
+            self._require_fitted()
+            names = self._checked_label_features(label_features, max(0, np.shape(Y)[1] - self.n_labels_))
+        return self._update(X, Y, observed, names)
+
+    def _take_new_names(self, labels: np.ndarray, names: sp.csr_matrix) -> None:
+        if self.name_weights_.nnz:  # what they are worth is said once the rows have been counted
+            self.name_weights_ = with_rows(self.name_weights_, labels, names.astype(self._floats()))
+
+    def _checked_label_features(self, label_features: Any, many: int) -> sp.csr_matrix | None:
+        if label_features is None:
+            return None
+        names, expected = check_features(label_features, name="label_features"), (many, self.n_features_in_)
+        if names.shape != expected:
+            raise InvalidInputError(
+                f"label_features must be {shape_text(expected)}, a row per new label; found {shape_text(names.shape)}."
+            )
+        return sp.csr_matrix(names)
+
+    def _feature_axes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"ranker_weights_": (0,), "prototypes_": (1,), "name_weights_": (1,)}
+
+    def _select_labels(self, source: np.ndarray) -> None:
+        super()._select_labels(source)
+        self.proposer_ = copy(self.proposer_)
+        self.proposer_._select_labels(source)
+        self.proposer_.positive_weight = self.positive_weight
+        self.proposer_._build_prediction_cache()
+
+    def _select_features(self, source: np.ndarray) -> None:
+        super()._select_features(source)
+        self.proposer_ = copy(self.proposer_)
+        self.proposer_._select_features(source)
+
+    def _learn_labels(self, rows: LabelRows, labels: np.ndarray, progress: FitProgress) -> None:
+        """Proposer, rankers and prototypes of labels that are a problem of their own."""
+        local = LocalRows(
+            sp.csr_matrix(rows.X), rows.Y, rows.observed, rows.weight, self.normalize, thread_count(self.n_jobs)
+        )
+        self.proposer_ = copy(self.proposer_)
+        self.proposer_._learn_labels(rows, labels, progress)
+        self.proposer_._build_prediction_cache()
+        alone = self.proposer_._with_sparse_part(
+            self.proposer_._of_labels(labels), sp.csr_matrix(self.proposer_.sparse_weights_[:, labels])
+        )
+        self._take_rankers(local.learn_rankers(alone, self._options_for(len(labels))), labels)
+        self.prototypes_ = with_rows(self.prototypes_, labels, local.prototypes())
+        frequency = np.bincount(local.positives.indices, minlength=len(labels))
+        self.label_frequency_ = replaced(self.label_frequency_, labels, frequency)
+
+    def _options_for(self, n_labels: int) -> RankerOptions:
+        """Of rankers of some labels alone: as many hard negatives per row as is their share of all labels."""
+        many = math.ceil(self.hard_negatives * n_labels / self.n_labels_)
+        return self._ranker_options()._replace(hard_negatives=many)
+
+    def _take_rankers(self, rankers: Rankers, labels: np.ndarray) -> None:
+        self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
+        self.ranker_intercept_ = replaced(self.ranker_intercept_, labels, rankers.intercept)
+        self.has_ranker_ = replaced(self.has_ranker_, labels, rankers.trained)
+
+    def _learn_shared(self, start: int, progress: FitProgress) -> None:
+        """Which labels occur together and in how many rows have their names; the low rank and the fusion stay."""
+        self.n_rows_ = self._n_kept
+        self.label_frequency_ = np.bincount(self.kept_labels_.indices, minlength=self.n_labels_)
+        counts = cooccurrence_counts(self.kept_labels_[start:])
+        self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts) if start else counts
+        if self.name_weights_.nnz:
+            # Only complete rows and known pairs: an unknown pair says nothing about a name.
+            X = sp.csr_matrix(self.kept_features_)
+            observed = None
+            if not self.kept_complete_.all() and self._can_be_fitted():
+                observed = self._kept_rows().observed
+            self.name_weights_, self.name_rows_ = self._named(self.name_weights_, X, observed)
+
+    def _measured_drift(self) -> float:
+        return self.proposer_._low_rank_drift(self._comparable_rows())
+
+    def _refit(self) -> None:
+        self._label_features = self.name_weights_ if self.name_weights_.nnz else None
+        try:
+            super()._refit()
+        finally:
+            del self._label_features
 
     # ------------------------------------------------------------------ predict
 
@@ -640,6 +812,8 @@ class Cascade(MultiLabelModel):
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
         own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
+        if self.updatable:
+            self._check_kept()
         require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
         require_dense(
             1,

@@ -26,7 +26,6 @@ from tagwise.parallel import even_chunks, run_chunks, thread_count, work_chunks
 from tagwise.persistence.fit_state import State, array, model, real, sparse
 from tagwise.problems.labels import known_positives, per_row
 from tagwise.progress import FitProgress
-from tagwise.validation import canonical_csr
 
 __all__ = [
     "PAIR_SHRINKAGE",
@@ -42,7 +41,6 @@ __all__ = [
     "learn_rankers",
     "rows_by_label",
     "search_depth",
-    "with_columns",
     "wrong_proposals",
 ]
 
@@ -247,17 +245,6 @@ def _sort_by_label(indptr: np.ndarray, indices: np.ndarray, ends: np.ndarray, ro
         for label in indices[indptr[row] : indptr[row + 1]]:
             rows[ends[label]] = row
             ends[label] += 1
-
-
-def with_columns(matrix: sp.csr_matrix, labels: np.ndarray, columns: sp.csr_matrix) -> sp.csr_matrix:
-    """The matrix (d, L) with the columns of some labels replaced by others (d, len(labels)); memory three copies."""
-    replaced = np.zeros(matrix.shape[1], dtype=bool)
-    replaced[labels] = True
-    stay = ~replaced[matrix.indices]
-    indptr = np.concatenate([[0], np.cumsum(stay)])[matrix.indptr]
-    others = sp.csr_matrix((matrix.data[stay], matrix.indices[stay], indptr), shape=matrix.shape)
-    new = sp.csr_matrix((columns.data, labels[columns.indices], columns.indptr), shape=matrix.shape)
-    return canonical_csr(others + new)
 
 
 def label_prototypes(

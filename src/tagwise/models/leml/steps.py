@@ -41,6 +41,7 @@ from tagwise.validation import Features
 
 __all__ = [
     "Factors",
+    "FixedFeatures",
     "LocalRows",
     "Rounds",
     "SquaredAlternation",
@@ -48,6 +49,7 @@ __all__ = [
     "TrainingRows",
     "ValidationRows",
     "feature_products",
+    "solved_labels",
 ]
 
 # The k of the nDCG that validation rows are judged by.
@@ -56,6 +58,9 @@ _K = 5
 FEATURE_STEPS = 2
 LABEL_STEPS = 3
 LABEL_TOLERANCE = 0.03
+# … and where W stays, so that the labels are to be solved.
+SOLVED_STEPS = 100
+SOLVED_TOLERANCE = 1e-4
 # Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
 # gradients on that system are faster and end at the same objective.
 DIRECT_RANK = 64
@@ -264,6 +269,32 @@ class NewtonAlternation:
         )
         factors.take_labels(result.solution, fit_intercept=self.fit_intercept)
         return float(result.value.sum())
+
+
+class FixedFeatures(SquaredAlternation):
+    """The steps for a W that stays: labels alone."""
+
+    def step_features(self, factors: Factors) -> float:
+        """Nothing."""
+        return 0.0
+
+
+def solved_labels(
+    labels: TrainingLabels, A: np.ndarray, loss: Loss, reg: float, *, fit_intercept: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """H (L×k) and b (L) at their minimum for fixed A = XW: exactly for squared loss, else by Newton's method."""
+    if loss.name == "squared":
+        solved = SquaredTerms.build(labels).solve_labels(A, reg, fit_intercept=fit_intercept)
+        return solved.H, solved.intercept
+    rank, n_labels = A.shape[1], labels.shape[1]
+    extended, start = A, np.zeros((n_labels, rank), dtype=A.dtype)
+    if fit_intercept:
+        extended = with_intercept(A)
+        start = np.column_stack([start, loss.constant(labels.rates())]).astype(A.dtype)
+    problem = LabelProblem(label_side(labels, loss), extended, rank, reg)
+    found = tron(problem, start, tol=SOLVED_TOLERANCE, max_iter=SOLVED_STEPS, inner=dot_rows).solution
+    b = found[:, rank].astype(np.float64) if fit_intercept else np.zeros(n_labels)
+    return np.ascontiguousarray(found[:, :rank]), b
 
 
 class Steps(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
@@ -27,9 +27,10 @@ from tagwise.models.factor_model import (
     resolve_positive_weight,
     usable_rank,
 )
-from tagwise.models.leml.steps import Factors, LocalRows, SquaredAlternation, TrainingRows
+from tagwise.models.leml.steps import Factors, FixedFeatures, LocalRows, SquaredAlternation, TrainingRows
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
+from tagwise.models.updating import LabelRows, UpdatableModel, replaced, with_columns
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
 from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
 from tagwise.persistence.loading import require_finite_floats, require_sparse
@@ -51,6 +52,8 @@ _EQUATION_5 = 8.0
 _ROUNDING = 1e-12
 # Bounds rule few of these labels out; one product by BLAS for many rows is then faster, if factors are long.
 _FEW_ROWS, _FEW_LABELS, _SHORT_FACTORS = 16, 2048, 32
+# So many labels or fewer, learnt after a fit, take less time without XᵀX than it takes to make.
+_FEW_LEARNT = 150
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
 
@@ -58,7 +61,7 @@ Report: TypeAlias = Callable[..., bool]
 """Called with the objective after every round, its ``state`` and ``unsolved``; True ends the alternation."""
 
 
-class REML(FactorModel):
+class REML(UpdatableModel, FactorModel):
     r"""Low rank plus sparse: correlations of labels in a low rank, rare labels in a sparse part of their own.
 
     Minimises over U (d×k), V (L×k), H (d×L) and an unpenalised intercept b (L), with labels −1/+1 and
@@ -110,6 +113,9 @@ class REML(FactorModel):
         Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
         there are several. A dense H, while ADMM runs, comes on top. With "support" and very many features, a larger
         limit saves much time: the part of XᵀX that does not fit is added up again for every label that needs it.
+    updatable : bool
+        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
+        :meth:`merge_labels` can unite labels. See docs/updating.md.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -158,6 +164,11 @@ class REML(FactorModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "sparse_part_")
+    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "label_factors_": (0,),
+        "intercept_": (0,),
+        "sparse_weights_": (1,),
+    }
 
     sparse_part_: str
     sparse_weights_: sp.csr_matrix
@@ -180,6 +191,7 @@ class REML(FactorModel):
         inner_iter: int = 1,
         tol: float = 0.1,
         memory_limit: float = 2**31,
+        updatable: bool = False,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -199,6 +211,7 @@ class REML(FactorModel):
         self.inner_iter = inner_iter
         self.tol = tol
         self.memory_limit = memory_limit
+        self.updatable = updatable
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -361,13 +374,16 @@ class REML(FactorModel):
     def _of_part(self, n_labels: int) -> REML:
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
-    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels) -> Prepared:
-        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh."""
+    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels, *, keep_gram: bool = True) -> Prepared:
+        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh.
+
+        ``keep_gram=False`` for few labels, which add up what they need of XᵀX faster than all of it is.
+        """
         if self.sparse_part == "support":
             return SupportFeatures.build(
                 X.matrix,
                 support=self.support,
-                with_gram=labels.observed is None,
+                with_gram=keep_gram and labels.observed is None,
                 row_weight=labels.row_weight,
                 memory_limit=self.memory_limit,
                 n_threads=X.n_threads,
@@ -476,6 +492,62 @@ class REML(FactorModel):
         model._build_prediction_cache()
         return model
 
+    # ------------------------------------------------------------------ after the fit
+
+    def _feature_axes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"feature_factors_": (0,), "sparse_weights_": (0,)}
+
+    def _learn_labels(self, rows: LabelRows, labels: np.ndarray, progress: FitProgress) -> None:
+        """The rounds of a fit, in which W stays."""
+        W, dtype = self.feature_factors_, self._floats()
+        features = CSRWithTranspose(sp.csr_matrix(self._prepared(rows.X)), n_threads=thread_count(self.n_jobs))
+        known = self._training_labels(rows, labels)
+        model = clone(self).set_params(rank=self.rank_, sparse_part=self.sparse_part_)
+        terms = SquaredTerms.build(known)
+        low_rank = FixedFeatures(
+            features, terms, self.reg_low_rank / 2, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+        )
+        prepared = model._prepare(features, known, keep_gram=len(labels) > _FEW_LEARNT)
+        sparse = model._sparse_part(features, prepared, known, terms)
+        factors = Factors(
+            W=W,
+            A=features.matmul(W),
+            H=np.zeros((len(labels), W.shape[1]), dtype=dtype),
+            b=model._constants(known) - model._offset(),
+        )
+        start = terms.value(factors.A, factors.H, factors.b + model._offset()) + _penalty(factors, 0.0)
+        empty = sp.csr_matrix((W.shape[0], len(labels)), dtype=dtype)
+        rounds = model._alternate(low_rank, sparse, Rounds(factors, empty, start), lambda *_, **__: False)
+        found, unknown = rounds.factors, known.unknown_labels()
+        found.H[unknown], found.b[unknown] = 0, LOWEST_SCORE
+        weights = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
+        self.label_factors_ = replaced(self.label_factors_, labels, found.H)
+        self.intercept_ = replaced(self.intercept_, labels, found.b - 0.5)
+        self.sparse_weights_ = with_columns(self.sparse_weights_, labels, weights)
+
+    def _measured_drift(self) -> float:
+        return self._low_rank_drift(self._comparable_rows())
+
+    def _low_rank_drift(self, rows: LabelRows) -> float:
+        """By what share the low rank alone, labels solved for it, is worse on rows than one fitted to them."""
+        features = CSRWithTranspose(sp.csr_matrix(self._prepared(rows.X)), n_threads=thread_count(self.n_jobs))
+        known = self._training_labels(rows, np.arange(self.n_labels_))
+        model, terms = clone(self).set_params(rank=self.rank_), SquaredTerms.build(known)
+        steps = SquaredAlternation(
+            features, terms, self.reg_low_rank / 2, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+        )
+
+        def value(factors: Factors) -> float:
+            return steps.step_labels(factors) + _penalty(replace(factors, H=factors.H[:0]), self.reg_low_rank / 2)
+
+        local = LocalRows(features, known, get_loss("squared"))
+        fresh = model._start(local, lambda _: 0.0, random_generator(self.random_state)).factors
+        now = Factors(self.feature_factors_, features.matmul(self.feature_factors_), fresh.H, fresh.b)
+        for _ in range(min(self.n_iter_, self.max_iter)):
+            steps.step_features(fresh)
+            refitted = value(fresh)
+        return max(0.0, value(now) / refitted - 1) if refitted > 0 else 0.0
+
     # ------------------------------------------------------------------ predict
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
@@ -536,6 +608,8 @@ class REML(FactorModel):
 
     def _check_restored(self) -> None:
         super()._check_restored()
+        if self.updatable:
+            self._check_kept()
         S = self.sparse_weights_
         require_sparse(sparse_weights_=S)
         if S.shape != (self.n_features_in_, self.n_labels_):

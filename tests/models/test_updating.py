@@ -1,0 +1,370 @@
+"""Labels and rows after a fit: what is learnt then is what a fit would learn, and nothing else changes."""
+
+import warnings
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade, load
+from tagwise.baselines import KNN
+from tagwise.data import load_dataset
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelFormatError, NotFittedError
+from tagwise.metrics import precision_at_k
+from tagwise.models import updating
+from tagwise.models.cascade.opinions import cooccurrence_counts
+from tagwise.models.updating import taken, with_columns, with_rows
+
+NEW = 3
+SMALL = {"support": 6, "shortlist": 6, "hard_negatives": 4, "rank": 4}
+# Whose labels are solved to the end by a fit, so that taking them out and adding them gives the same numbers again.
+EXACT = {
+    "LEML": LEML(rank=4),
+    "LEML weighted": LEML(rank=4, positive_weight="propensity", fit_intercept=False),
+    "LEML closed form": LEML(rank=4, solver="closed_form", reg=0.3),
+    "LEML rbf": LEML(rank=4, kernel="rbf", gamma=1.0),
+    "REML support": REML(rank=4, sparse_part="support", support=6, tol=1.0),
+    "REML admm": REML(rank=4, sparse_part="admm", tol=1.0, max_iter=1),
+    "BinaryRelevance": BinaryRelevance(),
+    "BinaryRelevance cg": BinaryRelevance(solver="cg", tol=1e-9, max_iter=500),
+    "Cascade": Cascade(**SMALL, validation_fraction=0),
+}
+UPDATABLE = {
+    "LEML": LEML(rank=4, updatable=True),
+    "REML": REML(rank=4, sparse_part="support", support=6, updatable=True),
+    "Cascade": Cascade(**SMALL, updatable=True),
+    "BinaryRelevance": BinaryRelevance(updatable=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_fits_do_not_converge():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def problem(n_rows=150, n_features=20, n_labels=11, seed=0):
+    rng = np.random.default_rng(seed)
+    X = sp.random(n_rows, n_features, 0.4, format="csr", random_state=seed + 1, dtype=np.float64)
+    Y = sp.csr_matrix((X @ rng.standard_normal((n_features, n_labels)) > 0.5).astype(np.float64))
+    return X, Y
+
+
+X, Y = problem()
+MASK = sp.csr_matrix((np.random.default_rng(5).random(Y.shape) < 0.6).astype(np.int8))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", EXACT)
+def test_labels_that_are_taken_out_and_added_are_what_the_fit_learnt(name, masked):
+    if masked and name in ("LEML closed form", "BinaryRelevance"):
+        pytest.skip("needs all labels to be known")
+    mask, new = (MASK, MASK[:, -NEW:]) if masked else (None, None)
+    full = deepcopy(EXACT[name]).fit(X, Y, mask)
+    model = deepcopy(full).remove_labels(np.arange(Y.shape[1] - NEW, Y.shape[1]))
+    assert model.n_labels_ == Y.shape[1] - NEW
+    extra = {"Y": Y[:, :-NEW] if mask is None else Y.multiply(MASK)[:, :-NEW]} if name == "Cascade" else {}
+    assert model.add_labels(X, Y[:, -NEW:], new, **extra) is model
+    np.testing.assert_array_equal(model.classes_, full.classes_)
+    for attribute in full._label_axes:
+        if name == "Cascade" and attribute.startswith(("ranker", "has_ranker")):
+            continue  # whose hard negatives are looked for among the new labels
+        found, wanted = getattr(model, attribute), getattr(full, attribute)
+        if sp.issparse(found):
+            found, wanted = found.toarray(), wanted.toarray()
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7, err_msg=attribute)
+    if name == "Cascade":
+        for attribute in full.proposer_._label_axes:
+            found, wanted = getattr(model.proposer_, attribute), getattr(full.proposer_, attribute)
+            difference = found - wanted
+            assert abs(difference).max() < 1e-6, attribute
+
+
+def test_the_old_labels_of_a_cascade_do_not_change_and_the_new_ones_are_found():
+    full = Cascade(**SMALL).fit(X, Y)
+    model = deepcopy(full).remove_labels([8, 9, 10])
+    before = model.ranker_weights_.toarray()
+    model.add_labels(X, Y[:, 8:])
+    np.testing.assert_array_equal(model.ranker_weights_.toarray()[:, :8], before)
+    assert model.has_ranker_[8:].all()
+    assert model.score(X, Y) > full.score(X, Y) - 0.05
+
+
+def test_new_labels_of_other_losses_are_at_their_minimum():
+    model = LEML(rank=4, loss="logistic", reg=0.5).fit(X, Y[:, :8])
+    model.add_labels(X, Y[:, 8:])
+    A, targets = model.embed(X), 2 * Y[:, 8:].toarray() - 1
+    scores = A @ model.label_factors_[8:].T + model.intercept_[8:]
+    slope = -targets / (1 + np.exp(targets * scores))
+    gradient = slope.T @ A + 0.5 * model.label_factors_[8:]
+    assert np.abs(gradient).max() < 1e-2
+    assert np.abs(slope.sum(axis=0)).max() < 1e-2
+
+
+def test_rounds_of_reml_end_where_the_labels_are_solved():
+    """Stationary in h, b and in s on its support: the closed form of the label side for a fixed W."""
+    model = REML(rank=3, sparse_part="support", support=4, tol=0.0, max_iter=300).fit(X, Y[:, :8])
+    model.add_labels(X, Y[:, 8:9])
+    rows = model.scored_rows(X)
+    A, y = np.asarray(rows @ model.feature_factors_), Y[:, 8].toarray().ravel()
+    h, b, s = model.label_factors_[8], model.intercept_[8] + 0.5, model.sparse_weights_[:, 8].toarray().ravel()
+    residual = y - A @ h - b - rows @ s
+    assert np.abs(A.T @ residual - 0.5 * h).max() < 1e-3
+    assert abs(residual.sum()) < 1e-3
+    assert np.abs((rows.T @ residual - s)[s != 0]).max() < 1e-3
+
+
+def test_weights_of_new_labels_come_from_the_parameter():
+    weights = np.linspace(1, 3, 11)
+    full = LEML(rank=4, positive_weight=weights).fit(X, Y)
+    model = deepcopy(full).remove_labels([8, 9, 10])
+    np.testing.assert_array_equal(model.positive_weight, weights[:8])
+    with pytest.raises(InvalidInputError, match=r"positive_weight has 8 numbers.*with 11"):
+        model.add_labels(X, Y[:, 8:])
+    model.set_params(positive_weight=weights).add_labels(X, Y[:, 8:])
+    np.testing.assert_allclose(model.label_factors_, full.label_factors_, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", [MSE(subspace_rank=2), KNN()], ids=lambda model: type(model).__name__)
+def test_other_models_name_those_that_can(model):
+    model.fit(X, Y)
+    for call in (
+        lambda: model.add_labels(X, Y),
+        lambda: model.update(X, Y),
+        lambda: model.remove_labels([0]),
+        lambda: model.merge_labels([0], 1),
+    ):
+        with pytest.raises(InvalidInputError, match="use LEML, REML, Cascade or BinaryRelevance, which can"):
+            call()
+
+
+def test_names_of_labels():
+    model = BinaryRelevance().fit(X, Y[:, :3])
+    model.rename_labels(["a", "b", "c"]).rename_labels({"b": "B", 2: "C"})
+    assert model.label_names_ == ["a", "B", "C"]
+    model.add_labels(X, Y[:, 3:4])
+    assert model.label_names_ == ["a", "B", "C", "label 3"]
+    assert model.remove_labels([0]).label_names_ == ["B", "C", "label 3"]
+    with pytest.raises(InvalidInputError, match="no label is called 'x'"):
+        model.rename_labels({"x": "y"})
+    with pytest.raises(InvalidInputError, match="two labels would be called 'C'; merge_labels"):
+        model.rename_labels({"B": "C"})
+    with pytest.raises(InvalidInputError, match="all 3 labels would be gone"):
+        model.remove_labels([0, 1, 2])
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("name", UPDATABLE)
+def test_rows_that_double_are_fitted_like_all_rows(name, tmp_path):
+    model = deepcopy(UPDATABLE[name]).fit(X[:70], Y[:70])
+    model.save(tmp_path / "model")
+    model = load(tmp_path / "model").update(X[70:], Y[70:])
+    full = deepcopy(UPDATABLE[name]).fit(X, Y)
+    assert (model.fitted_rows_, model.drift_) == (150, 0.0)
+    np.testing.assert_array_equal(model.predict_topk(X, 5)[0], full.predict_topk(X, 5)[0])
+
+
+@pytest.mark.parametrize("name", ["REML", "BinaryRelevance"])
+def test_touched_labels_are_those_of_all_rows_beside_what_is_shared(name):
+    model = deepcopy(UPDATABLE[name]).fit(X[:120], Y[:120])
+    expected = deepcopy(model).remove_labels([0])
+    model.update(X[120:], Y[120:])  # a fifth of the rows: every label is learnt again
+    assert not model.pending_.any()
+    expected.kept_features_ = X  # add_labels learns from the rows that a model keeps
+    fresh = deepcopy(model).remove_labels([0]).add_labels(None, Y[:, :1])
+    np.testing.assert_allclose(fresh.decision_function(X)[:, -1], model.decision_function(X)[:, 0], atol=1e-8)
+
+
+@pytest.mark.parametrize("name", UPDATABLE)
+def test_an_update_keeps_the_model_whole(name, tmp_path):
+    model = deepcopy(UPDATABLE[name]).fit(X[:100], Y[:100, :9])
+    before = model.decision_function(X)
+    failing = deepcopy(model)
+    failing._learn_labels = lambda *_: (_ for _ in ()).throw(MemoryError)
+    with pytest.raises(MemoryError):
+        failing.update(X[100:], Y[100:])
+    np.testing.assert_array_equal(failing.decision_function(X), before)
+    assert failing.n_labels_ == 9
+    assert failing.kept_labels_.shape == (100, 9)
+    model.update(X[100:], Y[100:])  # with two labels more
+    assert model.n_labels_ == 11
+    assert model.fitted_rows_ == 100
+    assert 0 <= model.drift_ < 1
+    assert (model.kept_labels_ != sp.vstack([sp.hstack([Y[:100, :9], sp.csr_matrix((100, 2))]), Y[100:]])).nnz == 0
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(
+        again.update(X[:10], Y[:10]).decision_function(X), model.update(X[:10], Y[:10]).decision_function(X)
+    )
+
+
+@pytest.mark.parametrize("name", ["LEML", "Cascade"])
+def test_updates_do_not_depend_on_the_threads(name):
+    one, two = (
+        deepcopy(UPDATABLE[name]).set_params(n_jobs=jobs).fit(X[:100], Y[:100]).update(X[100:], Y[100:])
+        for jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+
+
+@pytest.mark.parametrize("name", UPDATABLE)
+def test_unknown_pairs_of_new_rows_do_not_matter(name):
+    wrong = sp.csr_matrix(np.where(MASK[100:].toarray(), Y[100:].toarray(), 1 - Y[100:].toarray()))
+    models = [
+        deepcopy(UPDATABLE[name]).fit(X[:100], Y[:100]).update(X[100:], labels, MASK[100:])
+        for labels in (Y[100:], wrong)
+    ]
+    np.testing.assert_array_equal(models[0].decision_function(X), models[1].decision_function(X))
+    assert models[0].kept_complete_.sum() == 100
+    assert models[0].kept_observed_.nnz == MASK[100:].nnz
+
+
+def test_what_a_cascade_counts_is_that_of_all_rows():
+    model = Cascade(**SMALL, updatable=True).fit(X[:100], Y[:100]).update(X[100:], Y[100:])
+    assert (model.cooccurrence_ != cooccurrence_counts(Y.astype(np.float32))).nnz == 0
+    np.testing.assert_array_equal(model.label_frequency_, np.bincount(Y.indices, minlength=11))
+    assert model.n_rows_ == 150
+
+
+@pytest.mark.parametrize("name", UPDATABLE)
+def test_merged_labels_have_the_rows_of_both(name):
+    model = deepcopy(UPDATABLE[name]).fit(X, Y)
+    model.merge_labels([2, 5], 1)
+    united = sp.csr_matrix(((Y[:, 1] + Y[:, 2] + Y[:, 5]) > 0).astype(np.float64))
+    assert model.n_labels_ == 9
+    assert (model.kept_labels_[:, 1] != united).nnz == 0
+    assert (model.kept_labels_[:, [0, 2, 3, 4]] != Y[:, [0, 3, 4, 6]]).nnz == 0
+    if name != "Cascade":  # whose rankers see other negatives when all labels are learnt together
+        fresh = deepcopy(model).remove_labels([1]).add_labels(None, united)
+        np.testing.assert_allclose(fresh.decision_function(X)[:, -1], model.decision_function(X)[:, 1], atol=1e-8)
+
+
+def test_a_model_that_has_not_kept_its_rows_says_so():
+    model = LEML(rank=4).fit(X, Y)
+    for call in (lambda: model.update(X, Y), lambda: model.merge_labels([0], 1)):
+        with pytest.raises(InvalidInputError, match="has not kept; fit it with updatable=True"):
+            call()
+    with pytest.raises(InvalidInputError, match="X is None, but this LEML keeps no rows"):
+        model.add_labels(None, Y)
+    with pytest.raises(NotFittedError):
+        LEML(updatable=True).update(X, Y)
+
+
+def test_bad_input():
+    model = LEML(rank=4, updatable=True).fit(X[:100], Y[:100])
+    before = model.decision_function(X)
+    with pytest.raises(InvalidInputError, match="20 features"):
+        model.update(X[:, :5], Y)
+    with pytest.raises(InvalidInputError, match="Y has 9 labels but the model has 11"):
+        model.update(X, Y[:, :9])
+    with pytest.raises(InvalidInputError, match=r"(0 sample|at least one row|no rows)"):
+        model.update(X[:0], Y[:0])
+    with pytest.raises(InvalidInputError, match="other rows than the 100 that this model keeps"):
+        model.add_labels(X[100:], Y[100:, :1])
+    with pytest.raises(InvalidInputError, match="other than the one to merge into"):
+        model.merge_labels([3], 3)
+    with pytest.raises(InvalidInputError, match="labels must be ids from 0 to 10; found 11"):
+        model.remove_labels([11])
+    with pytest.raises(InvalidInputError, match='solver="closed_form" with a kernel'):
+        LEML(rank=3, kernel="rbf", gamma=1.0, solver="closed_form").fit(X, Y).add_labels(X, Y[:, :1])
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("kept_weight_", np.zeros(100)),
+        ("kept_complete_", np.ones(99, dtype=bool)),
+        ("pending_", np.full(11, -1)),
+        ("fitted_rows_", 101),
+        ("drift_", -1.0),
+    ],
+)
+def test_kept_rows_that_do_not_fit_are_refused(attribute, value, tmp_path):
+    model = LEML(rank=4, updatable=True).fit(X[:100], Y[:100])
+    setattr(model, attribute, value)
+    with pytest.raises((InvalidInputError, ModelFormatError), match=attribute):
+        model.save(tmp_path / "model")
+
+
+def test_what_a_cascade_refuses():
+    golden = load(Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0" / "Cascade")
+    with pytest.raises(InvalidInputError, match=r"a Cascade of version 0\.1\.0 cannot learn labels"):
+        golden.add_labels(X, Y)
+    model = Cascade(**SMALL, updatable=True, unlisted="unknown", validation_fraction=0.2).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="give one of them"):
+        model.update(X, Y, MASK)
+    with pytest.raises(InvalidInputError, match="label_features must be 2×20, a row per new label; found 3×20"):
+        model.add_labels(X, Y[:, :2], label_features=X[:3])
+
+
+def test_names_of_new_labels_are_learnt_from():
+    names = sp.csr_matrix(np.eye(11, 20))
+    model = Cascade(**SMALL, updatable=True).fit(X[:100], Y[:100, :10], label_features=names[:10])
+    added = deepcopy(model).add_labels(None, Y[:100, 10:], label_features=names[10:])
+    assert added.name_weights_[10].nnz == 1
+    assert added.name_rows_[10] == X[:100, 10].nnz
+    model.update(X[100:], Y[100:], label_features=names[10:])
+    assert model.name_weights_[10].nnz == 1
+    np.testing.assert_array_equal(model.name_rows_, X.getnnz(axis=0)[:11])
+
+
+def test_masks_that_are_too_large_to_write_down(monkeypatch):
+    model = LEML(rank=4, updatable=True).fit(X, Y)
+    known = deepcopy(model).add_labels(None, Y[:, :2], MASK[:, :2])
+    assert not known.kept_complete_.any()
+    assert known.kept_observed_.nnz == Y.shape[0] * Y.shape[1] + MASK[:, :2].nnz
+    monkeypatch.setattr(updating, "_MOST_KNOWN_PAIRS", 100)
+    with pytest.raises(InvalidInputError, match="too many of them to write down"):
+        model.add_labels(None, Y[:, :2], MASK[:, :2])
+    model.update(sp.vstack([X, X]), sp.vstack([Y, Y]), sp.vstack([MASK, MASK]))
+    assert model.fitted_rows_ == 150  # three times the rows, and no fit of all of them
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def test_slices_of_arrays():
+    rng = np.random.default_rng(0)
+    dense = rng.random((4, 5))
+    dense[dense < 0.5] = 0
+    for axis, source in ((0, [2, -1, 0]), (1, [4, 0, -1, 2]), (0, [0, 1, 2, 3, -1]), (1, [0, 1, 2, 3, 4, -1, -1])):
+        places = np.array(source)
+        expected = np.take(dense, places, axis=axis)
+        expected[(slice(None),) * axis + (places < 0,)] = 0
+        np.testing.assert_array_equal(taken(dense, places, axis), expected)
+        np.testing.assert_array_equal(taken(sp.csr_matrix(dense), places, axis).toarray(), expected)
+
+
+def test_replaced_rows_and_columns():
+    matrix, other = sp.csr_matrix(np.arange(12.0).reshape(4, 3)), sp.csr_matrix(np.full((2, 3), 7.0))
+    expected = matrix.toarray()
+    expected[[3, 1]] = 7
+    np.testing.assert_array_equal(with_rows(matrix, np.array([3, 1]), other).toarray(), expected)
+    found = with_columns(sp.csr_matrix(matrix.T), np.array([3, 1]), sp.csr_matrix(other.T))
+    np.testing.assert_array_equal(found.toarray(), expected.T)
+
+
+# ---------------------------------------------------------------------- real data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["debtags", "yso-finna-en-min4"])
+def test_ten_portions_end_within_half_a_point_of_one_fit(name):
+    data = load_dataset(name)
+    order = np.random.default_rng(0).permutation(data.X_train.shape[0])
+    features, labels = data.X_train[order], data.Y_train[order]
+    cuts = np.linspace(0, len(order), 11).astype(int)
+    full = Cascade(n_jobs=-1).fit(features, labels)
+    model = Cascade(n_jobs=-1, updatable=True).fit(features[: cuts[1]], labels[: cuts[1]])
+    for start, stop in pairwise(cuts[1:]):
+        model.update(features[start:stop], labels[start:stop])
+    p1 = [precision_at_k(data.Y_test, one.predict_topk(data.X_test, 5)[0], 1) for one in (full, model)]
+    assert p1[1] > p1[0] - 0.005
