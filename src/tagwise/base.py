@@ -26,8 +26,9 @@ from tagwise.exceptions import (
     TagwiseWarning,
     warn,
 )
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.interrupts import deferred_interrupts, deferring_interrupts
-from tagwise.kernels import top_k_of_scores, unit_rows
+from tagwise.kernels import scaled_rows, top_k_of_scores
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.losses import as_probability
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
@@ -112,10 +113,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
     _iteration_name: ClassVar[str] = "iteration"
     """What an iteration of the fit is called where progress is shown."""
+    _reads_blocks: ClassVar[bool] = False
+    """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
 
     n_jobs: int | None
     normalize: bool
     verbose: int
+    n_dense_features_in_: int = 0
+    """How many of the features, the last ones, are a dense block."""
     _row_weight: np.ndarray | None = None
     """What rows weigh (n), all above 0, while :meth:`_fit` runs; None where all weigh 1."""
 
@@ -187,8 +192,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return info_of(type(self)).probabilistic
 
     def _prepared(self, X: Features) -> Features:
-        """Rows as the model reads them: scaled to unit length where ``normalize`` says so."""
-        return unit_rows(X, n_threads=self._threads_for(X)) if self.normalize else X
+        """Rows as the model reads them: scaled to unit length where ``normalize`` says so, block by block."""
+        weight = getattr(self, "dense_weight", 1.0)
+        return scaled_rows(X, normalize=self.normalize, dense_weight=weight, n_threads=self._threads_for(X))
 
     def _iterations(self) -> int:
         """How many iterations a fit has at most, for the progress bar."""
@@ -227,8 +233,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : CSR or array (n, d)
-            Features. float32 stays float32; other numbers become float64.
+        X : CSR or array (n, d), or FeatureBlocks
+            Features. float32 stays float32; other numbers become float64. Words and an embedding side by side are
+            :class:`~tagwise.data.FeatureBlocks`, or the list ``[CSR, array]``.
         Y : CSR or array (n, L)
             Labels, 0 or 1.
         observed : CSR or array (n, L), optional
@@ -280,7 +287,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         callback: Callback | None,
         checkpoint: Checkpoint | None,
     ) -> None:
-        data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
+        features = {"X": X.sparse, "X.dense": X.dense} if isinstance(X, FeatureBlocks) else {"X": X}
+        data = {**features, "Y": Y, "observed": observed, **self._warm_start_arrays()}
         if self._row_weight is not None:
             data["sample_weight"] = self._row_weight
         self._fit_by(lambda progress: self._fit(X, Y, observed, progress), data, callback, checkpoint)
@@ -588,6 +596,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if self.n_dense_features_in_:
+            values["n_dense_features_in_"] = self.n_dense_features_in_
         record = ModelRecord(
             class_name=type(self).__name__,
             parameters=storable_parameters(self.get_params(deep=False)),
@@ -617,7 +627,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"{name} is a {inner[name].class_name!s:.100} where a {expected} is expected")
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
         common = {"n_features_in_", "n_labels_", "history_", "output_format"}
-        require_same("values", set(record.values) - {"feature_names_in_"}, common | set(cls._saved_values))
+        optional = {"feature_names_in_", "n_dense_features_in_"}
+        require_same("values", set(record.values) - optional, common | set(cls._saved_values))
 
         model = cls(**record.parameters)
         model._check_all_parameters()
@@ -630,6 +641,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             setattr(model, name, model_from_parts(inner_record))
         model.n_features_in_ = _saved_count(record, "n_features_in_")
         model.n_labels_ = _saved_count(record, "n_labels_")
+        if "n_dense_features_in_" in record.values:
+            model.n_dense_features_in_ = _saved_count(record, "n_dense_features_in_")
+            if not cls._reads_blocks or model.n_dense_features_in_ > model.n_features_in_:
+                raise ValueError(f"{model.n_dense_features_in_} dense features of {model.n_features_in_}")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
         with np.errstate(over="ignore", invalid="ignore"):
             model._check_restored()
@@ -691,16 +706,33 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
-        features = check_features(X)
+        features = check_features(X, blocks=self._reads_blocks)
+        if reset:
+            self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:
-            return features  # what scikit-learn would find too, in a tenth of the time of a one-row answer
+            # What scikit-learn would find too, in a tenth of the time of a one-row answer.
+            return self._as_at_fit(features)
         try:
             # Remembers or compares the number (and, for data frames, the names) of the features.
             validate_data(self, X if hasattr(X, "columns") else features, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InvalidInputError(str(error)) from None
-        return features
+        return features if reset else self._as_at_fit(features)
+
+    def _as_at_fit(self, X: Features) -> Features:
+        """The rows with as many dense features as there were at fit, in one matrix or in two."""
+        n_dense = self.n_dense_features_in_
+        if isinstance(X, FeatureBlocks):
+            if X.n_dense == n_dense:
+                return X
+            if n_dense:
+                raise InvalidInputError(
+                    f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
+                    "same feature extraction."
+                )
+            return X.tocsr()
+        return FeatureBlocks.split(X, n_dense) if n_dense else X
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import random_stream, shuffle
@@ -28,12 +29,17 @@ _NO_STEP = 1e-12
 
 
 class FeatureRows(NamedTuple):
-    """X (n×d) as CSR arrays, and ‖x_i‖² of each row."""
+    """X (n×d) as CSR arrays, ‖x_i‖² of each row, and a dense block D (m×q), which row i has row ``ids[i]`` of.
+
+    Without a dense block q is 0, and ``ids`` is not looked at.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
     data: np.ndarray
     norms: np.ndarray
+    dense: np.ndarray
+    ids: np.ndarray
 
 
 class Descent(NamedTuple):
@@ -58,13 +64,17 @@ class _LabelRows(NamedTuple):
     dual: np.ndarray
 
 
-def feature_rows(X: sp.csr_matrix, *, n_threads: int = 1) -> FeatureRows:
+def feature_rows(X: sp.csr_matrix | FeatureBlocks, *, n_threads: int = 1) -> FeatureRows:
     """X with its squared norms, in float64. Time O(nnz)."""
-    return FeatureRows(X.indptr, X.indices, X.data, squared_norms(X, n_threads=n_threads))
+    S, D = X if isinstance(X, FeatureBlocks) else (X, np.empty((0, 0), dtype=X.dtype))
+    norms = squared_norms(S, n_threads=n_threads)
+    if D.shape[1]:
+        norms += squared_norms(D, n_threads=n_threads)
+    return FeatureRows(S.indptr, S.indices, S.data, norms, D, np.arange(len(D)))
 
 
 def train_sparse_svms(
-    X: sp.csr_matrix,
+    X: sp.csr_matrix | FeatureBlocks,
     positives: sp.csr_matrix,
     negatives: sp.csr_matrix,
     descent: Descent,
@@ -73,12 +83,12 @@ def train_sparse_svms(
     prune: float = 0.0,
     first_label: int = 0,
     n_threads: int = 1,
-) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
+) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
 
     Parameters
     ----------
-    X : CSR (n, d)
+    X : CSR (n, d) or FeatureBlocks
     positives, negatives : CSR (L, n)
         By label, the rows that are on and off; the values are not looked at.
     descent : Descent
@@ -86,14 +96,14 @@ def train_sparse_svms(
     C : float or array (n,)
         What a mistake costs, at any row or at each.
     prune : float
-        Weights below this in size are dropped.
+        Weights of sparse features below this in size are dropped.
     first_label : int
         The number of the first label, where these are some of several: the order of rows is that of its number.
     n_threads : int
 
     Returns
     -------
-    weights : CSR (L, d) in the type of X, features in rising order
+    weights : CSR (L, d) in the type of X, features in rising order; or FeatureBlocks, as X is
     intercept : float64 array (L,)
     objective : float64 array (L,)
         The dual objective reached, a lower bound of the primal.
@@ -103,28 +113,36 @@ def train_sparse_svms(
     Time O(passes × stored entries of the label's rows) per label; memory, per thread, O(n + d) and a copy of the rows
     of one label, and the result. A label without positives or without negatives has no weights and the intercept 0.
     """
-    n_labels, n_features = positives.shape[0], X.shape[1]
+    n_labels = positives.shape[0]
     if positives.shape != (n_labels, X.shape[0]) or negatives.shape != positives.shape:
         raise InvalidInputError(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
     rows = feature_rows(X, n_threads=n_threads)
-    lengths = np.diff(X.indptr)
+    sparse = X.sparse if isinstance(X, FeatureBlocks) else X
+    n_features, n_dense = sparse.shape[1], rows.dense.shape[1]
+    lengths = np.diff(sparse.indptr)
     entries = _entries(positives, lengths) + _entries(negatives, lengths)
+    work = entries
+    if n_dense:  # a dense entry takes a fraction of the time of a sparse one
+        work = entries + (np.diff(positives.indptr) + np.diff(negatives.indptr)) * (n_dense // 8 + 1)
     counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
     on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
     labels = on, off, entries
-    costs, results = np.broadcast_to(np.asarray(C, dtype=np.float64), X.shape[:1]), (counts, intercept, objective)
+    dense = np.zeros((n_labels, n_dense), dtype=sparse.dtype)
+    costs = np.broadcast_to(np.asarray(C, dtype=np.float64), X.shape[:1])
+    results = counts, intercept, objective, dense
     problem = labels, np.ascontiguousarray(costs), float(prune), int(first_label)
     found = run_chunks(
         lambda start, stop: _train_sparse(rows, n_features, descent, problem, results, start, stop),
-        work_chunks(np.concatenate([[0], np.cumsum(entries)])),
+        work_chunks(np.concatenate([[0], np.cumsum(work)])),
         n_threads,
     )
     indptr = np.concatenate([[0], np.cumsum(counts)])
     indices = np.concatenate([part for part, _ in found])
     data = np.concatenate([part for _, part in found])
-    return sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features)), intercept, objective
+    weights = sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features))
+    return FeatureBlocks([weights, dense]) if isinstance(X, FeatureBlocks) else weights, intercept, objective
 
 
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
@@ -154,14 +172,14 @@ def descend_labels(rows, descent, pairs, streams, found, start, stop):
     squared, constant = descent.squared, descent.constant
     n_rows = len(rows.norms)
     weights, intercepts, values, violations, passes = found
-    w = np.empty(weights.shape[1], dtype=np.float64)
+    w, v = np.empty(weights.shape[1], dtype=np.float64), np.zeros(0)
     own = _LabelRows(np.empty(n_rows, dtype=np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
     for label in range(start, stop):
         count = _gather(label, pairs, own)
         w[:] = 0
         own.dual[:count] = 0
         stream = random_stream(descent.seed, streams[label])
-        b, violation, n_passes = _descend(rows, descent, own, count, stream, w)
+        b, violation, n_passes = _descend(rows, descent, own, count, stream, w, v)
         value = 0.5 * (b / constant) ** 2 if constant > 0 else 0.0
         for feature in range(len(w)):
             value += 0.5 * w[feature] ** 2
@@ -200,9 +218,12 @@ def _gather(label, pairs, own):
 
 
 @compiled()
-def _descend(rows, descent, own, count, stream, w):
-    """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes."""
-    indptr, indices, data, norms = rows
+def _descend(rows, descent, own, count, stream, w, v):
+    """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes.
+
+    ``w`` and ``v`` are the weights of sparse and of dense features, both 0 at first.
+    """
+    indptr, indices, data, norms, dense, ids = rows
     row_of, sign, cost, dual = own
     squared, constant, tol, max_iter, _ = descent
     active = np.arange(count)
@@ -222,6 +243,8 @@ def _descend(rows, descent, own, count, stream, w):
             score = b
             for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
                 score += w[np.uintp(indices[position])] * data[position]
+            if len(v) > 0:
+                score += _dense_dot(dense, ids[row], v)
             slope = sign[place] * score - 1 + diagonal * dual[place]
             projected = slope
             # A variable at a bound whose gradient points far outwards is left out of the next passes.
@@ -247,6 +270,8 @@ def _descend(rows, descent, own, count, stream, w):
                 step = (dual[place] - before) * sign[place]
                 for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
                     w[np.uintp(indices[position])] += step * data[position]
+                if len(v) > 0:
+                    _add_dense(dense, ids[row], step, v)
                 b += step * constant * constant
         spread = max(0.0, new_highest - new_lowest)
         if spread <= tol:
@@ -261,11 +286,28 @@ def _descend(rows, descent, own, count, stream, w):
     return b, max(spread, tol * (1 + 1e-9)), max_iter
 
 
+# The order of the sum is the compiler's, and the same for every number of threads.
+@compiled(fastmath={"reassoc", "contract", "nsz"})
+def _dense_dot(dense, row, v):
+    """The inner product of a row of the dense block with v."""
+    total = 0.0
+    for feature in range(len(v)):
+        total += v[feature] * dense[row, feature]
+    return total
+
+
+@compiled(fastmath={"contract"})
+def _add_dense(dense, row, step, v):
+    """Add ``step`` times a row of the dense block to v."""
+    for feature in range(len(v)):
+        v[feature] += step * dense[row, feature]
+
+
 @compiled()
 def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
     (positives, negatives, entries), cost_of_row, prune, first_label = problem
-    counts, intercepts, objectives = results
+    counts, intercepts, objectives, dense_weights = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
         capacity += min(entries[label], n_features)
@@ -281,10 +323,12 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
         np.empty(largest, dtype=np.int32),
         np.empty(largest, dtype=rows.data.dtype),
         np.empty(most),
+        rows.dense,
+        np.empty(most, dtype=np.int64),
     )
     number = np.full(n_features, -1, dtype=np.int32)
     touched = np.empty(min(largest, n_features), dtype=np.int32)
-    w = np.empty(len(touched), dtype=np.float64)
+    w, v = np.empty(len(touched), dtype=np.float64), np.empty(rows.dense.shape[1], dtype=np.float64)
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
@@ -301,13 +345,17 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
             own.cost[place] = cost_of_row[own.rows[place]]
         n_touched = _copy_rows(rows, own, count, near, number, touched)
         w[:n_touched] = 0
+        v[:] = 0
         stream = random_stream(descent.seed, first_label + label)
-        b, _, _ = _descend(near, descent, own, count, stream, w)
+        b, _, _ = _descend(near, descent, own, count, stream, w, v)
         intercepts[label] = b
         # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C
         value = -0.5 * (b / descent.constant) ** 2 if descent.constant > 0 else 0.0
         for place in range(count):
             value += own.dual[place] - own.dual[place] ** 2 / (4 * own.cost[place])
+        for feature in range(len(v)):
+            value -= 0.5 * v[feature] ** 2
+            dense_weights[label, feature] = v[feature]
         kept = filled
         for i in range(n_touched):
             value -= 0.5 * w[i] ** 2
@@ -331,7 +379,7 @@ def _copy_rows(rows, own, count, near, number, touched):
     near.indptr[0] = 0
     for place in range(count):
         row = own.rows[place]
-        own.rows[place] = place
+        own.rows[place], near.ids[place] = place, row
         near.norms[place] = rows.norms[row]
         for position in range(np.uintp(rows.indptr[row]), np.uintp(rows.indptr[row + 1])):
             feature = np.uintp(rows.indices[position])

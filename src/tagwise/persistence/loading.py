@@ -32,6 +32,7 @@ __all__ = [
 
 
 _PROPOSER_PARAMETERS = ("rank", "reg_low_rank", "support", "max_iter", "tol", "normalize", "memory_limit", "n_jobs")
+_READ_BLOCKS = ("LEML", "REML", "BinaryRelevance", "Cascade")
 _PRODUCT_PARAMETERS = ("slope", "exponent", "prototype_weight")
 _PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
 
@@ -119,10 +120,27 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:
-        return _with_product(record)
+        record = _with_product(record)
     if record.class_name == "LPSR" and "scorer_" not in record.values:
-        return _with_scorer(record)
-    return record
+        record = _with_scorer(record)
+    return _with_blocks(record)
+
+
+def _with_blocks(record: ModelRecord) -> ModelRecord:
+    """Until 0.2.0, no model had a dense block of features beside a sparse one."""
+    if record.class_name not in _READ_BLOCKS or "dense_weight" in record.parameters:
+        return record
+    record = replace(record, parameters=record.parameters | {"dense_weight": 1.0})
+    if record.class_name != "Cascade":
+        return record
+    dtype, n_labels = record.tensors["prototypes_"].dtype, record.values["n_labels_"]
+    check_integer(n_labels, "n_labels_", minimum=1)
+    nothing = {
+        "ranker_dense_weights_": np.zeros((n_labels, 0), dtype=dtype),
+        "dense_prototypes_": np.zeros((n_labels, 0), dtype=dtype),
+        "dense_mean_": np.zeros(0, dtype=dtype),
+    }
+    return replace(record, tensors=record.tensors | nothing)
 
 
 def _with_proposer(record: ModelRecord) -> ModelRecord:

@@ -14,7 +14,16 @@ from sklearn.base import clone
 
 from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.feature_blocks import FeatureBlocks
+from tagwise.kernels import (
+    BlockFeatures,
+    CSRWithTranspose,
+    DenseFeatures,
+    feature_matrix,
+    matmul,
+    scores_of_factors_and_sparse,
+    top_k_of_factors_and_sparse,
+)
 from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
@@ -28,6 +37,7 @@ from tagwise.models.factor_model import (
     usable_rank,
 )
 from tagwise.models.leml.steps import Factors, LocalRows, SquaredAlternation, TrainingRows
+from tagwise.models.reml.dense_start import dense_rank, start_of_dense
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
@@ -110,6 +120,9 @@ class REML(FactorModel):
         Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
         there are several. A dense H, while ADMM runs, comes on top. With "support" and very many features, a larger
         limit saves much time: the part of XᵀX that does not fit is added up again for every label that needs it.
+    dense_weight : float
+        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
+        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -158,6 +171,7 @@ class REML(FactorModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "sparse_part_")
+    _reads_blocks: ClassVar[bool] = True
 
     sparse_part_: str
     sparse_weights_: sp.csr_matrix
@@ -180,6 +194,7 @@ class REML(FactorModel):
         inner_iter: int = 1,
         tol: float = 0.1,
         memory_limit: float = 2**31,
+        dense_weight: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -199,6 +214,7 @@ class REML(FactorModel):
         self.inner_iter = inner_iter
         self.tol = tol
         self.memory_limit = memory_limit
+        self.dense_weight = dense_weight
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -217,6 +233,7 @@ class REML(FactorModel):
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        check_real(self.dense_weight, "dense_weight", minimum=0)
         check_random_state(self.random_state)
 
     def _iterations(self) -> int:
@@ -228,10 +245,15 @@ class REML(FactorModel):
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
-        self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
-        rows = sp.csr_matrix(self._prepared(X))
-        features = CSRWithTranspose(rows, n_threads=threads)
+        if isinstance(X, FeatureBlocks):
+            self._check_for_blocks()
+            self.sparse_part_ = "support"
+            rank += dense_rank(X.n_dense, n_labels)
+            features = feature_matrix(self._prepared(X), n_threads=threads)
+        else:
+            self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
+            features = CSRWithTranspose(sp.csr_matrix(self._prepared(X)), n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads, row_weight=self._row_weight)
         unknown = labels.unknown_labels()
         known = np.setdiff1d(np.arange(n_labels), unknown)
@@ -274,7 +296,7 @@ class REML(FactorModel):
 
     def _alternate_locally(
         self,
-        X: CSRWithTranspose,
+        X: CSRWithTranspose | BlockFeatures,
         prepared: Prepared,
         labels: TrainingLabels,
         seed: int | np.random.Generator,
@@ -289,7 +311,12 @@ class REML(FactorModel):
         sparse = self._sparse_part(X, prepared, labels, terms)
         if rounds is None:
             rows = LocalRows(X, labels, get_loss("squared"))
-            rounds = self._start(rows, lambda found: terms.value(found.A, found.H, found.b), random_generator(seed))
+            rounds = self._start(
+                rows,
+                lambda found: terms.value(found.A, found.H, found.b),
+                random_generator(seed),
+                dense=X.dense if isinstance(X, BlockFeatures) else None,
+            )
         return self._alternate(low_rank, sparse, rounds, report)
 
     def _alternate(self, low_rank: Any, sparse: Any, rounds: Rounds, report: Report) -> Rounds:
@@ -308,21 +335,37 @@ class REML(FactorModel):
                 break
         return replace(rounds, factors=factors.shifted(offset))
 
-    def _start(self, rows: TrainingRows, value: Callable[[Factors], float], rng: np.random.Generator) -> Rounds:
-        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty."""
+    def _start(
+        self,
+        rows: TrainingRows,
+        value: Callable[[Factors], float],
+        rng: np.random.Generator,
+        dense: DenseFeatures | None = None,
+    ) -> Rounds:
+        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty.
+
+        A dense block has the last columns of W and H to itself, which start at its least squares.
+        """
         dtype, constants = rows.dtype, self._constants(rows)
+        n_dense = 0 if dense is None else dense_rank(dense.shape[1], rows.n_labels)
         factors = Factors(
             W=np.zeros((rows.n_features, self.rank), dtype),
             A=rows.zeros(self.rank),
-            H=rows.spectral_start(constants, self.rank, rng),
+            H=rows.spectral_start(constants, self.rank - n_dense, rng),
             b=constants - self._offset(),
         )
+        if dense is not None:
+            assert isinstance(rows, LocalRows)
+            start = start_of_dense(dense, rows.labels, constants, self.reg_sparse, n_dense)
+            factors.W[-dense.shape[1] :, -n_dense:] = start.coefficients
+            factors.A[:, -n_dense:] = dense.matmul(start.coefficients)
+            factors.H = np.column_stack([factors.H, start.labels])
         start = value(factors.shifted(self._offset())) + _penalty(factors, self.reg_low_rank / 2)
         return Rounds(factors, sp.csr_matrix((rows.n_features, rows.n_labels), dtype=dtype), start)
 
     def _divide_and_conquer(
         self,
-        X: CSRWithTranspose,
+        X: CSRWithTranspose | BlockFeatures,
         prepared: Prepared,
         labels: TrainingLabels,
         ids: list[np.ndarray],
@@ -361,11 +404,11 @@ class REML(FactorModel):
     def _of_part(self, n_labels: int) -> REML:
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
-    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels) -> Prepared:
+    def _prepare(self, X: CSRWithTranspose | BlockFeatures, labels: TrainingLabels) -> Prepared:
         """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh."""
         if self.sparse_part == "support":
             return SupportFeatures.build(
-                X.matrix,
+                _words(X).matrix,
                 support=self.support,
                 with_gram=labels.observed is None,
                 row_weight=labels.row_weight,
@@ -379,10 +422,11 @@ class REML(FactorModel):
         return WeightedL1FitRidge(*parameters, row_weight=labels.row_weight, memory_limit=memory)
 
     def _sparse_part(
-        self, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
+        self, X: CSRWithTranspose | BlockFeatures, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
     ) -> SparsePart:
         if isinstance(prepared, SupportFeatures):
-            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support)
+            dense = X.dense if isinstance(X, BlockFeatures) else None
+            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support, dense=dense)
         return ADMMPart(X, prepared, labels, self.memory_limit)
 
     def _resumed(self, X: CSRWithTranspose, labels: TrainingLabels, progress: FitProgress) -> Rounds | None:
@@ -390,11 +434,11 @@ class REML(FactorModel):
         support = self.support if self.sparse_part == "support" else None
         rounds = progress.resume(
             Rounds,
-            check=lambda found: _require_possible_sparse_part(found.sparse, X, labels, support),
+            check=lambda found: _require_possible_sparse_part(found.sparse, _words(X), labels, support),
             d=X.shape[1],
             L=labels.shape[1],
             k=self.rank,
-            dtype=X.matrix.dtype,
+            dtype=_words(X).matrix.dtype,
             max_iter=self.max_iter,
         )
         if rounds is not None:
@@ -417,6 +461,17 @@ class REML(FactorModel):
                 TagwiseWarning,
             )
         return min(self.partitions, n_labels)
+
+    def _check_for_blocks(self) -> None:
+        """Raise for what a dense block of features does not have."""
+        if self.sparse_part == "admm":
+            raise InvalidInputError(
+                'sparse_part="admm" takes one matrix; with a dense block of features use "support" or "auto".'
+            )
+        if self.partitions > 1:
+            raise InvalidInputError(
+                f"partitions={self.partitions} takes one matrix; with a dense block of features set partitions=1."
+            )
 
     def _which_sparse_part(self, shape: tuple[int, int], n_labels: int, itemsize: int) -> str:
         dense = itemsize * shape[1] * n_labels
@@ -444,10 +499,13 @@ class REML(FactorModel):
         known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight).of(
             labels
         )
-        model = self._of_labels(labels)
+        model, rows = self._of_labels(labels), self._prepared(X)
+        beside: np.ndarray | None = None
+        if isinstance(rows, FeatureBlocks):
+            beside = matmul(rows.dense, self.feature_factors_[-rows.n_dense :], n_threads=threads)
         ridge = SupportRidge(
             SupportFeatures.build(
-                sp.csr_matrix(self._prepared(X)),
+                words_of(rows),
                 support=self.support,
                 with_gram=observed is None,
                 row_weight=row_weight,
@@ -461,7 +519,8 @@ class REML(FactorModel):
             positive_weight=known.positive_weight,
             n_threads=threads,
         )
-        solved = ridge.solve(model.feature_factors_, model.label_factors_, model.intercept_.astype(np.float64) + 0.5)
+        intercept = model.intercept_.astype(np.float64) + 0.5
+        solved = ridge.solve(model.feature_factors_, model.label_factors_, intercept, beside=beside)
         return self._with_sparse_part(model, solved.weights)
 
     def _of_labels(self, labels: np.ndarray) -> REML:
@@ -481,18 +540,19 @@ class REML(FactorModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
 
-    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
+    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray]:
+        """The rows as they were at fit (n×d, CSR or blocks), and XW (n×k)."""
         threads = self._threads_for(X)
         rows = self._prepared(X)
-        rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
-        return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
+        rows = sp.csr_matrix(rows) if isinstance(rows, np.ndarray) else rows
+        return rows, matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: Features) -> np.ndarray:
         return self._scores_of(*self._rows_and_embedding(X))
 
-    def _scores_of(self, rows: sp.csr_matrix, embedded: np.ndarray) -> np.ndarray:
+    def _scores_of(self, rows: sp.csr_matrix | FeatureBlocks, embedded: np.ndarray) -> np.ndarray:
         """All scores (n×L) of rows (n×d) and their XW (n×k)."""
+        rows = words_of(rows)
         return scores_of_factors_and_sparse(
             embedded,
             self.label_factors_,
@@ -503,7 +563,7 @@ class REML(FactorModel):
         )
 
     def _answers_without_blas(self, X: Features) -> bool:
-        return X.shape[0] <= _FEW_ROWS
+        return X.shape[0] <= _FEW_ROWS and not isinstance(X, FeatureBlocks)
 
     def _build_prediction_cache(self) -> None:
         self._bounded = BoundedLabels.of(self.label_factors_, self.intercept_)
@@ -515,7 +575,7 @@ class REML(FactorModel):
 
     def _best_of_rows(
         self,
-        rows: sp.csr_matrix,
+        rows: sp.csr_matrix | FeatureBlocks,
         embedded: np.ndarray,
         k: int,
         exclude: sp.csr_matrix | None = None,
@@ -523,6 +583,9 @@ class REML(FactorModel):
         best_first: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels and scores of rows (n×d) and their XW (n×k); or in the order of labels."""
+        # Bounds rule out few labels where a dense block says much about all of them.
+        few_labels = len(self.label_factors_) < _FEW_LABELS or isinstance(rows, FeatureBlocks)
+        rows = words_of(rows)
         most_weights = self._largest_weight * math.sqrt(rows.nnz)
         if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
             require_finite(
@@ -530,7 +593,7 @@ class REML(FactorModel):
             )
         H, threads = self.label_factors_, self._threads_for(embedded)
         parts = {"rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
-        if len(embedded) > _FEW_ROWS and len(H) < _FEW_LABELS and H.shape[1] > _SHORT_FACTORS:
+        if len(embedded) > _FEW_ROWS and few_labels and H.shape[1] > _SHORT_FACTORS:
             return top_k_of_factors_and_sparse(embedded, H, k, intercept=self.intercept_, **parts, n_threads=threads)
         return top_k_within_bounds(embedded, self._bounded, k, **parts, best_first=best_first, n_threads=threads)
 
@@ -588,6 +651,17 @@ class Rounds(State):
     def share(self) -> float:
         """By how much the last round lowered the objective, over what the first one did."""
         return self.fall / self.first if self.first else 0.0
+
+
+def words_of(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
+    """The features that have a sparse part (n×d)."""
+    return rows.words if isinstance(rows, FeatureBlocks) else rows
+
+
+def _words(X: CSRWithTranspose | BlockFeatures) -> CSRWithTranspose:
+    words = X.words if isinstance(X, BlockFeatures) else X
+    assert isinstance(words, CSRWithTranspose)
+    return words
 
 
 def _require_possible_sparse_part(
