@@ -113,8 +113,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """What :meth:`label_weights` add up to, in words, if not the score itself."""
     _iteration_name: ClassVar[str] = "iteration"
     """What an iteration of the fit is called where progress is shown."""
-    _reads_blocks: ClassVar[bool] = False
-    """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
 
     n_jobs: int | None
     normalize: bool
@@ -139,6 +137,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Raise for constructor arguments that cannot be used; called before any work starts."""
+
+    def _reads_blocks(self) -> bool:
+        """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
+        return False
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
@@ -287,8 +289,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         callback: Callback | None,
         checkpoint: Checkpoint | None,
     ) -> None:
-        features = {"X": X.sparse, "X.dense": X.dense} if isinstance(X, FeatureBlocks) else {"X": X}
-        data = {**features, "Y": Y, "observed": observed, **self._warm_start_arrays()}
+        data = {"X": X, "Y": Y, "observed": observed, **self._warm_start_arrays()}
         if self._row_weight is not None:
             data["sample_weight"] = self._row_weight
         self._fit_by(lambda progress: self._fit(X, Y, observed, progress), data, callback, checkpoint)
@@ -643,7 +644,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         model.n_labels_ = _saved_count(record, "n_labels_")
         if "n_dense_features_in_" in record.values:
             model.n_dense_features_in_ = _saved_count(record, "n_dense_features_in_")
-            if not cls._reads_blocks or model.n_dense_features_in_ > model.n_features_in_:
+            if model.n_dense_features_in_ > model.n_features_in_:
                 raise ValueError(f"{model.n_dense_features_in_} dense features of {model.n_features_in_}")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -706,33 +707,33 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
-        features = check_features(X, blocks=self._reads_blocks)
+        features = check_features(X, blocks=True)
         if reset:
             self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:
             # What scikit-learn would find too, in a tenth of the time of a one-row answer.
-            return self._as_at_fit(features)
+            return self._as_read(features)
         try:
             # Remembers or compares the number (and, for data frames, the names) of the features.
             validate_data(self, X if hasattr(X, "columns") else features, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InvalidInputError(str(error)) from None
-        return features if reset else self._as_at_fit(features)
+        return self._as_read(features)
 
-    def _as_at_fit(self, X: Features) -> Features:
-        """The rows with as many dense features as there were at fit, in one matrix or in two."""
+    def _as_read(self, X: Features) -> Features:
+        """Rows with as many dense features as there were at fit, in two blocks or, as the model needs them, in one."""
         n_dense = self.n_dense_features_in_
-        if isinstance(X, FeatureBlocks):
-            if X.n_dense == n_dense:
-                return X
-            if n_dense:
-                raise InvalidInputError(
-                    f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
-                    "same feature extraction."
-                )
-            return X.tocsr()
-        return FeatureBlocks.split(X, n_dense) if n_dense else X
+        if not n_dense:
+            return X.tocsr() if isinstance(X, FeatureBlocks) else X
+        if not isinstance(X, FeatureBlocks):
+            X = FeatureBlocks.split(X, n_dense)
+        if X.n_dense != n_dense:
+            raise InvalidInputError(
+                f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
+                "same feature extraction."
+            )
+        return X if self._reads_blocks() else scaled_rows(X, normalize=self.normalize).tocsr()
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""

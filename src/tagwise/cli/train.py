@@ -93,6 +93,8 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 @click.option("--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one.")
 @options.report_option
 @options.feature_options
+@options.embedder_option
+@options.embedding_cache_option
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
@@ -121,6 +123,8 @@ def command(
     test: str | None,
     report: str | None,
     features: dict[str, Any],
+    embedder: str | None,
+    embedding_cache: str | None,
     checkpoint_every: int | None,
     resume: bool,
     dask: str | None,
@@ -170,6 +174,8 @@ def command(
         tagging.refuse_for_matrix()
         if feedback is not None:
             raise click.BadParameter("is on texts; a matrix has none.", param_hint="--feedback")
+        if embedder is not None:
+            raise click.BadParameter("is for texts; a matrix has none.", param_hint="--embedder")
         with _resumable(checkpoint):
             fitted, figures = _fit_matrix(
                 file, read_matrix(file, rows), model, parameters, unlisted, shared, checkpoint
@@ -197,7 +203,15 @@ def command(
                     sentence = "compares rows of all files, which the workers of a cluster read apart; leave it out."
                     raise click.BadParameter(sentence, param_hint=option)
             client = open_cluster(dask)
-        tagger = Tagger(given, unlisted=unlisted, **tag_settings(tagging), features=text_features, **shared)
+        tagger = Tagger(
+            given,
+            unlisted=unlisted,
+            **tag_settings(tagging),
+            features=text_features,
+            embedder=embedder,
+            embedding_cache=embedding_cache,
+            **shared,
+        )
         if client is not None:
             from tagwise.distributed.texts import check_tagger
 

@@ -135,7 +135,6 @@ class BinaryRelevance(MultiLabelModel):
     """
 
     _saved_arrays = ("feature_weights_", "intercept_")
-    _reads_blocks = True
     _iteration_name = "block"
 
     def __init__(
@@ -175,6 +174,9 @@ class BinaryRelevance(MultiLabelModel):
         check_real(self.tol, "tol", minimum=0, open_minimum=True)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
         check_real(self.dense_weight, "dense_weight", minimum=0)
+
+    def _reads_blocks(self) -> bool:
+        return True
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.

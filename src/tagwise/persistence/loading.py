@@ -108,7 +108,7 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         values = dict(record.values)
         if isinstance(values.get("training"), dict):
             values["training"] = {"named_tags": 0} | values["training"]
-        parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False}
+        parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False, "embedder": None}
         parameters |= record.parameters
         values = {"tag_type": "str", "output_format": None} | values
         if "min_df" in parameters:  # until 0.2.0, a tagger had parameters of its features among its own

@@ -227,7 +227,6 @@ class Cascade(MultiLabelModel):
         "fusion_unseen_",
     )
     _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
-    _reads_blocks: ClassVar[bool] = True
     _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
@@ -315,6 +314,9 @@ class Cascade(MultiLabelModel):
         check_choice(self.unlisted, "unlisted", UNLISTED)
         if self.unlisted == "unknown" and self.validation_fraction == 0:
             raise InvalidInputError("unlisted='unknown' needs validation rows; set validation_fraction above 0.")
+
+    def _reads_blocks(self) -> bool:
+        return True
 
     def _iterations(self) -> int:
         return self.max_iter + 1

@@ -147,7 +147,6 @@ class LEML(FactorModel):
     """
 
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "gamma_", "best_iter_")
-    _reads_blocks: ClassVar[bool] = True
 
     landmarks_: Features
 
@@ -262,6 +261,9 @@ class LEML(FactorModel):
                     f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
                     f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
                 )
+
+    def _reads_blocks(self) -> bool:
+        return True
 
     def _iterations(self) -> int:
         return 1 if self.solver == "closed_form" else self.max_iter

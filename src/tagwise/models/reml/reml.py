@@ -171,7 +171,6 @@ class REML(FactorModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
     _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "sparse_part_")
-    _reads_blocks: ClassVar[bool] = True
 
     sparse_part_: str
     sparse_weights_: sp.csr_matrix
@@ -236,6 +235,9 @@ class REML(FactorModel):
         check_real(self.dense_weight, "dense_weight", minimum=0)
         check_random_state(self.random_state)
 
+    def _reads_blocks(self) -> bool:
+        return self.sparse_part != "admm" and self.partitions == 1
+
     def _iterations(self) -> int:
         return self.max_iter if self.partitions == 1 else self.partitions + 1
 
@@ -247,7 +249,6 @@ class REML(FactorModel):
         dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         if isinstance(X, FeatureBlocks):
-            self._check_for_blocks()
             self.sparse_part_ = "support"
             rank += dense_rank(X.n_dense, n_labels)
             features = feature_matrix(self._prepared(X), n_threads=threads)
@@ -461,17 +462,6 @@ class REML(FactorModel):
                 TagwiseWarning,
             )
         return min(self.partitions, n_labels)
-
-    def _check_for_blocks(self) -> None:
-        """Raise for what a dense block of features does not have."""
-        if self.sparse_part == "admm":
-            raise InvalidInputError(
-                'sparse_part="admm" takes one matrix; with a dense block of features use "support" or "auto".'
-            )
-        if self.partitions > 1:
-            raise InvalidInputError(
-                f"partitions={self.partitions} takes one matrix; with a dense block of features set partitions=1."
-            )
 
     def _which_sparse_part(self, shape: tuple[int, int], n_labels: int, itemsize: int) -> str:
         dense = itemsize * shape[1] * n_labels
