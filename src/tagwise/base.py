@@ -142,6 +142,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
         return False
 
+    def _recognised(self, X: Features) -> Features:
+        """Features to fit, a dense block among them in its own place where the model looks for one."""
+        return X
+
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
         return {}
@@ -709,6 +713,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Features:
         features = check_features(X, blocks=True)
         if reset:
+            features = self._recognised(features)
             self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:
@@ -733,7 +738,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
                 "same feature extraction."
             )
-        return X if self._reads_blocks() else scaled_rows(X, normalize=self.normalize).tocsr()
+        if self._reads_blocks():
+            return X
+        scaled = self._prepared(X)
+        assert isinstance(scaled, FeatureBlocks)
+        return scaled.tocsr()
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""

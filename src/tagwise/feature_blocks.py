@@ -13,6 +13,10 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 __all__ = ["FeatureBlocks"]
 
 
+# What is recognised as a dense block: so many columns at least, that are not 0 in this share of the rows.
+_LEAST_DENSE, _DENSE_SHARE = 32, 0.9
+
+
 class FeatureBlocks:
     """Features X = [S, D] (n×d) of two kinds: sparse ones S (n×p), words say, and dense ones D (n×q), an embedding.
 
@@ -84,6 +88,20 @@ class FeatureBlocks:
         if sp.issparse(dense):
             dense = dense.toarray()
         return cls([sp.csr_matrix(sparse), np.ascontiguousarray(dense)])
+
+    @classmethod
+    def recognised(cls, matrix: Any) -> Any:
+        """The matrix, or blocks of it where its last columns, 32 or more, are dense: not 0 in nine of ten rows each."""
+        if isinstance(matrix, FeatureBlocks):
+            return matrix
+        n_rows, n_columns = matrix.shape
+        if sp.issparse(matrix):
+            counts = np.bincount(matrix.indices[matrix.data != 0], minlength=n_columns)
+        else:
+            counts = np.count_nonzero(matrix, axis=0)
+        others = np.flatnonzero(counts < _DENSE_SHARE * n_rows)
+        n_dense = n_columns - (int(others[-1]) + 1 if len(others) else 0)
+        return cls.split(matrix, n_dense) if n_dense >= _LEAST_DENSE else matrix
 
     @staticmethod
     def are_meant(value: Any) -> bool:

@@ -43,9 +43,9 @@ _UNSIGNED: dict[Any, Any] = {np.dtype(np.int32): np.dtype(np.uint32), np.dtype(n
 SPARE_COLUMNS = 1000
 """By how much the k of k best labels may exceed the number of labels: answers then have columns without a label."""
 
-Features: TypeAlias = sp.csr_matrix | np.ndarray | FeatureBlocks
-"""Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d; or both side by side, for models
-that read them so."""
+Features: TypeAlias = sp.csr_matrix | np.ndarray
+"""Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d. Where a model reads blocks, also
+:class:`FeatureBlocks`."""
 
 # Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
 # and what the solver works on.
@@ -169,7 +169,9 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None, bl
 
 def _checked_blocks(X: Any, name: str, blocks: bool) -> Features:
     given = X if isinstance(X, FeatureBlocks) else FeatureBlocks(X)
-    sparse, dense = check_features(given.sparse, name=name), check_features(given.dense, name=name)
+    dense = check_features(given.dense, name=name)
+    # Dense features may be alone.
+    sparse = check_features(given.sparse, name=name) if given.sparse.shape[1] else sp.csr_matrix(given.sparse)
     dtype = np.result_type(sparse.dtype, dense.dtype)
     checked = FeatureBlocks([sparse.astype(dtype, copy=False), dense.astype(dtype, copy=False)])
     return checked if blocks else checked.tocsr()

@@ -77,9 +77,7 @@ def command(
     """
     if report is not None:
         check_report(report, file, rows)
-    fitted: Any = load_model(
-        model, file, texts=not holds_matrix(file, rows), embedding_cache=embedding_cache
-    )
+    fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows), embedding_cache=embedding_cache)
     if holds_matrix(file, rows):
         found, calibrated = _evaluate_matrix(fitted, file, rows, ks), False
     else:

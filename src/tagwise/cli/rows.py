@@ -223,7 +223,7 @@ def find_tag(given: str, tags: Sequence[str], names: Mapping[str, str]) -> str:
 def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None = None) -> Any:
     """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
 
-    A folder that holds the other kind is an :class:`InvalidInputError`. ``embedding_cache`` is for a tagger that embeds.
+    A folder that holds the other kind is an :class:`InvalidInputError`. ``embedding_cache`` is for taggers that embed.
     """
     model = load(path)
     if texts and not isinstance(model, Tagger):

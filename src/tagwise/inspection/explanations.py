@@ -157,7 +157,9 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
 def _with_place_of_dense(X: FeatureBlocks) -> sp.csr_matrix:
     """The sparse block, and 1 at the first feature of the dense one: the place of all that it contributes."""
     n_rows, width = X.shape[0], X.n_dense
-    place = sp.csr_matrix((np.ones(n_rows, X.dtype), np.zeros(n_rows, np.int32), np.arange(n_rows + 1)), (n_rows, width))
+    place = sp.csr_matrix(
+        (np.ones(n_rows, X.dtype), np.zeros(n_rows, np.int32), np.arange(n_rows + 1)), (n_rows, width)
+    )
     return sp.csr_matrix(sp.hstack([X.sparse, place], format="csr"))
 
 

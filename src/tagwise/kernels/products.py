@@ -211,9 +211,7 @@ def _matmul_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray,
     run_chunks(lambda start, stop: _csr_matmul(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
 
 
-def matmul(
-    rows: sp.csr_matrix | np.ndarray | FeatureBlocks, matrix: np.ndarray, *, n_threads: int = 1
-) -> np.ndarray:
+def matmul(rows: sp.csr_matrix | np.ndarray | FeatureBlocks, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
     """``rows @ matrix`` (n×d by d×k) for any form of rows, in the type of ``matrix``.
 
     Dense rows are multiplied by BLAS, whose rounding depends on how many rows there are; where rows that are equal must

@@ -79,7 +79,9 @@ class RidgeFactor:
         self.mean = self._sums_of_columns() / self.total if fit_intercept else np.zeros(n_features)
         self.fit_intercept = fit_intercept
         if self.dual:
-            system = sum(_gram_of_rows(block, n_threads) for block in self.blocks)
+            system = np.zeros((n_rows, n_rows))
+            for block in self.blocks:
+                system += _gram_of_rows(block, n_threads)
         else:
             system = _gram_of_features(self.blocks, n_threads)
         if fit_intercept and self.dual:

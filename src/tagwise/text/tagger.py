@@ -47,6 +47,7 @@ from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.text.choice import choose_features
+from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder, check_embedder
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
@@ -62,7 +63,6 @@ from tagwise.text.tags import (
     tag_key,
     tag_matrix,
 )
-from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder, check_embedder
 from tagwise.text.vectorizers import (
     FITTED_FEATURES,
     TransformerFeatures,

@@ -18,7 +18,16 @@ from tagwise.models.choice import model_class, model_info
 from tagwise.registry import Choice, LogRange
 from tagwise.validation import check_real
 
-__all__ = ["DENSE_WEIGHT", "Choice", "LogRange", "SearchSpace", "as_values", "check_space", "draw_settings", "search_space"]
+__all__ = [
+    "DENSE_WEIGHT",
+    "Choice",
+    "LogRange",
+    "SearchSpace",
+    "as_values",
+    "check_space",
+    "draw_settings",
+    "search_space",
+]
 
 _MOST_PAIRS = 20_000_000
 # Significant digits of a drawn number: people read, type and compare it.

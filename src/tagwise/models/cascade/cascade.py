@@ -198,6 +198,13 @@ class Cascade(MultiLabelModel):
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
 
+    **Dense features.** A dense block (:class:`~tagwise.data.FeatureBlocks`) has no supports: it enters the low rank at
+    its least squares, with min(q, L) columns or 2²¹/L of them if that is less; rankers learn from both blocks together;
+    and the cosine of the row with the label's rows, by the dense block and from its mean, is an opinion of its own.
+    Arrays and CSR matrices are searched for such a block: the last columns, if there are 32 or more that are hardly
+    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; q for
+    each of M labels of a row twice, and L·q by BLAS, at prediction. Memory: L·q numbers three times.
+
     Examples
     --------
     >>> from tagwise import Cascade
@@ -318,6 +325,9 @@ class Cascade(MultiLabelModel):
     def _reads_blocks(self) -> bool:
         return True
 
+    def _recognised(self, X: Features) -> Features:
+        return FeatureBlocks.recognised(X)
+
     def _iterations(self) -> int:
         return self.max_iter + 1
 
@@ -407,7 +417,11 @@ class Cascade(MultiLabelModel):
         else:
             learnt = self._fusion_of_folds(rows, dtype, folds, progress)
             self._fit_opinions(rows, dtype, progress)
-            fusion = Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0) if learnt is None else learnt
+            fusion = (
+                Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0)
+                if learnt is None
+                else learnt
+            )
         self._take_fusion(fusion)
 
     def _validation_folds(self, rows: CascadeRows) -> tuple[list[np.ndarray], bool]:
@@ -582,9 +596,7 @@ class Cascade(MultiLabelModel):
     def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
 
-    def _opinions(
-        self, features: sp.csr_matrix | FeatureBlocks, labels: np.ndarray, proposed: np.ndarray
-    ) -> Opinions:
+    def _opinions(self, features: sp.csr_matrix | FeatureBlocks, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
         """On proposed labels (n, N) of rows as the proposer reads them, and on unseen labels that the rows name."""
         finite_scores(proposed)  # then no label is −1
         rows, dense = weights_of(features)
@@ -606,7 +618,8 @@ class Cascade(MultiLabelModel):
         if dense.shape[1]:
             margins += listed_products(dense, shortlist, self.ranker_dense_weights_, n_threads=threads)
             # A zero row stays one: it is no text, and has no direction from the mean.
-            centred = unit_rows(dense, n_threads=threads) - dense.any(axis=1)[:, None] * self.dense_mean_
+            there = (dense != 0).max(axis=1)[:, None]
+            centred = unit_rows(dense, n_threads=threads) - there * self.dense_mean_
             meanings = listed_products(
                 unit_rows(centred, n_threads=threads), shortlist, self.dense_prototypes_, n_threads=threads
             )
@@ -708,9 +721,7 @@ class Cascade(MultiLabelModel):
             fusion_level_=level,
             fusion_unseen_=unseen,
         )
-        require_dense(
-            2, ranker_dense_weights_=self.ranker_dense_weights_, dense_prototypes_=self.dense_prototypes_
-        )
+        require_dense(2, ranker_dense_weights_=self.ranker_dense_weights_, dense_prototypes_=self.dense_prototypes_)
         proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
         n_dense = self.n_dense_features_in_
         if (proposer.n_dense_features_in_, proposer.dense_weight) != (n_dense, self.dense_weight):

@@ -210,11 +210,13 @@ class Fusion(State):
 
     def check(self, *, names: bool | None = None, dense: bool | None = None) -> None:
         """Raise ValueError unless these are coefficients of all terms, those of names and of a dense block if known."""
-        fitting = sorted({
-            n_terms(4 + with_names + with_dense)
-            for with_names in ((False, True) if names is None else (names,))
-            for with_dense in ((False, True) if dense is None else (dense,))
-        })
+        fitting = sorted(
+            {
+                n_terms(4 + with_names + with_dense)
+                for with_names in ((False, True) if names is None else (names,))
+                for with_dense in ((False, True) if dense is None else (dense,))
+            }
+        )
         coefficients = self._coefficients
         shapes = [part.shape for part in coefficients]
         if shapes not in [[(size,), (_CONTEXT_TERMS,), (_LEVEL_TERMS,), (_UNSEEN_TERMS,)] for size in fitting]:

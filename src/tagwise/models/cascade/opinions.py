@@ -174,7 +174,13 @@ class Rankers(State):
     def none(n_labels: int, n_features: int, n_dense: int, dtype: Any) -> Rankers:
         """No ranker for any label."""
         empty = sp.csr_matrix((n_labels, n_features), dtype=dtype)
-        return Rankers(empty, np.zeros((n_labels, n_dense), dtype=dtype), np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
+        return Rankers(
+            empty,
+            np.zeros((n_labels, n_dense), dtype=dtype),
+            np.zeros(n_labels, dtype=dtype),
+            np.zeros(n_labels, dtype=bool),
+            0.0,
+        )
 
 
 def wrong_proposals(
@@ -249,6 +255,8 @@ def dense_prototypes(
 
     Embeddings of texts have much in common, which says nothing about their labels. Time O(nnz(Y)·q).
     """
+    if not dense.shape[1]:
+        return np.zeros(0, dtype=dense.dtype), np.zeros((positives.shape[1], 0), dtype=dense.dtype)
     mean = np.average(dense, axis=0, weights=weight)
     by_label = sp.csr_matrix(per_row(positives, weight).T).astype(dense.dtype)
     totals = csr_matmul(by_label, dense, n_threads=n_threads)
@@ -473,9 +481,7 @@ class LocalRows:
     @cached_property
     def scaled(self) -> sp.csr_matrix | FeatureBlocks:
         """X as rankers read it."""
-        return scaled_rows(
-            self.X, normalize=self.normalize, dense_weight=self.dense_weight, n_threads=self.n_threads
-        )
+        return scaled_rows(self.X, normalize=self.normalize, dense_weight=self.dense_weight, n_threads=self.n_threads)
 
     @property
     def words(self) -> sp.csr_matrix:
@@ -545,8 +551,9 @@ class LocalRows:
 
     def dense_prototypes(self) -> tuple[np.ndarray, np.ndarray]:
         """Of rows of unit length, likewise."""
-        dense = unit_rows(weights_of(self.X)[1], n_threads=self.n_threads)
-        return dense_prototypes(dense, self.positives, self.weight, n_threads=self.n_threads)
+        dense = weights_of(self.X)[1]
+        unit = unit_rows(dense, n_threads=self.n_threads) if dense.shape[1] else dense
+        return dense_prototypes(unit, self.positives, self.weight, n_threads=self.n_threads)
 
     def cooccurrence(self) -> sp.csr_matrix:
         """Counts of pairs."""

@@ -271,7 +271,6 @@ class LEML(FactorModel):
     # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
         self._check_against_data(X, Y, observed)
         # Plain rows are scaled within the products; all else works on rows that have been.
         plain = self.kernel is None and self.solver == "alternating" and not self.early_stopping

@@ -268,7 +268,7 @@ class REML(FactorModel):
             rounds = model._alternate_locally(features, prepared, labels, rng, progress.step, saved)
         else:
             ids = random_parts(known, partitions, rng)
-            rounds = model._divide_and_conquer(features, prepared, labels, ids, rng, progress)
+            rounds = model._divide_and_conquer(_words(features), prepared, labels, ids, rng, progress)
         self._keep(rounds, unknown, dtype, progress)
 
     def _keep(self, rounds: Rounds, unknown: np.ndarray, dtype: np.dtype, progress: FitProgress) -> None:
@@ -357,16 +357,16 @@ class REML(FactorModel):
         )
         if dense is not None:
             assert isinstance(rows, LocalRows)
-            start = start_of_dense(dense, rows.labels, constants, self.reg_sparse, n_dense)
-            factors.W[-dense.shape[1] :, -n_dense:] = start.coefficients
-            factors.A[:, -n_dense:] = dense.matmul(start.coefficients)
-            factors.H = np.column_stack([factors.H, start.labels])
+            first = start_of_dense(dense, rows.labels, constants, self.reg_sparse, n_dense)
+            factors.W[-dense.shape[1] :, -n_dense:] = first.coefficients
+            factors.A[:, -n_dense:] = dense.matmul(first.coefficients)
+            factors.H = np.column_stack([factors.H, first.labels])
         start = value(factors.shifted(self._offset())) + _penalty(factors, self.reg_low_rank / 2)
         return Rounds(factors, sp.csr_matrix((rows.n_features, rows.n_labels), dtype=dtype), start)
 
     def _divide_and_conquer(
         self,
-        X: CSRWithTranspose | BlockFeatures,
+        X: CSRWithTranspose,
         prepared: Prepared,
         labels: TrainingLabels,
         ids: list[np.ndarray],
@@ -428,7 +428,7 @@ class REML(FactorModel):
         if isinstance(prepared, SupportFeatures):
             dense = X.dense if isinstance(X, BlockFeatures) else None
             return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support, dense=dense)
-        return ADMMPart(X, prepared, labels, self.memory_limit)
+        return ADMMPart(_words(X), prepared, labels, self.memory_limit)
 
     def _resumed(self, X: CSRWithTranspose, labels: TrainingLabels, progress: FitProgress) -> Rounds | None:
         """The rounds of a checkpoint, if there is one."""
