@@ -69,7 +69,7 @@ def test_a_folder_needs_the_same_function(tagger, tmp_path):
     loaded = load(tmp_path / "tagger")
     with pytest.raises(InvalidInputError, match=r"the embedder letters, a function, .* use_embedder\(function\) first"):
         answers(loaded)
-    with pytest.raises(InvalidInputError, match="is not the model letters that .* cosines down to"):
+    with pytest.raises(InvalidInputError, match=r"is not the model letters that .* cosines down to"):
         loaded.use_embedder(lambda texts: letters(texts)[:, ::-1])
     with pytest.raises(InvalidInputError, match="it makes 3 numbers of a text, where 9 are expected"):
         loaded.use_embedder(lambda texts: letters(texts)[:, :3])

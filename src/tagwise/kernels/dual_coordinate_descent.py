@@ -289,8 +289,8 @@ def _descend(rows, descent, own, count, stream, w, v):
 # The order of the sum is the compiler's, and the same for every number of threads.
 @compiled(fastmath={"reassoc", "contract", "nsz"})
 def _dense_dot(dense, row, v):
-    """The inner product of a row of the dense block with v."""
-    total = 0.0
+    """The inner product of a row of the dense block with v, in their type: half the time of float64 for float32."""
+    total = v.dtype.type(0)
     for feature in range(len(v)):
         total += v[feature] * dense[row, feature]
     return total
@@ -299,8 +299,9 @@ def _dense_dot(dense, row, v):
 @compiled(fastmath={"contract"})
 def _add_dense(dense, row, step, v):
     """Add ``step`` times a row of the dense block to v."""
+    factor = v.dtype.type(step)
     for feature in range(len(v)):
-        v[feature] += step * dense[row, feature]
+        v[feature] += factor * dense[row, feature]
 
 
 @compiled()
@@ -328,7 +329,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     )
     number = np.full(n_features, -1, dtype=np.int32)
     touched = np.empty(min(largest, n_features), dtype=np.int32)
-    w, v = np.empty(len(touched), dtype=np.float64), np.empty(rows.dense.shape[1], dtype=np.float64)
+    w, v = np.empty(len(touched), dtype=np.float64), np.empty(rows.dense.shape[1], dtype=rows.dense.dtype)
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
@@ -354,7 +355,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
         for place in range(count):
             value += own.dual[place] - own.dual[place] ** 2 / (4 * own.cost[place])
         for feature in range(len(v)):
-            value -= 0.5 * v[feature] ** 2
+            value -= 0.5 * np.float64(v[feature]) ** 2
             dense_weights[label, feature] = v[feature]
         kept = filled
         for i in range(n_touched):
