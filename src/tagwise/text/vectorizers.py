@@ -109,9 +109,9 @@ FITTED_FEATURES = TextFeatures | TransformerFeatures | EmbeddedFeatures
 def features_to_parts(features: FITTED_FEATURES) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The class with its parameters, and the arrays, that a folder holds; InvalidInputError where it cannot."""
     if isinstance(features, EmbeddedFeatures):
-        words, terms = features_to_parts(features.words)
+        words, of_words = features_to_parts(features.words)
         described = {"class": "EmbeddedFeatures", "words": words, "embedder": features.embedder.name}
-        return described, {**terms, "fingerprint": features.embedder.fingerprint}
+        return described, {**of_words, "fingerprint": features.embedder.fingerprint}
     if isinstance(features, TextFeatures):
         return {"class": "TextFeatures", "parameters": features.get_params(deep=False)}, features.to_arrays()
     transformer = features.transformer

@@ -19,6 +19,7 @@ from tagwise.kernels import (
     BlockFeatures,
     CSRWithTranspose,
     DenseFeatures,
+    FeatureMatrix,
     feature_matrix,
     matmul,
     scores_of_factors_and_sparse,
@@ -297,7 +298,7 @@ class REML(FactorModel):
 
     def _alternate_locally(
         self,
-        X: CSRWithTranspose | BlockFeatures,
+        X: FeatureMatrix,
         prepared: Prepared,
         labels: TrainingLabels,
         seed: int | np.random.Generator,
@@ -405,7 +406,7 @@ class REML(FactorModel):
     def _of_part(self, n_labels: int) -> REML:
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
-    def _prepare(self, X: CSRWithTranspose | BlockFeatures, labels: TrainingLabels) -> Prepared:
+    def _prepare(self, X: FeatureMatrix, labels: TrainingLabels) -> Prepared:
         """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh."""
         if self.sparse_part == "support":
             return SupportFeatures.build(
@@ -414,7 +415,7 @@ class REML(FactorModel):
                 with_gram=labels.observed is None,
                 row_weight=labels.row_weight,
                 memory_limit=self.memory_limit,
-                n_threads=X.n_threads,
+                n_threads=_words(X).n_threads,
             )
         # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
         parameters, memory = (X, self.reg_sparse, self.sparsity / 2), self.memory_limit / 2
@@ -423,7 +424,7 @@ class REML(FactorModel):
         return WeightedL1FitRidge(*parameters, row_weight=labels.row_weight, memory_limit=memory)
 
     def _sparse_part(
-        self, X: CSRWithTranspose | BlockFeatures, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
+        self, X: FeatureMatrix, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
     ) -> SparsePart:
         if isinstance(prepared, SupportFeatures):
             dense = X.dense if isinstance(X, BlockFeatures) else None
@@ -648,7 +649,7 @@ def words_of(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
     return rows.words if isinstance(rows, FeatureBlocks) else rows
 
 
-def _words(X: CSRWithTranspose | BlockFeatures) -> CSRWithTranspose:
+def _words(X: FeatureMatrix) -> CSRWithTranspose:
     words = X.words if isinstance(X, BlockFeatures) else X
     assert isinstance(words, CSRWithTranspose)
     return words
