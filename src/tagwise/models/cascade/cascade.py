@@ -409,7 +409,7 @@ class Cascade(MultiLabelModel):
         if folds and not refit:
             (validation,) = folds
             self._fit_opinions(rows.without(validation), dtype, progress)
-            self._take_fusion(Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0))
+            self._take_fusion(self._prior())
             self._build_prediction_cache()
             fusion = self._learn_fusion([self._lesson(rows.of(validation))], rows.positives)
             if self.refit == "auto" and not progress.stopped:
@@ -417,11 +417,7 @@ class Cascade(MultiLabelModel):
         else:
             learnt = self._fusion_of_folds(rows, dtype, folds, progress)
             self._fit_opinions(rows, dtype, progress)
-            fusion = (
-                Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0)
-                if learnt is None
-                else learnt
-            )
+            fusion = self._prior() if learnt is None else learnt
         self._take_fusion(fusion)
 
     def _validation_folds(self, rows: CascadeRows) -> tuple[list[np.ndarray], bool]:
@@ -432,6 +428,9 @@ class Cascade(MultiLabelModel):
             refit=self.refit,
             random_state=self.random_state,
         )
+
+    def _prior(self) -> Fusion:
+        return Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0)
 
     def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
