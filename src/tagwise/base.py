@@ -637,6 +637,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
         model = cls(**record.parameters)
         model._check_all_parameters()
+        model.n_features_in_ = _saved_count(record, "n_features_in_")
+        model.n_labels_ = _saved_count(record, "n_labels_")
+        if "n_dense_features_in_" in record.values:
+            model.n_dense_features_in_ = _saved_count(record, "n_dense_features_in_")
+            if model.n_dense_features_in_ > model.n_features_in_:
+                raise ValueError(f"{model.n_dense_features_in_} dense features of {model.n_features_in_}")
         require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
         for name, tensor in record.tensors.items():
             setattr(model, name, tensor)
@@ -644,12 +650,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             setattr(model, name, record.values[name])
         for name, inner_record in inner.items():
             setattr(model, name, model_from_parts(inner_record))
-        model.n_features_in_ = _saved_count(record, "n_features_in_")
-        model.n_labels_ = _saved_count(record, "n_labels_")
-        if "n_dense_features_in_" in record.values:
-            model.n_dense_features_in_ = _saved_count(record, "n_dense_features_in_")
-            if model.n_dense_features_in_ > model.n_features_in_:
-                raise ValueError(f"{model.n_dense_features_in_} dense features of {model.n_features_in_}")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
         with np.errstate(over="ignore", invalid="ignore"):
             model._check_restored()

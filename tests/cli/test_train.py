@@ -195,7 +195,8 @@ def test_embeddings_beside_words(rows_file, monkeypatch):
         assert answered.returncode == 0, answered.stderr
     assert all(text in asked[:before] for text in asked[before:])  # fixed texts of the fingerprint alone
     monkeypatch.setitem(embeddings.EMBEDDERS, "static", lambda: lambda texts: -letters(texts))
-    assert failed(run("predict", folder, rows_file), 1, "static is not the model static that the tagger was trained with")
+    refused = run("predict", folder, rows_file)
+    assert failed(refused, 1, "static is not the model static that the tagger was trained with")
 
 
 def test_embedders_are_for_texts(tmp_path):

@@ -29,6 +29,7 @@ def test_blocks_are_learnt_from(make, problem, blocks):
     )
 
 
+@pytest.mark.per_class
 def test_a_list_and_one_matrix_are_the_same_rows(make, problem, blocks):
     model = make().fit([blocks.sparse, blocks.dense], problem[1])
     expected = model.predict_topk(blocks, k=3)
@@ -51,6 +52,7 @@ def test_pairs_outside_the_mask_do_not_matter(make, problem, mask, blocks):
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.per_class
 def test_a_folder_answers_as_the_model_did(make, problem, blocks, tmp_path):
     model = make().fit(blocks, problem[1])
     model.save(tmp_path / "model")
@@ -58,6 +60,7 @@ def test_a_folder_answers_as_the_model_did(make, problem, blocks, tmp_path):
     np.testing.assert_array_equal(loaded.decision_function(blocks), model.decision_function(blocks))
 
 
+@pytest.mark.per_class
 def test_weights_add_up_to_what_they_explain(make, problem, blocks):
     model = make().fit(blocks, problem[1])
     try:
@@ -69,6 +72,7 @@ def test_weights_add_up_to_what_they_explain(make, problem, blocks):
     np.testing.assert_allclose(rows @ coef.T + model.intercept_, model.decision_function(blocks), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.per_class
 def test_other_numbers_of_dense_features_are_refused(make, problem, blocks):
     model = make().fit(blocks, problem[1])
     with pytest.raises(InvalidInputError, match="dense features, but the model was trained with 5"):

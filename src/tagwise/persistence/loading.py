@@ -130,17 +130,7 @@ def _with_blocks(record: ModelRecord) -> ModelRecord:
     """Until 0.2.0, no model had a dense block of features beside a sparse one."""
     if record.class_name not in _READ_BLOCKS or "dense_weight" in record.parameters:
         return record
-    record = replace(record, parameters=record.parameters | {"dense_weight": 1.0})
-    if record.class_name != "Cascade":
-        return record
-    dtype, n_labels = record.tensors["prototypes_"].dtype, record.values["n_labels_"]
-    check_integer(n_labels, "n_labels_", minimum=1)
-    nothing = {
-        "ranker_dense_weights_": np.zeros((n_labels, 0), dtype=dtype),
-        "dense_prototypes_": np.zeros((n_labels, 0), dtype=dtype),
-        "dense_mean_": np.zeros(0, dtype=dtype),
-    }
-    return replace(record, tensors=record.tensors | nothing)
+    return replace(record, parameters=record.parameters | {"dense_weight": 1.0})
 
 
 def _with_proposer(record: ModelRecord) -> ModelRecord:

@@ -63,6 +63,8 @@ _BLOCK_CANDIDATES = 1 << 15
 _SAMPLE_ROWS = 256
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
+# What is learnt of a dense block, if there is one.
+_DENSE_ARRAYS = ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_")
 # Parameters that are the proposer's own.
 _PROPOSER_PARAMETERS = (
     "rank",
@@ -218,9 +220,6 @@ class Cascade(MultiLabelModel):
 
     _saved_arrays: ClassVar[tuple[str, ...]] = (
         "ranker_weights_",
-        "ranker_dense_weights_",
-        "dense_mean_",
-        "dense_prototypes_",
         "ranker_intercept_",
         "has_ranker_",
         "prototypes_",
@@ -324,6 +323,9 @@ class Cascade(MultiLabelModel):
 
     def _reads_blocks(self) -> bool:
         return True
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        return (*self._saved_arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else self._saved_arrays
 
     def _recognised(self, X: Features) -> Features:
         return FeatureBlocks.recognised(X)
@@ -704,6 +706,10 @@ class Cascade(MultiLabelModel):
         return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * proposed)
 
     def _check_restored(self) -> None:
+        if not self.n_dense_features_in_:
+            dtype, n_labels = self.ranker_intercept_.dtype, self.n_labels_
+            self.ranker_dense_weights_, self.dense_mean_ = np.zeros((n_labels, 0), dtype), np.zeros(0, dtype)
+            self.dense_prototypes_ = np.zeros((n_labels, 0), dtype)
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
         own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
@@ -744,7 +750,7 @@ class Cascade(MultiLabelModel):
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
         floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
-        floats |= {name: getattr(self, name) for name in ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_")}
+        floats |= {name: getattr(self, name) for name in _DENSE_ARRAYS}
         require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
         require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_level_=level, fusion_unseen_=unseen)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
