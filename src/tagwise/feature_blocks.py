@@ -95,6 +95,8 @@ class FeatureBlocks:
         if isinstance(matrix, FeatureBlocks):
             return matrix
         n_rows, n_columns = matrix.shape
+        if sp.issparse(matrix) and matrix.nnz < max(n_columns, _DENSE_SHARE * _LEAST_DENSE * n_rows):
+            return matrix
         if sp.issparse(matrix):
             counts = np.bincount(matrix.indices[matrix.data != 0], minlength=n_columns)
         else:
