@@ -296,7 +296,7 @@ def _dense_dot(dense, row, v):
     return total
 
 
-@compiled(fastmath={"contract"})
+@compiled()
 def _add_dense(dense, row, step, v):
     """Add ``step`` times a row of the dense block to v."""
     factor = v.dtype.type(step)
