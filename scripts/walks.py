@@ -35,6 +35,7 @@ LOWEST = {
         "losses",
         "registry",
         "validation",
+        "feature_blocks",
         "parallel",
         "interrupts",
         "randomness",

@@ -26,8 +26,9 @@ from tagwise.exceptions import (
     TagwiseWarning,
     warn,
 )
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.interrupts import deferred_interrupts, deferring_interrupts
-from tagwise.kernels import top_k_of_scores, unit_rows
+from tagwise.kernels import scaled_rows, top_k_of_scores
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.losses import as_probability
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
@@ -121,6 +122,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     normalize: bool
     updatable: bool = False
     verbose: int
+    n_dense_features_in_: int = 0
+    """How many of the features, the last ones, are a dense block."""
     _row_weight: np.ndarray | None = None
     """What rows weigh (n), all above 0, while :meth:`_fit` runs; None where all weigh 1."""
 
@@ -139,6 +142,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Raise for constructor arguments that cannot be used; called before any work starts."""
+
+    def _reads_blocks(self) -> bool:
+        """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
+        return False
+
+    def _recognised(self, X: Features) -> Features:
+        """Features to fit, a dense block among them in its own place where the model looks for one."""
+        return X
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
@@ -199,8 +210,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return info_of(type(self)).probabilistic
 
     def _prepared(self, X: Features) -> Features:
-        """Rows as the model reads them: scaled to unit length where ``normalize`` says so."""
-        return unit_rows(X, n_threads=self._threads_for(X)) if self.normalize else X
+        """Rows as the model reads them: scaled to unit length where ``normalize`` says so, block by block."""
+        weight = getattr(self, "dense_weight", 1.0)
+        return scaled_rows(X, normalize=self.normalize, dense_weight=weight, n_threads=self._threads_for(X))
 
     def _iterations(self) -> int:
         """How many iterations a fit has at most, for the progress bar."""
@@ -239,8 +251,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : CSR or array (n, d)
-            Features. float32 stays float32; other numbers become float64.
+        X : CSR or array (n, d), or FeatureBlocks
+            Features. float32 stays float32; other numbers become float64. Words and an embedding side by side are
+            :class:`~tagwise.data.FeatureBlocks`, or the list ``[CSR, array]``.
         Y : CSR or array (n, L)
             Labels, 0 or 1.
         observed : CSR or array (n, L), optional
@@ -648,6 +661,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             values["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if self.n_dense_features_in_:
+            values["n_dense_features_in_"] = self.n_dense_features_in_
         record = ModelRecord(
             class_name=type(self).__name__,
             parameters=storable_parameters(self.get_params(deep=False)),
@@ -679,7 +694,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         model = cls(**record.parameters)
         model._check_all_parameters()
         common = {"n_features_in_", "n_labels_", "history_", "output_format"}
-        require_same("values", set(record.values) - {"feature_names_in_"}, common | set(model._fitted_values()))
+        optional = {"feature_names_in_", "n_dense_features_in_"}
+        require_same("values", set(record.values) - optional, common | set(model._fitted_values()))
+        model.n_features_in_ = _saved_count(record, "n_features_in_")
+        model.n_labels_ = _saved_count(record, "n_labels_")
+        if "n_dense_features_in_" in record.values:
+            model.n_dense_features_in_ = _saved_count(record, "n_dense_features_in_")
+            if model.n_dense_features_in_ > model.n_features_in_:
+                raise ValueError(f"{model.n_dense_features_in_} dense features of {model.n_features_in_}")
         require_same("tensors", set(record.tensors), set(model._fitted_arrays()))
         for name, tensor in record.tensors.items():
             setattr(model, name, tensor)
@@ -687,8 +709,6 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             setattr(model, name, record.values[name])
         for name, inner_record in inner.items():
             setattr(model, name, model_from_parts(inner_record))
-        model.n_features_in_ = _saved_count(record, "n_features_in_")
-        model.n_labels_ = _saved_count(record, "n_labels_")
         # Before anything of the size that the manifest claims is made: the claim must agree with the tensors.
         with np.errstate(over="ignore", invalid="ignore"):
             model._check_restored()
@@ -750,16 +770,38 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
-        features = check_features(X)
+        features = check_features(X, blocks=True)
+        if reset:
+            features = self._recognised(features)
+            self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:
-            return features  # what scikit-learn would find too, in a tenth of the time of a one-row answer
+            # What scikit-learn would find too, in a tenth of the time of a one-row answer.
+            return self._as_read(features)
         try:
             # Remembers or compares the number (and, for data frames, the names) of the features.
             validate_data(self, X if hasattr(X, "columns") else features, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InvalidInputError(str(error)) from None
-        return features
+        return self._as_read(features)
+
+    def _as_read(self, X: Features) -> Features:
+        """Rows with as many dense features as there were at fit, in two blocks or, as the model needs them, in one."""
+        n_dense = self.n_dense_features_in_
+        if not n_dense:
+            return X.tocsr() if isinstance(X, FeatureBlocks) else X
+        if not isinstance(X, FeatureBlocks):
+            X = FeatureBlocks.split(X, n_dense)
+        if X.n_dense != n_dense:
+            raise InvalidInputError(
+                f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
+                "same feature extraction."
+            )
+        if self._reads_blocks():
+            return X
+        scaled = self._prepared(X)
+        assert isinstance(scaled, FeatureBlocks)
+        return scaled.tocsr()
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""

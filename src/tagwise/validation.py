@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.feature_blocks import FeatureBlocks
 
 __all__ = [
     "SPARE_COLUMNS",
@@ -43,7 +44,8 @@ SPARE_COLUMNS = 1000
 """By how much the k of k best labels may exceed the number of labels: answers then have columns without a label."""
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
-"""Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d."""
+"""Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d. Where a model reads blocks, also
+:class:`FeatureBlocks`."""
 
 # Dense arrays with a row per feature and per label that a fit holds at its peak, at least: what it looks for, its slope
 # and what the solver works on.
@@ -133,11 +135,14 @@ def canonical_csr(matrix: Any) -> sp.csr_matrix:
     return csr
 
 
-def check_features(X: Any, *, name: str = "X", n_features: int | None = None) -> Features:
+def check_features(X: Any, *, name: str = "X", n_features: int | None = None, blocks: bool = False) -> Features:
     """Features as canonical CSR, or as a C-ordered 2-D array, in float32 or float64, all finite.
 
-    Floats of 32 and 64 bits keep their type; everything else numeric becomes float64.
+    Floats of 32 and 64 bits keep their type; everything else numeric becomes float64. :class:`FeatureBlocks`, or the
+    list of a sparse matrix and an array, stay what they are with ``blocks``, both of one type, and else become CSR.
     """
+    if isinstance(X, FeatureBlocks) or FeatureBlocks.are_meant(X):
+        return _checked_blocks(X, name, blocks)
     if sp.issparse(X):
         if X.ndim != 2:
             raise InvalidInputError(f"{name} must have two dimensions (rows × features); found {X.ndim}.")
@@ -160,6 +165,16 @@ def check_features(X: Any, *, name: str = "X", n_features: int | None = None) ->
     if not all_finite(values):
         raise InvalidInputError(f"{name} contains NaN or infinity; replace or remove these values first.")
     return matrix
+
+
+def _checked_blocks(X: Any, name: str, blocks: bool) -> Features:
+    given = X if isinstance(X, FeatureBlocks) else FeatureBlocks(X)
+    dense = check_features(given.dense, name=name)
+    # Dense features may be alone.
+    sparse = check_features(given.sparse, name=name) if given.sparse.shape[1] else sp.csr_matrix(given.sparse)
+    dtype = np.result_type(sparse.dtype, dense.dtype)
+    checked = FeatureBlocks([sparse.astype(dtype, copy=False), dense.astype(dtype, copy=False)])
+    return checked if blocks else checked.tocsr()
 
 
 def all_finite(values: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ from commands import failed, run, some_rows, write_jsonl
 from tagwise import TextFeatures, load
 from tagwise.data import write_xmc
 from tagwise.persistence import Checkpoint
+from tagwise.text import embeddings
 
 
 @pytest.fixture
@@ -173,3 +174,32 @@ def test_tune_chooses_features_and_says_how_to_train_with_them(unspaced_file, tm
     (command,) = (line for line in given.stdout.splitlines() if line.startswith("Train with: "))
     assert "--linear-tf" in command
     assert "--characters" not in command
+
+
+def test_embeddings_beside_words(rows_file, monkeypatch):
+    """Train, predict and evaluate with an embedder by name, and a cache that spares its work."""
+    asked = []
+
+    def letters(texts):
+        asked.extend(texts)
+        return np.array([[text.count(letter) for letter in "aeiou"] + [1] for text in texts], dtype=float)
+
+    monkeypatch.setitem(embeddings.EMBEDDERS, "static", lambda: letters)
+    folder, cache = rows_file.with_name("m"), rows_file.with_name("cache")
+    result = train(rows_file, "--embedder", "static", "--embedding-cache", cache)
+    assert result.returncode == 0, result.stderr
+    assert load(folder).model_.n_dense_features_in_ == 6
+    before = len(asked)
+    for verb, more in (("predict", []), ("evaluate", [])):
+        answered = run(verb, folder, rows_file, *more, "--embedding-cache", cache)
+        assert answered.returncode == 0, answered.stderr
+    assert all(text in asked[:before] for text in asked[before:])  # fixed texts of the fingerprint alone
+    monkeypatch.setitem(embeddings.EMBEDDERS, "static", lambda: lambda texts: -letters(texts))
+    refused = run("predict", folder, rows_file)
+    assert failed(refused, 1, "static is not the model static that the tagger was trained with")
+
+
+def test_embedders_are_for_texts(tmp_path):
+    matrix = tmp_path / "rows.txt"
+    write_xmc(matrix, sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4)))
+    assert failed(run("train", matrix, "--out", tmp_path / "m", "--embedder", "static"), 2, "is for texts")

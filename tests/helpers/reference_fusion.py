@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 
-def own_numbers(facts, label, proposed, margin, cosine, name=None):
+def own_numbers(facts, label, proposed, margin, cosine, name=None, meaning=None):
     margin = margin if facts.has_ranker[label] else 2 * proposed
     numbers = [
         np.clip(margin, -4, 4),
@@ -13,7 +13,7 @@ def own_numbers(facts, label, proposed, margin, cosine, name=None):
         np.log((np.clip(cosine, 0, 1) + 0.1) / 1.1) + 1.2,
         0.5 * np.log((facts.frequency[label] + 0.5) / 30),
     ]
-    return numbers if name is None else [*numbers, name]
+    return [*numbers, *([] if name is None else [name]), *([] if meaning is None else [3 * meaning])]
 
 
 def own_terms(numbers):
@@ -65,7 +65,8 @@ def fused_scores(fusion, opinions, facts):
     for row in range(n_rows):
         labels = opinions.labels[row, :width]
         named = opinions.names[row] if opinions.names.shape[1] else [None] * width
-        numbers = zip(labels, opinions.proposed[row], opinions.margins[row], opinions.cosines[row], named)
+        meant = opinions.meanings[row] if opinions.meanings.shape[1] else [None] * width
+        numbers = zip(labels, opinions.proposed[row], opinions.margins[row], opinions.cosines[row], named, meant)
         odds = np.array([own_terms(own_numbers(facts, *each)) @ fusion.own for each in numbers])
         unseen = [facts.frequency[label] == 0 and name is not None and name > 0 for label, name in zip(labels, named)]
         odds[unseen] = -np.inf

@@ -13,7 +13,15 @@ import scipy.sparse as sp
 
 from tagwise import Tagger
 from tagwise.base import MultiLabelModel
-from tagwise.cli.options import RowOptions, cutoffs_option, examples, json_option, report_option, row_options
+from tagwise.cli.options import (
+    RowOptions,
+    cutoffs_option,
+    embedding_cache_option,
+    examples,
+    json_option,
+    report_option,
+    row_options,
+)
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
 from tagwise.data.records import STANDARD_INPUT
@@ -50,9 +58,18 @@ _DECISIONS = ("micro-F1", "macro-F1", "example-F1")
 @click.argument("file")
 @cutoffs_option
 @report_option
+@embedding_cache_option
 @json_option
 @row_options()
-def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_json: bool, rows: RowOptions) -> None:
+def command(
+    model: str,
+    file: str,
+    ks: tuple[int, ...],
+    report: str | None,
+    embedding_cache: str | None,
+    as_json: bool,
+    rows: RowOptions,
+) -> None:
     """Measure MODEL on FILE, which is read as by train and must not be what it was trained on.
 
     Tags of FILE that neither training rows nor the vocabulary have count as missed, and are listed. Tags of the
@@ -60,7 +77,7 @@ def command(model: str, file: str, ks: tuple[int, ...], report: str | None, as_j
     """
     if report is not None:
         check_report(report, file, rows)
-    fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows))
+    fitted: Any = load_model(model, file, texts=not holds_matrix(file, rows), embedding_cache=embedding_cache)
     if holds_matrix(file, rows):
         found, calibrated = _evaluate_matrix(fitted, file, rows, ks), False
     else:

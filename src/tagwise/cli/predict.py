@@ -17,7 +17,15 @@ import numpy as np
 
 from tagwise import Tagger, load
 from tagwise.base import MultiLabelModel
-from tagwise.cli.options import RealRange, RowOptions, dask_option, examples, json_option, row_options
+from tagwise.cli.options import (
+    RealRange,
+    RowOptions,
+    dask_option,
+    embedding_cache_option,
+    examples,
+    json_option,
+    row_options,
+)
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
 from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix
 from tagwise.data.records import NoRowsError
@@ -91,6 +99,7 @@ _SETTINGS = ".tagwise-predict.json"
     "kept, so the same command resumes a run that was cut off.",
 )
 @dask_option
+@embedding_cache_option
 @json_option
 @row_options("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
 def command(
@@ -99,6 +108,7 @@ def command(
     line_by_line: bool,
     out: str | None,
     dask: str | None,
+    embedding_cache: str | None,
     as_json: bool,
     rows: RowOptions,
     **wanted: Any,
@@ -123,6 +133,8 @@ def command(
             echo_err("Type one text per line; end with Ctrl-D.")
         source = "-"
     fitted = load(model)
+    if embedding_cache is not None and isinstance(fitted, Tagger):
+        fitted.set_params(embedding_cache=embedding_cache)
     is_file = dask is not None or source == "-" or os.path.exists(source)
     if not is_file and Path(source).suffix and not any(letter.isspace() for letter in source):
         # A mistyped file name must not be answered as if it were a text.

@@ -263,10 +263,10 @@ def find_tag(given: str, tags: Sequence[str], names: Mapping[str, str]) -> str:
     raise InvalidInputError(f"--tag {given!r:.60} is not one of the {len(tags):,} tags of this model.{hint}")
 
 
-def load_model(path: str, what: str, *, texts: bool) -> Any:
+def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None = None) -> Any:
     """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
 
-    A folder that holds the other kind is an :class:`InvalidInputError`.
+    A folder that holds the other kind is an :class:`InvalidInputError`. ``embedding_cache`` is for taggers that embed.
     """
     model = load(path)
     if texts and not isinstance(model, Tagger):
@@ -276,4 +276,6 @@ def load_model(path: str, what: str, *, texts: bool) -> Any:
         )
     if not texts and isinstance(model, Tagger):
         raise InvalidInputError(f"{path} holds a tagger, which reads texts; {what} holds a matrix.")
+    if embedding_cache is not None and texts:
+        model.set_params(embedding_cache=embedding_cache)
     return model

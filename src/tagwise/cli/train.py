@@ -92,6 +92,8 @@ _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 @click.option("--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one.")
 @options.report_option
 @options.feature_options
+@options.embedder_option
+@options.embedding_cache_option
 @click.option(
     "--updatable",
     is_flag=True,
@@ -126,6 +128,8 @@ def command(
     report: str | None,
     features: dict[str, Any],
     updatable: bool,
+    embedder: str | None,
+    embedding_cache: str | None,
     checkpoint_every: int | None,
     resume: bool,
     dask: str | None,
@@ -175,6 +179,8 @@ def command(
         tagging.refuse_for_matrix()
         if feedback is not None:
             raise click.BadParameter("is on texts; a matrix has none.", param_hint="--feedback")
+        if embedder is not None:
+            raise click.BadParameter("is for texts; a matrix has none.", param_hint="--embedder")
         with _resumable(checkpoint):
             shared["updatable"] = updatable
             fitted, figures = _fit_matrix(
@@ -204,7 +210,14 @@ def command(
                     raise click.BadParameter(sentence, param_hint=option)
             client = open_cluster(dask)
         tagger = Tagger(
-            given, unlisted=unlisted, **tag_settings(tagging), features=text_features, updatable=updatable, **shared
+            given,
+            unlisted=unlisted,
+            **tag_settings(tagging),
+            features=text_features,
+            updatable=updatable,
+            embedder=embedder,
+            embedding_cache=embedding_cache,
+            **shared,
         )
         if client is not None:
             from tagwise.distributed.texts import check_tagger

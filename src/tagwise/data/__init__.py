@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from tagwise.data.tables import Table, read_table
     from tagwise.data.text_files import read_csv, read_jsonl, write_csv, write_jsonl
     from tagwise.data.vocabularies import read_vocabulary
+    from tagwise.feature_blocks import FeatureBlocks
 
 __all__ = [
     "Dataset",
     "Dialect",
+    "FeatureBlocks",
     "Feedback",
     "LabelledRows",
     "SyntheticProblem",
@@ -75,6 +77,7 @@ _NAMES_IN = {
     "tagwise.data.tables": ("Table", "read_table"),
     "tagwise.data.text_files": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),
     "tagwise.data.vocabularies": ("read_vocabulary",),
+    "tagwise.feature_blocks": ("FeatureBlocks",),
 }
 _HOME_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 

@@ -155,6 +155,7 @@ class ShardedCascadeRows:
         found = self.cluster.sending([Sent(proposer)], work)
         return Rankers(
             sp.vstack([one.weights for one in found], format="csr"),
+            np.zeros((n_labels, 0), dtype=found[0].weights.dtype),
             np.concatenate([one.intercept for one in found]),
             np.concatenate([one.trained for one in found]),
             float(sum(one.objective for one in found)),
@@ -185,6 +186,11 @@ class ShardedCascadeRows:
             for block in self._blocks(pairs)
         ]
         return sp.vstack(self.cluster.gathered(blocks), format="csr")
+
+    def dense_prototypes(self) -> tuple[np.ndarray, np.ndarray]:
+        """See above; data of a cluster have no dense block."""
+        dtype = self.data.dtype
+        return np.zeros(0, dtype=dtype), np.zeros((self.data.n_labels, 0), dtype=dtype)
 
     def cooccurrence(self) -> sp.csr_matrix:
         """See above."""

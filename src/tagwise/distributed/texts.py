@@ -368,6 +368,8 @@ def check_tagger(tagger: Tagger) -> None:
         raise InvalidInputError(
             f"features: on a cluster words are counted by TextFeatures; found {type(features).__name__}."
         )
+    if tagger.embedder is not None:
+        raise InvalidInputError("embedder: texts on a cluster are not embedded; leave it out, or fit on one machine.")
 
 
 def _counts_with_tags(table: ShardedTable) -> Counter[str]:

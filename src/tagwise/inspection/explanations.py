@@ -4,6 +4,9 @@ The score of label j for a row x is :math:`s_j(x) = \sum_f x_f w_{jf} + b_j`. Th
 contributions of the features; with the intercept :math:`b_j` they add up to the score of ``decision_function``, up to
 rounding. If the model scales rows to unit length, x is the scaled row. Scores are centred so that 0 separates off from
 on: under squared loss, :math:`b_j` includes the −½ that does so.
+
+The features of a dense block (:class:`tagwise.data.FeatureBlocks`), an embedding say, mean nothing one by one: what the
+block contributes is one number, :math:`\sum_{f \in D} x_f w_{jf}`, which stands at its first feature.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import top_k_of_scores
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.validation import Features, canonical_csr, check_integer
@@ -61,8 +65,8 @@ class Explanations:
     Attributes
     ----------
     contributions : CSR (n·k, d), float64
-        Row ``i·k + p`` belongs to row i and its p-th label, and stores one number per feature that is stored in row i.
-        Empty where there is no label (−1).
+        Row ``i·k + p`` belongs to row i and its p-th label, and stores one number per feature that is stored in row i,
+        and one for all of a dense block, at its first feature. Empty where there is no label (−1).
     intercepts : float64 array (n, k)
         The score without any feature; 0 where there is no label.
     explained : str
@@ -113,7 +117,11 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
     Time O(nnz(X)·k), plus the d weights of each distinct label once. Memory O(nnz(X)·k) and a block of weights.
     """
     model.label_weights([])  # raises, if there are no weights, before any work
-    rows = canonical_csr(model.scored_rows(X))
+    scored = model.scored_rows(X)
+    dense = np.zeros((scored.shape[0], 0))
+    if isinstance(scored, FeatureBlocks):
+        scored, dense = _with_place_of_dense(scored), scored.dense
+    rows = canonical_csr(scored)
     pairs = _checked_labels(labels, rows.shape[0], model.n_labels_)
     wanted = np.unique(pairs[pairs >= 0])
     n_rows, per_row = pairs.shape
@@ -133,17 +141,32 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
             weights = model.label_weights(block)
             entries = np.flatnonzero((label_of_entry >= block[0]) & (label_of_entry <= block[-1]))
             of_block = np.searchsorted(block, label_of_entry[entries])
-            data[entries] = rows.data[source[entries]].astype(np.float64) * weights[of_block, indices[entries]]
             mine = np.flatnonzero((flat >= block[0]) & (flat <= block[-1]))
+            values = weights[of_block, indices[entries]]
+            if dense.shape[1]:
+                first = rows.shape[1] - dense.shape[1]
+                of_dense = weights[:, first:].astype(np.float64)[np.searchsorted(block, flat[mine])]
+                totals = np.einsum("pq,pq->p", dense[owner[mine]], of_dense)
+                values = np.where(indices[entries] == first, np.repeat(totals, sizes[mine]), values)
+            data[entries] = rows.data[source[entries]].astype(np.float64) * values
             intercepts[mine] = model.label_intercepts(flat[mine])
     contributions = sp.csr_matrix((data, indices, indptr), shape=(len(flat), rows.shape[1]))
     return Explanations(contributions, intercepts.reshape(pairs.shape), model.explained_score)
 
 
+def _with_place_of_dense(X: FeatureBlocks) -> sp.csr_matrix:
+    """The sparse block, and 1 at the first feature of the dense one: the place of all that it contributes."""
+    n_rows, width = X.shape[0], X.n_dense
+    place = sp.csr_matrix(
+        (np.ones(n_rows, X.dtype), np.zeros(n_rows, np.int32), np.arange(n_rows + 1)), (n_rows, width)
+    )
+    return sp.csr_matrix(sp.hstack([X.sparse, place], format="csr"))
+
+
 def heaviest_features(model: LinearScores, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The features with the largest positive weights of a label, and the weights, largest first, ties by id.
 
-    Fewer than ``top`` if fewer have a weight above 0.
+    Fewer than ``top`` if fewer have a weight above 0. Features of a dense block are not looked at.
     """
     return next(heaviest_features_of_each(model, _checked_label(model, label), top))
 
@@ -159,6 +182,10 @@ def heaviest_features_of_each(
     for start, stop in even_chunks(len(labels), max(1, _BLOCK_WEIGHTS // model.n_features_in_)):
         with single_threaded_blas():
             weights = model.label_weights(labels[start:stop])
+        weights = np.ascontiguousarray(weights[:, : weights.shape[1] - getattr(model, "n_dense_features_in_", 0)])
+        if not weights.shape[1]:
+            yield from ((np.zeros(0, dtype=np.int64), np.zeros(0)) for _ in range(stop - start))
+            continue
         features, values = top_k_of_scores(weights, min(top, weights.shape[1]))
         for place in range(stop - start):
             some = int(np.count_nonzero(values[place] > 0))

@@ -6,6 +6,7 @@ disk.
 """
 
 from tagwise.kernels.products import (
+    BlockFeatures,
     CSRWithTranspose,
     DenseFeatures,
     FeatureMatrix,
@@ -15,6 +16,7 @@ from tagwise.kernels.products import (
     gram,
     matmul,
     matmul_in_order,
+    scaled_rows,
     unit_rows,
 )
 from tagwise.kernels.sampled_pairs import (
@@ -31,6 +33,7 @@ from tagwise.kernels.top_k import (
 )
 
 __all__ = [
+    "BlockFeatures",
     "CSRWithTranspose",
     "DenseFeatures",
     "FeatureMatrix",
@@ -43,6 +46,7 @@ __all__ = [
     "pair_curvature_product",
     "sampled_product",
     "sampled_sparse_product",
+    "scaled_rows",
     "scores_of_factors_and_sparse",
     "solve_row_systems",
     "top_k_of_factors",

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
@@ -31,16 +32,23 @@ __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sp
 _NO_STEP = 1e-12
 # One riffle leaves much of the order of the pass before, and descends slower; more than two change little.
 _RIFFLES_PER_PASS = 2
+# Columns of a dense block that tell its rows apart.
+_HASHED = 8
 
 
 class FeatureRows(NamedTuple):
-    """X (n×d) as CSR arrays, and of each row ‖x_i‖² and a hash of its features."""
+    """X (n×d) as CSR arrays, of each row ‖x_i‖² and a hash of what it holds, and a dense block D (m×q).
+
+    Row i has row ``ids[i]`` of D. Without a dense block q is 0, and ``ids`` is not looked at.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
     data: np.ndarray
     norms: np.ndarray
     hashes: np.ndarray
+    dense: np.ndarray
+    ids: np.ndarray
 
 
 class Descent(NamedTuple):
@@ -65,24 +73,40 @@ class _LabelRows(NamedTuple):
     dual: np.ndarray
 
 
-def feature_rows(X: sp.csr_matrix, *, n_threads: int = 1) -> FeatureRows:
+def feature_rows(X: sp.csr_matrix | FeatureBlocks, *, n_threads: int = 1) -> FeatureRows:
     """X with its squared norms, in float64, and hashes. Time O(nnz)."""
-    hashes = np.empty(X.shape[0], dtype=np.uint64)
-    _hash_rows(X.indptr, X.indices, hashes)
-    return FeatureRows(X.indptr, X.indices, X.data, squared_norms(X, n_threads=n_threads), hashes)
+    S, D = X if isinstance(X, FeatureBlocks) else (X, np.empty((0, 0), dtype=X.dtype))
+    norms, hashes = squared_norms(S, n_threads=n_threads), np.zeros(S.shape[0], dtype=np.uint64)
+    _hash_rows(S.indptr, S.indices, _bits(S.data), hashes)
+    if D.shape[1]:
+        norms += squared_norms(D, n_threads=n_threads)
+        _hash_dense_rows(_bits(np.ascontiguousarray(D[:, :_HASHED])), hashes)
+    return FeatureRows(S.indptr, S.indices, S.data, norms, hashes, D, np.arange(len(D)))
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """The floating numbers as whole ones of the same size."""
+    return values.view(f"u{values.dtype.itemsize}")
 
 
 @compiled()
-def _hash_rows(indptr, indices, hashes):
+def _hash_rows(indptr, indices, values, hashes):
     for row in range(len(hashes)):
         bits = np.uint64(0)
         for position in range(indptr[row], indptr[row + 1]):
-            bits = mixed_bits(bits ^ np.uint64(indices[position]))
+            bits = mixed_bits(bits ^ np.uint64(indices[position])) ^ np.uint64(values[position])
         hashes[row] = bits
 
 
+@compiled()
+def _hash_dense_rows(values, hashes):
+    for row in range(len(hashes)):
+        for feature in range(values.shape[1]):
+            hashes[row] = mixed_bits(hashes[row] ^ np.uint64(values[row, feature]))
+
+
 def train_sparse_svms(
-    X: sp.csr_matrix,
+    X: sp.csr_matrix | FeatureBlocks,
     positives: sp.csr_matrix,
     negatives: sp.csr_matrix,
     descent: Descent,
@@ -91,12 +115,12 @@ def train_sparse_svms(
     prune: float = 0.0,
     first_label: int = 0,
     n_threads: int = 1,
-) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
+) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
 
     Parameters
     ----------
-    X : CSR (n, d)
+    X : CSR (n, d) or FeatureBlocks
     positives, negatives : CSR (L, n)
         By label, the rows that are on and off; the values are not looked at.
     descent : Descent
@@ -104,14 +128,14 @@ def train_sparse_svms(
     C : float or array (n,)
         What a mistake costs, at any row or at each.
     prune : float
-        Weights below this in size are dropped.
+        Weights of sparse features below this in size are dropped.
     first_label : int
         The number of the first label, where these are some of several: the order of rows is that of its number.
     n_threads : int
 
     Returns
     -------
-    weights : CSR (L, d) in the type of X, features in rising order
+    weights : CSR (L, d) in the type of X, features in rising order; or FeatureBlocks, as X is
     intercept : float64 array (L,)
     objective : float64 array (L,)
         The dual objective reached, a lower bound of the primal.
@@ -121,28 +145,36 @@ def train_sparse_svms(
     Time O(passes × stored entries of the label's rows) per label; memory, per thread, O(n + d) and a copy of the rows
     of one label, and the result. A label without positives or without negatives has no weights and the intercept 0.
     """
-    n_labels, n_features = positives.shape[0], X.shape[1]
+    n_labels = positives.shape[0]
     if positives.shape != (n_labels, X.shape[0]) or negatives.shape != positives.shape:
         raise InvalidInputError(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
     rows = feature_rows(X, n_threads=n_threads)
-    lengths = np.diff(X.indptr)
+    sparse = X.sparse if isinstance(X, FeatureBlocks) else X
+    n_features, n_dense = sparse.shape[1], rows.dense.shape[1]
+    lengths = np.diff(sparse.indptr)
     entries = _entries(positives, lengths) + _entries(negatives, lengths)
+    work = entries
+    if n_dense:  # a dense entry takes a fraction of the time of a sparse one
+        work = entries + (np.diff(positives.indptr) + np.diff(negatives.indptr)) * (n_dense // 8 + 1)
     counts, intercept, objective = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels), np.zeros(n_labels)
     on, off = (positives.indptr, positives.indices), (negatives.indptr, negatives.indices)
     labels = on, off, entries
-    costs, results = np.broadcast_to(np.asarray(C, dtype=np.float64), X.shape[:1]), (counts, intercept, objective)
+    dense = np.zeros((n_labels, n_dense), dtype=sparse.dtype)
+    costs = np.broadcast_to(np.asarray(C, dtype=np.float64), X.shape[:1])
+    results = counts, intercept, objective, dense
     problem = labels, np.ascontiguousarray(costs), float(prune), int(first_label)
     found = run_chunks(
         lambda start, stop: _train_sparse(rows, n_features, descent, problem, results, start, stop),
-        work_chunks(np.concatenate([[0], np.cumsum(entries)])),
+        work_chunks(np.concatenate([[0], np.cumsum(work)])),
         n_threads,
     )
     indptr = np.concatenate([[0], np.cumsum(counts)])
     indices = np.concatenate([part for part, _ in found])
     data = np.concatenate([part for _, part in found])
-    return sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features)), intercept, objective
+    weights = sp.csr_matrix((data, indices, indptr), shape=(n_labels, n_features))
+    return FeatureBlocks([weights, dense]) if isinstance(X, FeatureBlocks) else weights, intercept, objective
 
 
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
@@ -172,14 +204,14 @@ def descend_labels(rows, descent, pairs, streams, found, start, stop):
     squared, constant = descent.squared, descent.constant
     n_rows = len(rows.norms)
     weights, intercepts, values, violations, passes = found
-    w = np.empty(weights.shape[1], dtype=np.float64)
+    w, v = np.empty(weights.shape[1], dtype=np.float64), np.zeros(0)
     own = _LabelRows(np.empty(n_rows, dtype=np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
     for label in range(start, stop):
         count = _gather(label, pairs, own)
         w[:] = 0
         own.dual[:count] = 0
         stream = random_stream(descent.seed, streams[label])
-        b, violation, n_passes = _descend(rows, descent, own, count, stream, w)
+        b, violation, n_passes = _descend(rows, descent, own, count, stream, w, v)
         value = 0.5 * (b / constant) ** 2 if constant > 0 else 0.0
         for feature in range(len(w)):
             value += 0.5 * w[feature] ** 2
@@ -218,9 +250,12 @@ def _gather(label, pairs, own):
 
 
 @compiled()
-def _descend(rows, descent, own, count, stream, w):
-    """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes."""
-    indptr, indices, data, norms, hashes = rows
+def _descend(rows, descent, own, count, stream, w, v):
+    """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes.
+
+    ``w`` and ``v`` are the weights of sparse and of dense features, both 0 at first.
+    """
+    indptr, indices, data, norms, hashes, dense, ids = rows
     row_of, sign, cost, dual = own
     squared, constant, tol, max_iter, _ = descent
     own_bits = next_bits(stream)
@@ -249,6 +284,8 @@ def _descend(rows, descent, own, count, stream, w):
             score = b
             for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
                 score += w[np.uintp(indices[position])] * data[position]
+            if len(v) > 0:
+                score += _dense_dot(dense, ids[row], v)
             slope = sign[place] * score - 1 + diagonal * dual[place]
             projected = slope
             # A variable at a bound whose gradient points far outwards is left out of the next passes.
@@ -275,6 +312,8 @@ def _descend(rows, descent, own, count, stream, w):
                 step = (dual[place] - before) * sign[place]
                 for position in range(np.uintp(indptr[row]), np.uintp(indptr[row + 1])):
                     w[np.uintp(indices[position])] += step * data[position]
+                if len(v) > 0:
+                    _add_dense(dense, ids[row], step, v)
                 b += step * constant * constant
         active[n_kept:n_active] = aside[:n_aside]
         n_active = n_kept
@@ -291,6 +330,24 @@ def _descend(rows, descent, own, count, stream, w):
     return b, max(spread, tol * (1 + 1e-9)), max_iter
 
 
+# The order of the sum is the compiler's, and the same for every number of threads.
+@compiled(fastmath={"reassoc", "contract", "nsz"})
+def _dense_dot(dense, row, v):
+    """The inner product of a row of the dense block with v, in their type: half the time of float64 for float32."""
+    total = v.dtype.type(0)
+    for feature in range(len(v)):
+        total += v[feature] * dense[row, feature]
+    return total
+
+
+@compiled()
+def _add_dense(dense, row, step, v):
+    """Add ``step`` times a row of the dense block to v."""
+    factor = v.dtype.type(step)
+    for feature in range(len(v)):
+        v[feature] += factor * dense[row, feature]
+
+
 @compiled()
 def _riffle(active, count, keys, number, aside):
     """An inverse riffle shuffle of the first ``count`` places: those whose key has that bit go behind the others.
@@ -298,7 +355,7 @@ def _riffle(active, count, keys, number, aside):
     The order of any two depends on their own keys alone; after some riffles it may be any order.
     """
     bit = np.uint64(number % 64)
-    n_kept, n_aside = 0, 0
+    n_kept, n_aside = np.int64(0), np.int64(0)
     for at in range(count):
         place, behind = active[at], np.int64((keys[active[at]] >> bit) & np.uint64(1))
         # No branch, which would be mispredicted half of the time.
@@ -312,7 +369,7 @@ def _riffle(active, count, keys, number, aside):
 def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
     (positives, negatives, entries), cost_of_row, prune, first_label = problem
-    counts, intercepts, objectives = results
+    counts, intercepts, objectives, dense_weights = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
         capacity += min(entries[label], n_features)
@@ -329,10 +386,12 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
         np.empty(largest, dtype=rows.data.dtype),
         np.empty(most),
         np.empty(most, dtype=np.uint64),
+        rows.dense,
+        np.empty(most, dtype=np.int64),
     )
     number = np.full(n_features, -1, dtype=np.int32)
     touched = np.empty(min(largest, n_features), dtype=np.int32)
-    w = np.empty(len(touched), dtype=np.float64)
+    w, v = np.empty(len(touched), dtype=np.float64), np.empty(rows.dense.shape[1], dtype=rows.dense.dtype)
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
@@ -349,13 +408,17 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
             own.cost[place] = cost_of_row[own.rows[place]]
         n_touched = _copy_rows(rows, own, count, near, number, touched)
         w[:n_touched] = 0
+        v[:] = 0
         stream = random_stream(descent.seed, first_label + label)
-        b, _, _ = _descend(near, descent, own, count, stream, w)
+        b, _, _ = _descend(near, descent, own, count, stream, w, v)
         intercepts[label] = b
         # Σα − ½(‖w‖² + (b/B)²) − Σα²/4C
         value = -0.5 * (b / descent.constant) ** 2 if descent.constant > 0 else 0.0
         for place in range(count):
             value += own.dual[place] - own.dual[place] ** 2 / (4 * own.cost[place])
+        for feature in range(len(v)):
+            value -= 0.5 * np.float64(v[feature]) ** 2
+            dense_weights[label, feature] = v[feature]
         kept = filled
         for i in range(n_touched):
             value -= 0.5 * w[i] ** 2
@@ -379,7 +442,7 @@ def _copy_rows(rows, own, count, near, number, touched):
     near.indptr[0] = 0
     for place in range(count):
         row = own.rows[place]
-        own.rows[place] = place
+        own.rows[place], near.ids[place] = place, row
         near.norms[place], near.hashes[place] = rows.norms[row], rows.hashes[row]
         for position in range(np.uintp(rows.indptr[row]), np.uintp(rows.indptr[row + 1])):
             feature = np.uintp(rows.indices[position])

@@ -13,12 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.gather_sum import sum_rows
 from tagwise.kernels.vectors import aligned_empty
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, work_chunks
 
 __all__ = [
+    "BlockFeatures",
     "CSRWithTranspose",
     "DenseFeatures",
     "FeatureMatrix",
@@ -33,6 +35,8 @@ __all__ = [
     "matmul_in_order",
     "row_factors",
     "row_range",
+    "scaled_dense",
+    "scaled_rows",
     "squared_norms",
     "unit_rows",
 ]
@@ -129,8 +133,39 @@ class DenseFeatures(FeatureMatrix):
         return gram(self.matrix, left, n_threads=self.n_threads).astype(left.dtype)
 
 
-def feature_matrix(matrix: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> FeatureMatrix:
-    """The form of a CSR matrix or of a dense array that has both products."""
+class BlockFeatures(FeatureMatrix):
+    """[S, D] (n×d): the products of both blocks, each in its own way.
+
+    ``words`` is S beside empty columns for D, n×d: what has features of words alone has the shape of all.
+    """
+
+    def __init__(self, words: FeatureMatrix, dense: DenseFeatures) -> None:
+        self.words, self.dense = words, dense
+        self.n_threads = dense.n_threads
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.words.shape
+
+    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """The rows ``start`` to ``stop`` of S @ upper + D @ lower, the upper and lower rows of ``right``."""
+        product = self.words.matmul_rows(right, start, stop)
+        product += self.dense.matmul_rows(right[-self.dense.shape[1] :], start, stop)
+        return product
+
+    def rmatmul(self, left: np.ndarray) -> np.ndarray:
+        """Sᵀ @ left above Dᵀ @ left."""
+        product = self.words.rmatmul(left)
+        product[-self.dense.shape[1] :] = self.dense.rmatmul(left)
+        return product
+
+
+def feature_matrix(matrix: sp.csr_matrix | np.ndarray | FeatureBlocks, *, n_threads: int = 1) -> FeatureMatrix:
+    """The form of a CSR matrix, of a dense array or of both that has both products."""
+    if isinstance(matrix, FeatureBlocks):
+        words = CSRWithTranspose(matrix.words, n_threads=n_threads)
+        return BlockFeatures(words, DenseFeatures(matrix.dense, n_threads=n_threads))
     if sp.issparse(matrix):
         return CSRWithTranspose(matrix, n_threads=n_threads)
     return DenseFeatures(matrix, n_threads=n_threads)
@@ -176,12 +211,17 @@ def _matmul_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray,
     run_chunks(lambda start, stop: _csr_matmul(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
 
 
-def matmul(rows: sp.csr_matrix | np.ndarray, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
-    """``rows @ matrix`` (n×d by d×k) for either form of rows, in the type of ``matrix``.
+def matmul(rows: sp.csr_matrix | np.ndarray | FeatureBlocks, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+    """``rows @ matrix`` (n×d by d×k) for any form of rows, in the type of ``matrix``.
 
     Dense rows are multiplied by BLAS, whose rounding depends on how many rows there are; where rows that are equal must
     have equal products in any company, use :func:`matmul_in_order`.
     """
+    if isinstance(rows, FeatureBlocks):
+        width = rows.sparse.shape[1]
+        product = csr_matmul(rows.sparse, matrix[:width], n_threads=n_threads)
+        product += matmul(rows.dense, matrix[width:], n_threads=n_threads)
+        return product
     if isinstance(rows, np.ndarray):
         return dense_matmul(np.ascontiguousarray(rows, dtype=matrix.dtype), matrix, n_threads=n_threads)
     return csr_matmul(rows, matrix, n_threads=n_threads)
@@ -359,6 +399,22 @@ def unit_rows(X: sp.csr_matrix | np.ndarray, *, n_threads: int = 1) -> sp.csr_ma
     scaled.__dict__.update(X.__dict__)
     scaled.data = data
     return scaled
+
+
+def scaled_rows(
+    X: sp.csr_matrix | np.ndarray | FeatureBlocks, *, normalize: bool, dense_weight: float = 1.0, n_threads: int = 1
+) -> sp.csr_matrix | np.ndarray | FeatureBlocks:
+    """Rows of unit length with ``normalize``; of blocks, those of each, and the dense one then times its weight."""
+    if not isinstance(X, FeatureBlocks):
+        return unit_rows(X, n_threads=n_threads) if normalize else X
+    sparse = unit_rows(X.sparse, n_threads=n_threads) if normalize else X.sparse
+    return FeatureBlocks([sparse, scaled_dense(X, normalize=normalize, dense_weight=dense_weight, n_threads=n_threads)])
+
+
+def scaled_dense(X: FeatureBlocks, *, normalize: bool, dense_weight: float, n_threads: int = 1) -> np.ndarray:
+    """The dense block (n×q) of :func:`scaled_rows` alone."""
+    dense = unit_rows(X.dense, n_threads=n_threads) if normalize else X.dense
+    return dense if dense_weight == 1 else dense * dense.dtype.type(dense_weight)
 
 
 def _unit_values(indptr: np.ndarray, data: np.ndarray, n_threads: int) -> np.ndarray:

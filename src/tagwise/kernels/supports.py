@@ -92,12 +92,16 @@ class GramParts(NamedTuple):
 
 
 class LowRankScores(NamedTuple):
-    """Scores XUVᵀ + 1bᵀ whose residual is fitted: XᵀXU, U (``feature_factors``), V (``label_factors``) and b."""
+    """Scores (XU + A)Vᵀ + 1bᵀ whose residual is fitted: Xᵀ(XU + A), U (``feature_factors``), V (``label_factors``), b.
+
+    A (n×k) is what other features than those of X add, times the root of the row's weight; 0×k where there are none.
+    """
 
     gram_factors: np.ndarray
     feature_factors: np.ndarray
     label_factors: np.ndarray
     intercept: np.ndarray
+    beside: np.ndarray
 
 
 class Choice(NamedTuple):
@@ -185,6 +189,8 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
             for feature in candidates:
                 along[feature] = _dot(low_rank.feature_factors[feature], label_factors[label])
             residuals = _residuals(rows, rows_of_label, intercept[label], along)
+            for i in range(len(rows_of_label) if len(low_rank.beside) > 0 else 0):
+                residuals[i] -= _dot(low_rank.beside[rows_of_label[i]], label_factors[label])
             _slope_and_squares(rows, rows_of_label, residuals, extra_weights, slot, right, squares)
         gain = np.empty(len(candidates), dtype=np.float64)
         for i in range(len(candidates)):

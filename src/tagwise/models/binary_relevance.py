@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from tagwise.base import finite_scores
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.kernels.sampled_pairs import sampled_csr_product
@@ -94,6 +95,9 @@ class BinaryRelevance(UpdatableModel):
     updatable : bool
         Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
         :meth:`merge_labels` can unite labels. See docs/updating.md.
+    dense_weight : float
+        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
+        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     verbose : int
@@ -151,6 +155,7 @@ class BinaryRelevance(UpdatableModel):
         tol: float = 1e-3,
         memory_limit: float = 2**32,
         updatable: bool = False,
+        dense_weight: float = 1.0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -164,6 +169,7 @@ class BinaryRelevance(UpdatableModel):
         self.tol = tol
         self.memory_limit = memory_limit
         self.updatable = updatable
+        self.dense_weight = dense_weight
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -175,6 +181,10 @@ class BinaryRelevance(UpdatableModel):
         check_choice(self.solver, "solver", _SOLVERS)
         check_real(self.tol, "tol", minimum=0, open_minimum=True)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        check_real(self.dense_weight, "dense_weight", minimum=0)
+
+    def _reads_blocks(self) -> bool:
+        return True
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.
@@ -277,7 +287,7 @@ class BinaryRelevance(UpdatableModel):
         return _Batch(*scales.coefficients(V, start), float(value.sum()), finished, n_iter)
 
     def _dual(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
-        rows = canonical_csr(X)
+        rows = canonical_csr(X.tocsr() if isinstance(X, FeatureBlocks) else X)
         on = sp.csr_matrix(labels.weighted_positives.T)
         # The known rows of a label that are not its positives; None where all are known.
         off = None
@@ -307,7 +317,8 @@ class BinaryRelevance(UpdatableModel):
         """Whether to factorise; raises where the user asks for what cannot be."""
         side = min(X.shape)
         needed = 16 * side**2 + X.dtype.itemsize * X.shape[1] * n_labels
-        needed += 16 * X.size if isinstance(X, np.ndarray) else 0
+        dense = X.dense if isinstance(X, FeatureBlocks) else X
+        needed += 16 * dense.size if isinstance(dense, np.ndarray) else 0
         if self.solver != "direct":
             return self.solver == "auto" and plain and side <= LARGEST_DIRECT and needed <= self.memory_limit
         if not plain:

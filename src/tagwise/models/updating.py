@@ -300,6 +300,7 @@ class UpdatableModel(MultiLabelModel):
     # ------------------------------------------------------------------ what is kept
 
     def _keep_rows(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
+        self._require_sparse_alone("updatable=True")
         self.kept_features_, self.kept_labels_ = X[:0], sp.csr_matrix((0, Y.shape[1]), dtype=np.float32)
         self.kept_observed_, self.kept_complete_ = self.kept_labels_, np.zeros(0, dtype=bool)
         self.kept_weight_, self.pending_ = np.zeros(0), np.zeros(Y.shape[1], dtype=np.int64)
@@ -353,8 +354,16 @@ class UpdatableModel(MultiLabelModel):
         complete = int(np.count_nonzero(self.kept_complete_))
         return complete == self._n_kept or complete * self.n_labels_ <= _MOST_KNOWN_PAIRS
 
+    def _require_sparse_alone(self, method: str) -> None:
+        if self.n_dense_features_in_:
+            raise InvalidInputError(
+                f"{method} does not learn from a dense block of features, and this {type(self).__name__} has one of "
+                f"{self.n_dense_features_in_:,}; fit to all rows and labels again."
+            )
+
     def _require_kept(self, method: str, what: str) -> None:
         self._require_fitted()
+        self._require_sparse_alone(method)
         if not self.updatable:
             raise InvalidInputError(
                 f"{method} needs to know {what}, which this {type(self).__name__} has not kept; fit it with "
@@ -364,6 +373,7 @@ class UpdatableModel(MultiLabelModel):
     def _rows_of_new_labels(self, X: Any, Y_new: Any, observed: Any) -> LabelRows:
         """What :meth:`add_labels` was given, checked."""
         self._require_fitted()
+        self._require_sparse_alone("add_labels")
         if X is None and not self.updatable:
             raise InvalidInputError(
                 f"X is None, but this {type(self).__name__} keeps no rows to learn from; give the rows of Y_new, or "

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseWarning, warn
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.persistence.fit_state import State, StateParts
 from tagwise.persistence.folder import (
     MANIFEST_NAME,
@@ -331,7 +332,11 @@ def fit_identity(class_name: str, parameters: dict[str, JSON], data: Mapping[str
     Class and parameters, the tagwise version (another may take other steps), and type, shape and SHA-256 of every array
     that the fit learns from, None for one that is not given. Time: one SHA-256 of the data, of which nothing is copied.
     """
-    entries = {name: None if tensor is None else described(tensor, name, name)[0] for name, tensor in data.items()}
+    tensors: dict[str, Tensor | None] = {}
+    for name, value in data.items():
+        blocks = {name: value.sparse, f"{name}.dense": value.dense} if isinstance(value, FeatureBlocks) else None
+        tensors |= blocks or {name: value}
+    entries = {name: None if tensor is None else described(tensor, name, name)[0] for name, tensor in tensors.items()}
     return {"class": class_name, "parameters": parameters, "data": entries, "tagwise_version": __version__}
 
 

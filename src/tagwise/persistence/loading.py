@@ -34,6 +34,7 @@ __all__ = [
 _UPDATABLE = {"Tagger", *(info.class_name for info in MODELS if info.updatable)}
 """Classes with a parameter ``updatable``, which 0.1.0 did not have."""
 _PROPOSER_PARAMETERS = ("rank", "reg_low_rank", "support", "max_iter", "tol", "normalize", "memory_limit", "n_jobs")
+_READ_BLOCKS = ("LEML", "REML", "BinaryRelevance", "Cascade")
 _PRODUCT_PARAMETERS = ("slope", "exponent", "prototype_weight")
 _PROPOSER_TENSORS = ("feature_factors_", "label_factors_", "intercept_", "sparse_weights_")
 
@@ -111,7 +112,7 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
         values = dict(record.values)
         if isinstance(values.get("training"), dict):
             values["training"] = {"named_tags": 0} | values["training"]
-        parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False}
+        parameters: dict[str, Any] = {"unlisted": "off", "vocabulary": None, "normalise_tags": False, "embedder": None}
         parameters |= record.parameters
         values = {"tag_type": "str", "output_format": None, "reference": None} | values
         if "min_df" in parameters:  # until 0.2.0, a tagger had parameters of its features among its own
@@ -123,10 +124,17 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:
-        return _with_product(record)
+        record = _with_product(record)
     if record.class_name == "LPSR" and "scorer_" not in record.values:
-        return _with_scorer(record)
-    return record
+        record = _with_scorer(record)
+    return _with_blocks(record)
+
+
+def _with_blocks(record: ModelRecord) -> ModelRecord:
+    """Until 0.2.0, no model had a dense block of features beside a sparse one."""
+    if record.class_name not in _READ_BLOCKS or "dense_weight" in record.parameters:
+        return record
+    return replace(record, parameters=record.parameters | {"dense_weight": 1.0})
 
 
 def _with_proposer(record: ModelRecord) -> ModelRecord:

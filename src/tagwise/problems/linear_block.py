@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import FeatureMatrix, feature_matrix
 from tagwise.losses import Loss
 from tagwise.parallel import even_chunks, run_chunks
@@ -68,7 +69,10 @@ class ColumnSums(NamedTuple):
     @classmethod
     def of(cls, X: Features) -> ColumnSums:
         """Time O(nnz)."""
-        if isinstance(X, np.ndarray):
+        if isinstance(X, FeatureBlocks):
+            sparse, dense = (cls.of(block) for block in X)
+            total, squares = (np.concatenate(parts) for parts in zip(sparse[:2], dense[:2]))
+        elif isinstance(X, np.ndarray):
             total, squares = (np.einsum("ij,ij->j", X, other, dtype=np.float64) for other in (np.ones_like(X), X))
         else:
             values = X.data.astype(np.float64)

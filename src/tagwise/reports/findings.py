@@ -25,7 +25,7 @@ from tagwise.text.evaluation import Answers, Evaluation, evaluate, propensity_we
 from tagwise.text.features import check_texts, words_in
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
-from tagwise.text.tags import ValidationRows, check_tags
+from tagwise.text.tags import ValidationRows, check_tags, has_entries
 from tagwise.validation import check_integer
 
 __all__ = ["Example", "Findings", "gather_findings", "model_megabytes", "pieces_of", "predict_milliseconds"]
@@ -207,7 +207,7 @@ def gather_findings(
         for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK)
     ]
     frequent, reachable = _yardsticks(validation, ks, tag_rows, training["rows"])
-    usable = np.flatnonzero((np.diff(validation.X.indptr) > 0) & (np.diff(validation.truth.indptr) > 0))
+    usable = np.flatnonzero(has_entries(validation.X) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
     precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(

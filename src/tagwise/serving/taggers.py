@@ -25,6 +25,7 @@ from tagwise.serving.processes import ATTEMPTS, Calls, digits, missing, shared_c
 from tagwise.serving.tag_search import TagSearch
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
+from tagwise.text.tags import has_entries
 
 __all__ = ["Loaded", "ServedTagger", "Taggers"]
 
@@ -104,7 +105,7 @@ class Loaded:
         Tags that are numbers are written as text: answers come back as text too, and tables hold nothing else.
         """
         X = self.tagger.transform(texts)
-        on_texts(len(texts), int(np.count_nonzero(np.diff(X.indptr) == 0)))
+        on_texts(len(texts), int(np.count_nonzero(~has_entries(X))))
         found = self.tagger.suggest_features(
             X, question.top, explain=question.explain, min_probability=question.min_probability
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, single_threaded_blas
@@ -67,16 +69,21 @@ class RidgeFactor:
         n_threads: int = 1,
     ) -> None:
         n_rows, n_features = X.shape
-        self.X = X if isinstance(X, np.ndarray) else sp.csr_matrix(X)
+        self.blocks: list[Any] = list(X) if isinstance(X, FeatureBlocks) else [X]
         self.root = None if row_weight is None else np.sqrt(row_weight)
         if self.root is not None:
-            scaled = sp.diags(self.root) @ self.X.astype(np.float64)
-            self.X = scaled if isinstance(scaled, np.ndarray) else sp.csr_matrix(scaled)
+            self.blocks = [sp.diags(self.root) @ block.astype(np.float64) for block in self.blocks]
+        self.blocks = [block if isinstance(block, np.ndarray) else sp.csr_matrix(block) for block in self.blocks]
         self.total = n_rows if row_weight is None else float(row_weight.sum())
         self.dual = n_rows < n_features
         self.mean = self._sums_of_columns() / self.total if fit_intercept else np.zeros(n_features)
         self.fit_intercept = fit_intercept
-        system = _gram_of_rows(self.X if self.dual else self.X.T, n_threads)
+        if self.dual:
+            system = np.zeros((n_rows, n_rows))
+            for block in self.blocks:
+                system += _gram_of_rows(block, n_threads)
+        else:
+            system = _gram_of_features(self.blocks, n_threads)
         if fit_intercept and self.dual:
             ones = np.ones(n_rows) if self.root is None else self.root
             means = system @ ones / self.total
@@ -100,13 +107,14 @@ class RidgeFactor:
         squares = np.asarray(columns.multiply(columns).sum(axis=1)).ravel()
         means = columns @ ones / self.total if self.fit_intercept else np.zeros(columns.shape[0])
         # Row j is y_jᵀX; centring the rows of X or the columns of Y comes to the same here.
-        cross = (as_dense(columns @ self.X) - self.total * means[:, None] * self.mean[None, :]).T
+        seen = np.concatenate([as_dense(columns @ block) for block in self.blocks], axis=1)
+        cross = (seen - self.total * means[:, None] * self.mean[None, :]).T
         with single_threaded_blas():
             if self.dual:
                 centred = columns.toarray().T - np.outer(ones, means)
                 weights = scipy.linalg.cho_solve(self.factor, centred, overwrite_b=True, check_finite=False)
                 # Centring X here would subtract μ·1ᵀα, and 1ᵀα = 0.
-                Z = np.asarray(self.X.T @ weights)
+                Z = np.concatenate([np.asarray(block.T @ weights) for block in self.blocks])
             else:
                 Z = scipy.linalg.cho_solve(self.factor, cross, check_finite=False)
             intercept = means - self.mean @ Z
@@ -115,7 +123,23 @@ class RidgeFactor:
         return RidgeSolution(Z, intercept, value)
 
     def _sums_of_columns(self) -> np.ndarray:
-        return _column_sums(self.X) if self.root is None else np.asarray(self.X.T @ self.root)
+        return np.concatenate(
+            [_column_sums(block) if self.root is None else np.asarray(block.T @ self.root) for block in self.blocks]
+        )
+
+
+def _gram_of_features(blocks: list[Any], n_threads: int) -> np.ndarray:
+    """XᵀX (d×d) in float64 of blocks of columns: one, or a sparse and a dense one."""
+    if len(blocks) == 1:
+        return _gram_of_rows(blocks[0].T, n_threads)
+    sparse, dense = blocks
+    width = sparse.shape[1]
+    out = np.empty((width + dense.shape[1],) * 2)
+    out[:width, :width] = _gram_of_rows(sparse.T, n_threads)
+    out[width:, width:] = _gram_of_rows(dense.T, n_threads)
+    out[:width, width:] = csr_matmul(sp.csr_matrix(sparse.T), dense.astype(np.float64), n_threads=n_threads)
+    out[width:, :width] = out[:width, width:].T
+    return out
 
 
 def _gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:

@@ -137,16 +137,23 @@ class SupportFeatures:
 
     def gram_times(self, U: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
         """XᵀXU (d×k) in the type of U, which is in this order."""
-        rows, X = self.rows, self.matrix()
-        transpose = sp.csr_matrix(
-            (rows.data[rows.feature_positions], rows.feature_rows, rows.feature_indptr), shape=self.shape[::-1]
-        )
+        X, transpose = self.matrix(), self._transpose()
         out = np.empty_like(U)
         for first in range(0, U.shape[1], _FACTOR_COLUMNS):
             columns = slice(first, first + _FACTOR_COLUMNS)
             embedded = csr_matmul(X, U[:, columns], n_threads=n_threads)
             out[:, columns] = csr_matmul(transpose, embedded, n_threads=n_threads)
         return out
+
+    def transposed_times(self, A: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
+        """XᵀA (d×k) in the type of A (n×k)."""
+        return csr_matmul(self._transpose(), A, n_threads=n_threads)
+
+    def _transpose(self) -> sp.csr_matrix:
+        rows = self.rows
+        return sp.csr_matrix(
+            (rows.data[rows.feature_positions], rows.feature_rows, rows.feature_indptr), shape=self.shape[::-1]
+        )
 
 
 def order_of_features(counts: np.ndarray) -> np.ndarray:
@@ -280,7 +287,13 @@ class SupportRidge:
         return weights, targets
 
     def solve(
-        self, U: np.ndarray, V: np.ndarray, intercept: np.ndarray, *, pattern: sp.csr_matrix | None = None
+        self,
+        U: np.ndarray,
+        V: np.ndarray,
+        intercept: np.ndarray,
+        *,
+        pattern: sp.csr_matrix | None = None,
+        beside: np.ndarray | None = None,
     ) -> SupportSolution:
         """S for the residual of a low-rank model.
 
@@ -291,6 +304,8 @@ class SupportRidge:
         pattern : CSR (d, L), optional
             The S of an earlier solve, whose supports are used again; then the objective at the new S is never above
             that at the old one.
+        beside : array (n, k), optional
+            What features beside those of X add to XU.
         """
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InvalidInputError("low_rank contains NaN or infinity.")
@@ -299,8 +314,14 @@ class SupportRidge:
         X, threads = self.X, self.n_threads
         on = Positives(self._positives.indptr, self._positives.indices, self.positive_weight)
         U = np.ascontiguousarray(U[order])
+        others = np.empty((0, U.shape[1]), dtype=U.dtype)
+        if beside is not None:
+            others = np.ascontiguousarray(beside * X.rows.root[:, None], dtype=U.dtype)
         if self._known is None:
-            low_rank_scores = LowRankScores(X.gram_times(U, n_threads=threads), U, V, intercept)
+            seen = X.gram_times(U, n_threads=threads)
+            if beside is not None:
+                seen += X.transposed_times(others, n_threads=threads)
+            low_rank_scores = LowRankScores(seen, U, V, intercept, others)
             kept = GramParts(X.triangle, X.kept, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
 
             def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -308,6 +329,8 @@ class SupportRidge:
         else:
             weights, targets = self._known
             embedded = csr_matmul(X.matrix(), U, n_threads=threads)
+            if beside is not None:
+                embedded += others
             root = X.rows.root[weights.indices]
             residuals = targets * root.astype(targets.dtype) - sampled_product(weights, V, embedded, n_threads=threads)
             residuals -= (np.repeat(intercept, np.diff(weights.indptr)) * root).astype(residuals.dtype)

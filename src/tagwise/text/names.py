@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidTypeError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.text.tags import Corpus, check_name, column_of, ones_in, require_one_type
 
 __all__ = ["check_vocabulary", "name_features", "name_words", "names_in_use"]
@@ -82,6 +83,7 @@ def names_in_use(vocabulary: Mapping[str, tuple[str, ...]], rows: Corpus, featur
 def _rows_with_names(X: sp.csr_matrix, Y: sp.csr_matrix, words: dict[int, list[list[int]]]) -> np.ndarray:
     """How many rows of each label have all words (columns of X) of each of its names, one label after the other."""
     rows_of = sp.csc_matrix(Y)
+    X = X.words if isinstance(X, FeatureBlocks) else X
     has = sp.csr_matrix((np.ones(X.nnz, dtype=np.float32), X.indices, X.indptr), shape=X.shape)
     found = []
     for label, names in words.items():

@@ -49,6 +49,7 @@ from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.text.choice import choose_features
+from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder, check_embedder
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
@@ -140,6 +141,13 @@ class Tagger(BaseEstimator):
     updatable : bool
         Whether the model keeps the features and tags of its training texts, in memory and in the folder, so that
         :meth:`update` can learn further texts. Passed to the model also where that is given as an estimator.
+    embedder : "static", "minilm" or function, optional
+        Texts are also embedded: what a text means beside the words that it has
+        (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks` says which models read both). Any function
+        from a list of texts to an array (n, q) will do. A folder holds the name of the embedder and a fingerprint of
+        its output; a function has to be handed to :meth:`use_embedder` after loading.
+    embedding_cache : path, optional
+        A folder in which embeddings are kept by hashes of the texts, so that no text is embedded twice.
     n_jobs : int or None
         Threads, as in joblib; the result is the same for every number. Passed to the model unless that is given as an
         estimator.
@@ -200,6 +208,8 @@ class Tagger(BaseEstimator):
         normalise_tags: bool = False,
         features: Any = "words",
         updatable: bool = False,
+        embedder: Any = None,
+        embedding_cache: str | PathLike[str] | None = None,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -210,6 +220,8 @@ class Tagger(BaseEstimator):
         self.normalise_tags = normalise_tags
         self.features = features
         self.updatable = updatable
+        self.embedder = embedder
+        self.embedding_cache = embedding_cache
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -224,7 +236,10 @@ class Tagger(BaseEstimator):
                     f"{nested}: {part} is the name {value!r:.60}, which has no parameters to set; give an estimator "
                     f"such as {part}={example} to the Tagger instead."
                 )
-        return super().set_params(**params)
+        super().set_params(**params)
+        if self.__sklearn_is_fitted__():
+            self._settled(self.features_)
+        return self
 
     # ------------------------------------------------------------------ fit
 
@@ -297,6 +312,8 @@ class Tagger(BaseEstimator):
             )
         vocabulary = check_vocabulary(self.vocabulary)
         features, why = self._new_features(rows)
+        if self.embedder is not None:
+            features = self._settled(EmbeddedFeatures(features, TextEmbedder.of(self.embedder)))
         unseen = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
         new = [name for tag in unseen for name in vocabulary.get(tag, (tag,))]
         features, X = rows.extract(features, also=name_words(new))
@@ -496,6 +513,29 @@ class Tagger(BaseEstimator):
             return clone(self.features), ""
         return TransformerFeatures(self.features), ""
 
+    def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
+        """The features with the cache and the progress bar that the parameters ask for."""
+        if isinstance(features, EmbeddedFeatures):
+            cache = self.embedding_cache
+            features.embedder.cache = None if cache is None else EmbeddingCache(cache)
+            features.embedder.verbose = self.verbose
+        return features
+
+    def use_embedder(self, embedder: Any) -> Tagger:
+        """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
+
+        Raises
+        ------
+        InvalidInputError
+            The tagger was trained without an embedder, or with another one: the fingerprints differ.
+        """
+        self._require_fitted()
+        if not isinstance(self.features_, EmbeddedFeatures):
+            raise InvalidInputError("this tagger was trained without an embedder; train one with embedder=….")
+        self.features_.embedder.take(embedder)
+        self.embedder = embedder
+        return self
+
     def _names(
         self,
         model: MultiLabelModel,
@@ -563,6 +603,7 @@ class Tagger(BaseEstimator):
         reference: Profile | None = None,
     ) -> Tagger:
         model.label_names_ = [str(tag) for tag in tags]
+        features = self._settled(features)
         # At once: an interrupt between two assignments would leave a tagger of two fits.
         self.__dict__.update(
             tags_=tags,
@@ -592,6 +633,9 @@ class Tagger(BaseEstimator):
             raise InvalidTypeError(
                 f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
             )
+        check_embedder(self.embedder)
+        if self.embedding_cache is not None and not isinstance(self.embedding_cache, (str, PathLike)):
+            raise InvalidTypeError(f"embedding_cache must be the path of a folder; found {self.embedding_cache!r:.60}.")
         if isinstance(self.features, str):
             check_choice(self.features, "features", ("words", "auto"))
         else:
@@ -607,8 +651,11 @@ class Tagger(BaseEstimator):
             raise AttributeError("'Tagger' object has no attribute 'classes_' before it is fitted")
         return np.array(self.tags_, dtype=np.int64 if isinstance(self.tags_[0], int) else object)
 
-    def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
-        """The features of texts (n×d, CSR); a row without entries is a text without a known word."""
+    def transform(self, texts: Iterable[str]) -> Any:
+        """The features of texts (n×d, CSR); a row without entries is a text without a known word.
+
+        With an embedder, :class:`~tagwise.data.FeatureBlocks` of both.
+        """
         self._require_fitted()
         return self.features_.transform(texts)
 
@@ -965,9 +1012,10 @@ class Tagger(BaseEstimator):
         given = self.get_params(deep=False)
         # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
         parameters: dict[str, Any] = {}
-        for name in ("model", "features"):
+        for name in ("model", "features", "embedder"):
             value = given.pop(name)
             parameters[name] = value if isinstance(value, str) else None
+        given.pop("embedding_cache")  # a folder of this machine
         own = given.pop("vocabulary")
         parameters |= storable_parameters(given)
         # Two lists: the keys of a folder's objects cannot be any text.
@@ -1011,7 +1059,8 @@ class Tagger(BaseEstimator):
         """
         inner, record = record.split_model("model")
         values, parts = record.values, _split_parts(record.tensors)
-        require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
+        expected = set(inspect.signature(cls.__init__).parameters) - {"self", "embedding_cache"}
+        require_same("parameters", set(record.parameters), expected)
         require_same("values", set(values), {"choice", "training", "calibration", *_LATER_VALUES})
         tags = _checked_tags(record.label_names, values["tag_type"])
         features = features_from_parts(values["features"], parts["features"])
@@ -1036,7 +1085,8 @@ class Tagger(BaseEstimator):
         if tagger.model is None:
             tagger.model = clone(model)
         if tagger.features is None:
-            tagger.features = clone(features if isinstance(features, TextFeatures) else features.transformer)
+            words = features.words if isinstance(features, EmbeddedFeatures) else features
+            tagger.features = clone(words if isinstance(words, TextFeatures) else words.transformer)
         tagger._check_parameters()
         choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
         output = None if values["output_format"] is None else saved_output_format(values["output_format"])

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from tagwise.base import MultiLabelModel, format_of
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.persistence.folder import is_text
 from tagwise.progress import counted
 from tagwise.text.features import check_texts
@@ -35,6 +36,7 @@ __all__ = [
     "check_name",
     "check_tags",
     "column_of",
+    "has_entries",
     "known_matrix",
     "normalised",
     "ones_in",
@@ -413,8 +415,14 @@ def known_matrix(
     return ones_in(columns, len(position)), without
 
 
-def _empty_rows(matrix: sp.csr_matrix) -> int:
-    return int(np.count_nonzero(np.diff(matrix.indptr) == 0))
+def has_entries(matrix: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
+    """Which rows have an entry, or a word beside an embedding: bool (n,)."""
+    sparse = matrix.sparse if isinstance(matrix, FeatureBlocks) else matrix
+    return np.diff(sparse.indptr) > 0
+
+
+def _empty_rows(matrix: sp.csr_matrix | FeatureBlocks) -> int:
+    return int(np.count_nonzero(~has_entries(matrix)))
 
 
 def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp.csr_matrix:

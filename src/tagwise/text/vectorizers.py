@@ -13,8 +13,9 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.persistence.loading import require_same, storable_parameters
+from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.validation import check_features
+from tagwise.validation import all_finite, check_features
 
 __all__ = ["FITTED_FEATURES", "TransformerFeatures", "check_transformer", "features_from_parts", "features_to_parts"]
 
@@ -100,13 +101,17 @@ class _Numbered(Sequence[str]):
         return f"feature {self.numbers[place]}"
 
 
-FITTED_FEATURES = TextFeatures | TransformerFeatures
+FITTED_FEATURES = TextFeatures | TransformerFeatures | EmbeddedFeatures
 
 # ---------------------------------------------------------------------- folders
 
 
 def features_to_parts(features: FITTED_FEATURES) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The class with its parameters, and the arrays, that a folder holds; InvalidInputError where it cannot."""
+    if isinstance(features, EmbeddedFeatures):
+        words, of_words = features_to_parts(features.words)
+        described = {"class": "EmbeddedFeatures", "words": words, "embedder": features.embedder.name}
+        return described, {**of_words, "fingerprint": features.embedder.fingerprint}
     if isinstance(features, TextFeatures):
         return {"class": "TextFeatures", "parameters": features.get_params(deep=False)}, features.to_arrays()
     transformer = features.transformer
@@ -139,6 +144,17 @@ def features_from_parts(described: Any, arrays: dict[str, np.ndarray]) -> FITTED
     KeyError, TypeError, ValueError
         The parts do not fit together.
     """
+    if described["class"] == "EmbeddedFeatures":
+        require_same("values of the features", set(described), {"class", "words", "embedder"})
+        name, fingerprint = described["embedder"], arrays.pop("fingerprint")
+        if not isinstance(name, str) or described["words"].get("class") == "EmbeddedFeatures":
+            raise ValueError("features of an embedder must have its name, and words beside it")
+        if not isinstance(fingerprint, np.ndarray) or fingerprint.ndim != 2 or fingerprint.dtype != np.float32:
+            raise ValueError("the fingerprint of an embedder must be a table of 32-bit numbers")
+        if not fingerprint.size or not all_finite(fingerprint):
+            raise ValueError("the fingerprint of an embedder must be finite numbers")
+        words = features_from_parts(described["words"], arrays)
+        return EmbeddedFeatures(words, TextEmbedder(name, fingerprint, None))
     require_same("values of the features", set(described), {"class", "parameters"})
     name, parameters = described["class"], dict(described["parameters"])
     if name == "TextFeatures":

@@ -18,11 +18,23 @@ from tagwise.models.choice import model_class, model_info
 from tagwise.registry import Choice, LogRange
 from tagwise.validation import check_real
 
-__all__ = ["Choice", "LogRange", "SearchSpace", "as_values", "check_space", "draw_settings", "search_space"]
+__all__ = [
+    "DENSE_WEIGHT",
+    "Choice",
+    "LogRange",
+    "SearchSpace",
+    "as_values",
+    "check_space",
+    "draw_settings",
+    "search_space",
+]
 
 _MOST_PAIRS = 20_000_000
 # Significant digits of a drawn number: people read, type and compare it.
 _DIGITS = 3
+
+DENSE_WEIGHT = LogRange(0.3, 3.0)
+"""Where the weight of a dense block of features comes from, for models that have it and rows that have one."""
 
 SearchSpace = Mapping[str, "Choice | LogRange"]
 """Constructor parameter → where its values come from."""

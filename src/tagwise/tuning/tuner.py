@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics import inverse_propensity, ranking_report
 from tagwise.models.choice import build_model, model_class, model_info
@@ -25,7 +26,7 @@ from tagwise.persistence.checkpoints import Identity, checked_identity, differen
 from tagwise.persistence.loading import storable_parameters
 from tagwise.problems.labels import UNLISTED
 from tagwise.solvers.search import Evaluation, Rung, Trial, search
-from tagwise.tuning.spaces import SearchSpace, as_values, check_space, draw_settings, search_space
+from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, as_values, check_space, draw_settings, search_space
 from tagwise.validation import (
     canonical_csr,
     check_choice,
@@ -187,6 +188,8 @@ def tune(
         pairs = None if training[2] is None else int(training[2].nnz)
         n_labels = training[1].shape[1]
         space = search_space(name, n_rows=n_rows, n_features=n_features, n_labels=n_labels, n_pairs=pairs)
+        if isinstance(training[0], FeatureBlocks) and "dense_weight" in model_class(name)().get_params(deep=False):
+            space["dense_weight"] = DENSE_WEIGHT
     else:
         space = check_space(space, name)
     if training[2] is not None and not model_info(name).learns_from_mask:
@@ -352,7 +355,7 @@ def _read_trial(values: dict[str, Any], settings: Settings, position: int) -> Tr
 
 
 def _checked_rows(X: Any, Y: Any, observed: Any) -> _Rows:
-    features = check_features(X)
+    features = check_features(X, blocks=True)
     labels = check_labels(Y, n_rows=features.shape[0])
     if observed is None:
         return features, labels, None

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import reference_fusion as reference
 import scipy.sparse as sp
 from hypothesis import given
@@ -40,8 +41,10 @@ def shortlists(draw, dtype=np.float64, gaps=False):
     names[rng.random(names.shape) < 0.3] = 0
     if gaps:
         labels[rng.random(labels.shape) < 0.2] = -1
-    opinions = Opinions(labels, proposed.astype(dtype), margins, rng.uniform(-0.2, 1.2, (n_rows, listed)), names)
-    own = rng.normal(size=n_terms(5 if names.shape[1] else 4)) / 3
+    meanings = rng.uniform(-1, 1, (n_rows, listed if draw(st.booleans()) else 0))
+    cosines = rng.uniform(-0.2, 1.2, (n_rows, listed))
+    opinions = Opinions(labels, proposed.astype(dtype), margins, cosines, names, meanings)
+    own = rng.normal(size=n_terms(4 + (names.shape[1] > 0) + (meanings.shape[1] > 0))) / 3
     fusion = Fusion(own, rng.normal(size=8) / 3, rng.normal(size=6) / 3, rng.normal(size=4))
     return fusion, opinions, label_facts(rng, n_labels)
 
@@ -88,9 +91,10 @@ def test_a_label_that_is_not_there_is_as_if_never_listed(problem):
             opinions.margins[row : row + 1, kept_short],
             opinions.cosines[row : row + 1, kept_short],
             opinions.names[row : row + 1, kept_short] if opinions.names.shape[1] else np.zeros((1, 0)),
+            opinions.meanings[row : row + 1, kept_short] if opinions.meanings.shape[1] else np.zeros((1, 0)),
         )
-        if opinions.names.shape[1] and not kept_short.any():
-            continue  # no shortlist, so no names: the twin's coefficients would not fit
+        if (opinions.names.shape[1] or opinions.meanings.shape[1]) and not kept_short.any():
+            continue  # no shortlist, so no names or meanings: the twin's coefficients would not fit
         found, expected = fusion.best(alone, facts, 40)
         np.testing.assert_array_equal(labels[row], found[0])
         np.testing.assert_array_equal(scores[row], expected[0])
@@ -168,7 +172,7 @@ def lesson(rng, coefficients, n_rows, known=1.0, width=20, n_labels=40):
 
 def rows_of(whole, rows):
     """Some rows of a lesson."""
-    opinions = Opinions(*(numbers[rows] for numbers in whole.opinions))
+    opinions = Opinions(*(numbers[rows] for numbers in whole.opinions[:5]))
     return whole._replace(opinions=opinions, on=whole.on[rows], known=whole.known[rows], weight=whole.weight[rows])
 
 
@@ -249,3 +253,16 @@ def test_the_prior_is_the_measured_one():
     }
     for name, table in tables.items():
         np.testing.assert_array_equal(table, measured[name])
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_the_prior_of_a_dense_block_stands_beside_the_others(names):
+    """Every term keeps its prior; those of the meaning come last of the numbers and of each number's products."""
+    numbers = ["ranker", "proposer", "prototype", "frequency", *["name"] * names]
+    without, beside = own_prior(names=names), own_prior(names=names, dense=True)
+    terms = [*numbers, "meaning"]
+    terms += [f"{a} {b}" for i, a in enumerate(terms) for b in terms[i:]]
+    others = [at for at, term in enumerate(terms) if "meaning" not in term]
+    np.testing.assert_array_equal(beside[:, others], without)
+    assert beside.shape == (2, n_terms(len(numbers) + 1) - 1)
+    assert beside[0, terms.index("meaning")] > 0

@@ -13,9 +13,16 @@ import scipy.sparse as sp
 
 from tagwise.base import finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import top_k_of_scores, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import Lookup, behind_shortlist, shortlist_margins, steps_by_feature
+from tagwise.kernels.shortlists import (
+    Lookup,
+    behind_shortlist,
+    listed_products,
+    shortlist_margins,
+    steps_by_feature,
+)
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
 from tagwise.models.cascade.fusion import (
@@ -36,6 +43,7 @@ from tagwise.models.cascade.opinions import (
     RankerOptions,
     Rankers,
     cooccurrence_counts,
+    weights_of,
 )
 from tagwise.models.cascade.product import Product
 from tagwise.models.factor_model import PositiveWeight
@@ -66,6 +74,8 @@ _BLOCK_CANDIDATES = 1 << 15
 _SAMPLE_ROWS = 256
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
+# What is learnt of a dense block, if there is one.
+_DENSE_ARRAYS = ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_")
 # Parameters that are the proposer's own.
 _PROPOSER_PARAMETERS = (
     "rank",
@@ -77,6 +87,7 @@ _PROPOSER_PARAMETERS = (
     "tol",
     "normalize",
     "memory_limit",
+    "dense_weight",
     "n_jobs",
     "random_state",
 )
@@ -143,6 +154,9 @@ class Cascade(UpdatableModel):
     updatable : bool
         Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
         :meth:`merge_labels` can unite labels. See docs/updating.md.
+    dense_weight : float
+        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
+        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -163,6 +177,10 @@ class Cascade(UpdatableModel):
         took fewer steps on training rows.
     has_ranker_ : bool array (L,)
         False where the proposer's margin stands in.
+    ranker_dense_weights_ : array (L, q)
+        w of the rankers for the q features of a dense block; q = 0 without one, as below.
+    dense_mean_, dense_prototypes_ : arrays (q,), (L, q)
+        The mean of the dense rows, and the direction from there to each label's rows.
     prototypes_ : CSR (L, d)
         The mean of each label's rows, of unit length; its 50 largest weights.
     label_frequency_ : int array (L,)
@@ -173,7 +191,7 @@ class Cascade(UpdatableModel):
         What the features of a label's name say; empty without ``label_features``.
     name_rows_ : int array (L,)
         Training rows that have all features of a label's name, and for which the label is known.
-    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,) or (21,), (8,), (6,) and (4,)
+    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,), (21,) or (28,), (8,), (6,) and (4,)
         The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives, without the validation
@@ -195,6 +213,13 @@ class Cascade(UpdatableModel):
     per thread.
 
     Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
+
+    **Dense features.** A dense block (:class:`~tagwise.data.FeatureBlocks`) has no supports: it enters the low rank at
+    its least squares, with min(q, L) columns or 2²¹/L of them if that is less; rankers learn from both blocks together;
+    and the cosine of the row with the label's rows, by the dense block and from its mean, is an opinion of its own.
+    Arrays and CSR matrices are searched for such a block: the last columns, if there are 32 or more that are hardly
+    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; q for
+    each of M labels of a row twice, and L·q by BLAS, at prediction. Memory: L·q numbers three times.
 
     Examples
     --------
@@ -225,8 +250,10 @@ class Cascade(UpdatableModel):
     _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {
         "ranker_weights_": (1,),
         "ranker_intercept_": (0,),
+        "ranker_dense_weights_": (0,),
         "has_ranker_": (0,),
         "prototypes_": (0,),
+        "dense_prototypes_": (0,),
         "label_frequency_": (0,),
         "cooccurrence_": (0, 1),
         "name_weights_": (0,),
@@ -237,6 +264,9 @@ class Cascade(UpdatableModel):
 
     proposer_: REML
     ranker_weights_: sp.csr_matrix
+    ranker_dense_weights_: np.ndarray
+    dense_mean_: np.ndarray
+    dense_prototypes_: np.ndarray
     ranker_intercept_: np.ndarray
     has_ranker_: np.ndarray
     prototypes_: sp.csr_matrix
@@ -277,6 +307,7 @@ class Cascade(UpdatableModel):
         normalize: bool = True,
         memory_limit: float = 2**31,
         updatable: bool = False,
+        dense_weight: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -298,6 +329,7 @@ class Cascade(UpdatableModel):
         self.normalize = normalize
         self.memory_limit = memory_limit
         self.updatable = updatable
+        self.dense_weight = dense_weight
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -316,6 +348,16 @@ class Cascade(UpdatableModel):
         check_choice(self.unlisted, "unlisted", UNLISTED)
         if self.unlisted == "unknown" and self.validation_fraction == 0:
             raise InvalidInputError("unlisted='unknown' needs validation rows; set validation_fraction above 0.")
+
+    def _reads_blocks(self) -> bool:
+        return True
+
+    def _fitted_arrays(self) -> tuple[str, ...]:
+        return (*self._saved_arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else self._saved_arrays
+
+    def _recognised(self, X: Features) -> Features:
+        # A model that is to be updated reads all features alike.
+        return X if self.updatable else FeatureBlocks.recognised(X)
 
     def _iterations(self) -> int:
         return self.max_iter + 1
@@ -367,7 +409,17 @@ class Cascade(UpdatableModel):
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         threads = thread_count(self.n_jobs)
         self._fit_rows(
-            LocalRows(sp.csr_matrix(X), Y, observed, self._row_weight, self.normalize, threads), X.dtype, progress
+            LocalRows(
+                X if isinstance(X, FeatureBlocks) else sp.csr_matrix(X),
+                Y,
+                observed,
+                self._row_weight,
+                self.normalize,
+                threads,
+                self.dense_weight,
+            ),
+            X.dtype,
+            progress,
         )
 
     def _fit_rows(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> None:
@@ -388,7 +440,7 @@ class Cascade(UpdatableModel):
         if folds and not refit:
             (validation,) = folds
             self._fit_opinions(rows.without(validation), dtype, progress)
-            self._take_fusion(Fusion.prior(names=self.name_weights_.nnz > 0))
+            self._take_fusion(self._prior())
             self._build_prediction_cache()
             fusion = self._learn_fusion([self._lesson(rows.of(validation))], rows.positives)
             if self.refit == "auto" and not progress.stopped:
@@ -396,7 +448,7 @@ class Cascade(UpdatableModel):
         else:
             learnt = self._fusion_of_folds(rows, dtype, folds, progress)
             self._fit_opinions(rows, dtype, progress)
-            fusion = Fusion.prior(names=self.name_weights_.nnz > 0) if learnt is None else learnt
+            fusion = self._prior() if learnt is None else learnt
         self._take_fusion(fusion)
 
     def _validation_folds(self, rows: CascadeRows) -> tuple[list[np.ndarray], bool]:
@@ -407,6 +459,9 @@ class Cascade(UpdatableModel):
             refit=self.refit,
             random_state=self.random_state,
         )
+
+    def _prior(self) -> Fusion:
+        return Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0)
 
     def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
@@ -420,16 +475,17 @@ class Cascade(UpdatableModel):
         # 2. Rank: a support vector machine per label on the shortlists' mistakes.
         rankers = self._fit_rankers(rows, dtype, progress)
         self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
-        self.has_ranker_ = rankers.trained
+        self.ranker_dense_weights_, self.has_ranker_ = rankers.dense, rankers.trained
         some = rows.head(_SAMPLE_ROWS)
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
-        self.rankers_by_feature_ = self._faster_by_feature(some, shortlists)
+        self.rankers_by_feature_ = self._faster_by_feature(weights_of(some)[0], shortlists)
 
         self._describe_labels(rows, dtype)
 
     def _describe_labels(self, rows: CascadeRows, dtype: np.dtype) -> None:
         """What labels look like, which occur together, and what they are called."""
         self.prototypes_ = rows.prototypes()
+        self.dense_mean_, self.dense_prototypes_ = rows.dense_prototypes()
         self.label_frequency_ = np.bincount(rows.positives.indices, minlength=self.n_labels_)
         self.cooccurrence_ = rows.cooccurrence()
         self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=dtype)
@@ -483,6 +539,7 @@ class Cascade(UpdatableModel):
         alone = {"validation_fraction": 0.0, "unlisted": "off", "updatable": False, "verbose": 0}
         model = Cascade(**self.get_params(deep=False) | alone)
         model.n_features_in_, model._label_features = self.n_features_in_, self._label_features
+        model.n_dense_features_in_ = self.n_dense_features_in_
         model._take_label_count(self.n_labels_)
         with FitProgress("Cascade", model._iterations()) as progress:
             model._fit_rows(rows, dtype, progress)
@@ -521,12 +578,12 @@ class Cascade(UpdatableModel):
 
     def _fit_rankers(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> Rankers:
         """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
-        n_labels, n_features = self.n_labels_, self.n_features_in_
-        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, dtype=dtype)
+        n_labels, n_features, n_dense = self.n_labels_, self.n_features_in_, self.n_dense_features_in_
+        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, q=n_dense, dtype=dtype)
         if rankers is not None:
             return rankers
         if progress.stopped:
-            return Rankers.none(n_labels, n_features, dtype)
+            return Rankers.none(n_labels, n_features, n_dense, dtype)
         progress.note("shortlists of the training rows")
         rankers = rows.learn_rankers(self.proposer_, self._ranker_options(), note=progress.note)
         progress.step(rankers.objective, stage="rankers")
@@ -665,6 +722,7 @@ class Cascade(UpdatableModel):
     def _take_rankers(self, rankers: Rankers, labels: np.ndarray) -> None:
         self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
         self.ranker_intercept_ = replaced(self.ranker_intercept_, labels, rankers.intercept)
+        self.ranker_dense_weights_ = replaced(self.ranker_dense_weights_, labels, rankers.dense)
         self.has_ranker_ = replaced(self.has_ranker_, labels, rankers.trained)
 
     def _learn_shared(self, start: int, progress: FitProgress) -> None:
@@ -714,9 +772,10 @@ class Cascade(UpdatableModel):
     def _answers_without_blas(self, X: Features) -> bool:
         return self.proposer_._answers_without_blas(X)
 
-    def _opinions(self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
+    def _opinions(self, features: sp.csr_matrix | FeatureBlocks, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
         """On proposed labels (n, N) of rows as the proposer reads them, and on unseen labels that the rows name."""
         finite_scores(proposed)  # then no label is −1
+        rows, dense = weights_of(features)
         width, threads = min(self.shortlist, labels.shape[1]), self._threads_for(rows)
         names = np.zeros((len(labels), 0), dtype=rows.dtype)
         if self._unseen is not None:
@@ -731,7 +790,18 @@ class Cascade(UpdatableModel):
         margins = shortlist_margins(rows, shortlist, self._rankers, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        return Opinions(labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names))
+        meanings = np.zeros((0, 0), dtype=rows.dtype)
+        if dense.shape[1]:
+            margins += listed_products(dense, shortlist, self.ranker_dense_weights_, n_threads=threads)
+            # A zero row stays one: it is no text, and has no direction from the mean.
+            there = (dense != 0).max(axis=1)[:, None]
+            centred = unit_rows(dense, n_threads=threads) - there * self.dense_mean_
+            meanings = listed_products(
+                unit_rows(centred, n_threads=threads), shortlist, self.dense_prototypes_, n_threads=threads
+            )
+        return Opinions(
+            labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names), meanings
+        )
 
     def _opinions_on(self, X: Features) -> Opinions:
         """On the shortlists of rows."""
@@ -799,6 +869,8 @@ class Cascade(UpdatableModel):
 
     def _label_weights(self, labels: np.ndarray) -> Features:
         weights = self.ranker_weights_[:, labels].toarray().T
+        if self.n_dense_features_in_:
+            weights[:, -self.n_dense_features_in_ :] = self.ranker_dense_weights_[labels]
         alone = ~self.has_ranker_[labels]
         if alone.any():
             weights[alone] = 2 * self.proposer_.label_weights(labels[alone])
@@ -809,6 +881,10 @@ class Cascade(UpdatableModel):
         return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * proposed)
 
     def _check_restored(self) -> None:
+        if not self.n_dense_features_in_:
+            dtype, n_labels = self.ranker_intercept_.dtype, self.n_labels_
+            self.ranker_dense_weights_, self.dense_mean_ = np.zeros((n_labels, 0), dtype), np.zeros(0, dtype)
+            self.dense_prototypes_ = np.zeros((n_labels, 0), dtype)
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
         own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
@@ -817,6 +893,7 @@ class Cascade(UpdatableModel):
         require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
         require_dense(
             1,
+            dense_mean_=self.dense_mean_,
             ranker_intercept_=b,
             has_ranker_=has,
             label_frequency_=frequency,
@@ -826,7 +903,11 @@ class Cascade(UpdatableModel):
             fusion_level_=level,
             fusion_unseen_=unseen,
         )
+        require_dense(2, ranker_dense_weights_=self.ranker_dense_weights_, dense_prototypes_=self.dense_prototypes_)
         proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
+        n_dense = self.n_dense_features_in_
+        if (proposer.n_dense_features_in_, proposer.dense_weight) != (n_dense, self.dense_weight):
+            raise ValueError(f"a proposer of {proposer.n_dense_features_in_} dense features, where there are {n_dense}")
         if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (n_features, n_labels, self.normalize):
             raise ValueError(f"a proposer of {proposer.n_features_in_} features and {proposer.n_labels_} labels")
         shapes = {
@@ -835,6 +916,9 @@ class Cascade(UpdatableModel):
             "has_ranker_": (n_labels,),
             "prototypes_": (n_labels, n_features),
             "name_weights_": (n_labels, n_features),
+            "ranker_dense_weights_": (n_labels, n_dense),
+            "dense_mean_": (n_dense,),
+            "dense_prototypes_": (n_labels, n_dense),
             "label_frequency_": (n_labels,),
             "name_rows_": (n_labels,),
             "cooccurrence_": (n_labels, n_labels),
@@ -843,6 +927,7 @@ class Cascade(UpdatableModel):
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
         floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
+        floats |= {name: getattr(self, name) for name in _DENSE_ARRAYS}
         require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
         require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_level_=level, fusion_unseen_=unseen)
         check_flag(self.rankers_by_feature_, "rankers_by_feature_")
@@ -856,6 +941,6 @@ class Cascade(UpdatableModel):
         check_integer(self.n_rows_, "n_rows_", minimum=1)
         LabelFacts.of(has, frequency, self.n_rows_, pairs, self.name_rows_).check()
         if self.product_ is None:
-            Fusion(own, context, level, unseen).check(names=names.nnz > 0)
+            Fusion(own, context, level, unseen).check(names=names.nnz > 0, dense=n_dense > 0)
         else:
             Product.from_values(self.product_)

@@ -8,6 +8,7 @@ proposer    log of the proposer's score s + ½, in [10⁻³, 1]
 prototype   log of (c + 0.1)/1.1 for the cosine c of the row with the label's prototype
 frequency   ½ log((f + ½)/30) for a label with f known positive rows
 name        how much of the label's name the row has, where labels have names
+meaning     3c for the cosine c of the row with the label's prototype by a dense block, where there is one
 ==========  ==============================================================================================
 
 1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
@@ -79,8 +80,10 @@ _LOG_SHRINKAGE = math.log(PAIR_SHRINKAGE)
 # Labels that are less likely do not vouch, and this is the least weight of those that do.
 _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
 _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
-# The longest of a label's lists of terms: 5 opinions, their products and 1.
-_MOST_TERMS = 21
+# The longest of a label's lists of terms: 6 opinions, their products and 1.
+_MOST_TERMS = 28
+# Cosines with directions from the mean are around a third in size.
+_MEANING_SCALE = 3.0
 # Up to so many labels of a shortlist are ranked by comparing all pairs of them.
 _FEW_LABELS = 150
 # No fit comes near; sums of terms with such coefficients cannot overflow.
@@ -125,6 +128,18 @@ _NAME_PRIOR = np.array(
         (-0.988, 0.681),  # prototype · name
         (-0.770, 0.513),  # frequency · name
         (-0.393, 0.798),  # name · name
+    ]
+).T
+# Not by empirical Bayes: rounded from what training rows of one set taught with two embeddings.
+_MEANING_PRIOR = np.array(
+    [
+        (1.0, 0.4),  # meaning
+        (-0.3, 0.3),  # ranker · meaning
+        (-0.3, 0.3),  # proposer · meaning
+        (-0.1, 0.3),  # prototype · meaning
+        (0.2, 0.3),  # frequency · meaning
+        (0.0, 0.3),  # name · meaning
+        (0.0, 0.3),  # meaning · meaning
     ]
 ).T
 _SCALE_PRIOR = np.array(
@@ -188,15 +203,21 @@ class Fusion(State):
     unseen: np.ndarray = array(_UNSEEN_TERMS, dtype=np.float64)
 
     @classmethod
-    def prior(cls, *, names: bool = False) -> Fusion:
+    def prior(cls, *, names: bool = False, dense: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
         scale, shift = _SCALE_PRIOR[0]
-        own = np.append(scale * own_prior(names=names)[0], shift)
+        own = np.append(scale * own_prior(names=names, dense=dense)[0], shift)
         return cls(own, _CONTEXT_PRIOR[0].copy(), _LEVEL_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
 
-    def check(self, *, names: bool | None = None) -> None:
-        """Raise ValueError unless these are coefficients of all terms, with ``names`` or without, if that is known."""
-        fitting = [n_terms(many) for many in (4, 5) if names is None or names == (many == 5)]
+    def check(self, *, names: bool | None = None, dense: bool | None = None) -> None:
+        """Raise ValueError unless these are coefficients of all terms, those of names and of a dense block if known."""
+        fitting = sorted(
+            {
+                n_terms(4 + with_names + with_dense)
+                for with_names in ((False, True) if names is None else (names,))
+                for with_dense in ((False, True) if dense is None else (dense,))
+            }
+        )
         coefficients = self._coefficients
         shapes = [part.shape for part in coefficients]
         if shapes not in [[(size,), (_CONTEXT_TERMS,), (_LEVEL_TERMS,), (_UNSEEN_TERMS,)] for size in fitting]:
@@ -342,7 +363,8 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
         unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, _UNSEEN_PRIOR, weight)
 
     terms = [own_design(lesson) for lesson in lessons]
-    order = map_listwise([part[..., :-1] for part in terms], on, seen, own_prior(names=names), weight)
+    prior = own_prior(names=names, dense=lessons[0].opinions.meanings.shape[1] > 0)
+    order = map_listwise([part[..., :-1] for part in terms], on, seen, prior, weight)
     scale, shift = map_logistic([scale_design(part, order) for part in terms], on, seen, _SCALE_PRIOR, weight)
     own = np.append(scale * order, shift)
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
@@ -362,19 +384,25 @@ def known_by_name(lesson: Lesson) -> np.ndarray:
     return out
 
 
-def own_prior(*, names: bool) -> Prior:
+def own_prior(*, names: bool, dense: bool = False) -> Prior:
     """Means and deviations (2, p) in the order of :func:`_own_terms`, without 1."""
-    if not names:
-        return _OWN_PRIOR
-    known, of_name = iter(_OWN_PRIOR.T), iter(_NAME_PRIOR.T)
-    numbers = [*(next(known) for _ in range(4)), next(of_name)]
-    products = [next(of_name) if j == 4 else next(known) for i in range(5) for j in range(i, 5)]
+    known, of_name, of_meaning = iter(_OWN_PRIOR.T), iter(_NAME_PRIOR.T), iter(_MEANING_PRIOR.T)
+    # Which opinion of which table each number is: a product belongs to the later table of its two.
+    tables = [known] * 4 + [of_name] * names + [of_meaning] * dense
+    numbers = [next(table) for table in tables]
+    products = []
+    for i in range(len(tables)):
+        if dense and not names and i == 4:
+            next(of_meaning)  # name · meaning
+        products += [next(tables[j]) for j in range(i, len(tables))]
     return np.array([*numbers, *products]).T
 
 
 def own_design(lesson: Lesson) -> np.ndarray:
     """(n, M, p)."""
-    out = np.zeros((*lesson.opinions.margins.shape, n_terms(4 + (lesson.opinions.names.shape[1] > 0))))
+    opinions = lesson.opinions
+    many = 4 + (opinions.names.shape[1] > 0) + (opinions.meanings.shape[1] > 0)
+    out = np.zeros((*opinions.margins.shape, n_terms(many)))
     _fill_own(lesson.opinions, lesson.facts, out)
     return out
 
@@ -427,8 +455,11 @@ def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: 
     terms[3] = facts.often[label]
     many = 4
     if opinions.names.shape[1] > 0:
-        terms[4] = np.float64(opinions.names[row, at])
-        many = 5
+        terms[many] = np.float64(opinions.names[row, at])
+        many += 1
+    if opinions.meanings.shape[1] > 0:
+        terms[many] = _MEANING_SCALE * np.float64(opinions.meanings[row, at])
+        many += 1
     end = many
     for i in range(many):
         for j in range(i, many):

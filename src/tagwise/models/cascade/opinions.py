@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import unit_rows
+from tagwise.feature_blocks import FeatureBlocks
+from tagwise.kernels import csr_matmul, scaled_rows, unit_rows
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
 from tagwise.kernels.sampled_pairs import contains_pairs
@@ -37,10 +38,12 @@ __all__ = [
     "RankerOptions",
     "Rankers",
     "cooccurrence_counts",
+    "dense_prototypes",
     "label_prototypes",
     "learn_rankers",
     "rows_by_label",
     "search_depth",
+    "weights_of",
     "wrong_proposals",
 ]
 
@@ -71,6 +74,8 @@ class Opinions(NamedTuple):
     """c (n, M): of the row with the label's prototype."""
     names: np.ndarray
     """(n, M): how much of the label's name the row has; (n, 0) where labels have no names."""
+    meanings: np.ndarray = np.zeros((0, 0), dtype=np.float32)
+    """(n, M): the cosine of the row with the label's prototype by the dense block; (…, 0) where there is none."""
 
 
 class LabelFacts(NamedTuple):
@@ -152,18 +157,28 @@ class FittedProposer(State):
 
 @dataclass(frozen=True, eq=False)
 class Rankers(State):
-    """Margins xᵀw_j + β_j: ``weights`` CSR (L, d), ``intercept`` (L,), and which labels are ``trained`` (L,)."""
+    """Margins xᵀw_j + β_j: ``weights`` CSR (L, d), ``intercept`` (L,), and which labels are ``trained`` (L,).
+
+    ``dense`` (L, q) are the weights of a dense block.
+    """
 
     weights: sp.csr_matrix = sparse("L", "d")
+    dense: np.ndarray = array("L", "q")
     intercept: np.ndarray = array("L")
     trained: np.ndarray = array("L", dtype=np.bool_)
     objective: float = real()
 
     @staticmethod
-    def none(n_labels: int, n_features: int, dtype: Any) -> Rankers:
+    def none(n_labels: int, n_features: int, n_dense: int, dtype: Any) -> Rankers:
         """No ranker for any label."""
         empty = sp.csr_matrix((n_labels, n_features), dtype=dtype)
-        return Rankers(empty, np.zeros(n_labels, dtype=dtype), np.zeros(n_labels, dtype=bool), 0.0)
+        return Rankers(
+            empty,
+            np.zeros((n_labels, n_dense), dtype=dtype),
+            np.zeros(n_labels, dtype=dtype),
+            np.zeros(n_labels, dtype=bool),
+            0.0,
+        )
 
 
 def wrong_proposals(
@@ -202,7 +217,7 @@ def search_depth(n_positives: int, n_rows: int, many: int) -> int:
 
 
 def learn_rankers(
-    rows: sp.csr_matrix,
+    rows: sp.csr_matrix | FeatureBlocks,
     positives: sp.csr_matrix,
     negatives: sp.csr_matrix,
     *,
@@ -218,7 +233,33 @@ def learn_rankers(
         rows, positives, negatives, descent, C=C, prune=prune, first_label=first_label, n_threads=n_threads
     )
     trained = (np.diff(positives.indptr) > 0) & (np.diff(negatives.indptr) > 0)
-    return Rankers(weights, intercept.astype(rows.dtype), trained, float(objective.sum()))
+    words, dense = weights_of(weights)
+    return Rankers(words, dense, intercept.astype(rows.dtype), trained, float(objective.sum()))
+
+
+def weights_of(features: sp.csr_matrix | FeatureBlocks) -> tuple[sp.csr_matrix, np.ndarray]:
+    """The words (m, d), and the dense block (m, q), where q = 0 if there is none."""
+    if isinstance(features, FeatureBlocks):
+        return features.words, features.dense
+    return features, np.zeros((features.shape[0], 0), dtype=features.dtype)
+
+
+def dense_prototypes(
+    dense: np.ndarray, positives: sp.csr_matrix, weight: np.ndarray | None, *, n_threads: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""The mean μ (q,) of the dense block's rows, and for each label the direction (L, q) of its rows from there.
+
+    .. math:: c_j = \sum_{i \in P_j} (d_i - \mu) \Big/ \Big\lVert\sum_{i \in P_j} (d_i - \mu)\Big\rVert
+
+    Embeddings of texts have much in common, which says nothing about their labels. Time O(nnz(Y)·q).
+    """
+    if not dense.shape[1]:
+        return np.zeros(0, dtype=dense.dtype), np.zeros((positives.shape[1], 0), dtype=dense.dtype)
+    mean = np.average(dense, axis=0, weights=weight)
+    by_label = sp.csr_matrix(per_row(positives, weight).T).astype(dense.dtype)
+    totals = csr_matmul(by_label, dense, n_threads=n_threads)
+    totals -= np.outer(np.asarray(by_label.sum(axis=1)).ravel(), mean).astype(dense.dtype)
+    return mean.astype(dense.dtype), unit_rows(totals, n_threads=n_threads)
 
 
 def rows_by_label(pairs: sp.csr_matrix) -> sp.csr_matrix:
@@ -359,7 +400,7 @@ class CascadeRows(Protocol):
         """All other rows."""
         ...
 
-    def head(self, many: int) -> sp.csr_matrix:
+    def head(self, many: int) -> sp.csr_matrix | FeatureBlocks:
         """Features of the first rows."""
         ...
 
@@ -389,6 +430,10 @@ class CascadeRows(Protocol):
         """The mean of each label's rows (L, d)."""
         ...
 
+    def dense_prototypes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a dense block (q columns, or none), the mean (q,) and each label's direction (L, q)."""
+        ...
+
     def cooccurrence(self) -> sp.csr_matrix:
         """In how many rows two labels occur together (L, L)."""
         ...
@@ -402,12 +447,13 @@ class CascadeRows(Protocol):
 class LocalRows:
     """Rows in memory; mask and weights may be None. What each method gives is said in :class:`CascadeRows`."""
 
-    X: sp.csr_matrix
+    X: sp.csr_matrix | FeatureBlocks
     Y: sp.csr_matrix
     observed: sp.csr_matrix | None
     weight: np.ndarray | None
     normalize: bool
     n_threads: int
+    dense_weight: float = 1.0
 
     @property
     def n_rows(self) -> int:
@@ -420,9 +466,14 @@ class LocalRows:
         return known_positives(self.Y, self.observed)
 
     @cached_property
-    def scaled(self) -> sp.csr_matrix:
+    def scaled(self) -> sp.csr_matrix | FeatureBlocks:
         """X as rankers read it."""
-        return sp.csr_matrix(unit_rows(self.X, n_threads=self.n_threads)) if self.normalize else self.X
+        return scaled_rows(self.X, normalize=self.normalize, dense_weight=self.dense_weight, n_threads=self.n_threads)
+
+    @property
+    def words(self) -> sp.csr_matrix:
+        """The sparse features of X."""
+        return weights_of(self.X)[0]
 
     def known_per_row(self) -> np.ndarray | None:
         """Stored pairs of the mask."""
@@ -432,19 +483,19 @@ class LocalRows:
         """Some of them."""
         observed = None if self.observed is None else self.observed[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return LocalRows(self.X[rows], self.Y[rows], observed, weight, self.normalize, self.n_threads)
+        return replace(self, X=self.X[rows], Y=self.Y[rows], observed=observed, weight=weight)
 
     def without(self, rows: np.ndarray) -> LocalRows:
         """The others."""
         return self.of(np.setdiff1d(np.arange(self.n_rows), rows))
 
-    def head(self, many: int) -> sp.csr_matrix:
+    def head(self, many: int) -> sp.csr_matrix | FeatureBlocks:
         """The first rows."""
         return self.X[:many]
 
     def feature_counts(self) -> np.ndarray:
         """Stored entries of each column."""
-        return np.bincount(self.X.indices, minlength=self.X.shape[1])
+        return np.bincount(self.words.indices, minlength=self.X.shape[1])
 
     def fit_proposer(self, proposer: REML, progress: FitProgress) -> None:
         """Fit it."""
@@ -481,8 +532,15 @@ class LocalRows:
 
     def prototypes(self) -> sp.csr_matrix:
         """Of rows of unit length, each counted as it weighs."""
-        unit = self.scaled if self.normalize else sp.csr_matrix(unit_rows(self.X, n_threads=self.n_threads))
+        words = weights_of(self.scaled)[0]
+        unit = words if self.normalize else sp.csr_matrix(unit_rows(words, n_threads=self.n_threads))
         return label_prototypes(per_row(unit, self.weight), self.positives, n_threads=self.n_threads)
+
+    def dense_prototypes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of rows of unit length, likewise."""
+        dense = weights_of(self.X)[1]
+        unit = unit_rows(dense, n_threads=self.n_threads) if dense.shape[1] else dense
+        return dense_prototypes(unit, self.positives, self.weight, n_threads=self.n_threads)
 
     def cooccurrence(self) -> sp.csr_matrix:
         """Counts of pairs."""
@@ -490,4 +548,4 @@ class LocalRows:
 
     def rows_with_name(self, names: sp.csr_matrix) -> np.ndarray:
         """Counts of rows."""
-        return rows_with_name(names, self.X, self.observed)
+        return rows_with_name(names, self.words, self.observed)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.kernels import unit_rows
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
@@ -112,6 +112,9 @@ class LEML(UpdatableModel, FactorModel):
     updatable : bool
         Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
         :meth:`merge_labels` can unite labels. See docs/updating.md.
+    dense_weight : float
+        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
+        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -193,6 +196,7 @@ class LEML(UpdatableModel, FactorModel):
         inner_iter: int = 5,
         tol: float = 0.15,
         updatable: bool = False,
+        dense_weight: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -218,6 +222,7 @@ class LEML(UpdatableModel, FactorModel):
         self.inner_iter = inner_iter
         self.tol = tol
         self.updatable = updatable
+        self.dense_weight = dense_weight
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -234,6 +239,7 @@ class LEML(UpdatableModel, FactorModel):
         check_integer(self.inner_iter, "inner_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
+        check_real(self.dense_weight, "dense_weight", minimum=0)
         check_flag(self.early_stopping, "early_stopping")
         check_flag(self.warm_start, "warm_start")
         check_random_state(self.random_state)
@@ -281,17 +287,21 @@ class LEML(UpdatableModel, FactorModel):
                     f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
                 )
 
+    def _reads_blocks(self) -> bool:
+        return True
+
     def _iterations(self) -> int:
         return 1 if self.solver == "closed_form" else self.max_iter
 
     # ------------------------------------------------------------------ fit
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
         self._check_against_data(X, Y, observed)
         # Plain rows are scaled within the products; all else works on rows that have been.
         plain = self.kernel is None and self.solver == "alternating" and not self.early_stopping
-        rows = unit_rows(X, n_threads=threads) if self.normalize and not plain else X
+        rows = X if plain else self._prepared(X)
+        if isinstance(rows, FeatureBlocks) and (self.kernel is not None or self.solver == "closed_form"):
+            rows = rows.tocsr()
         kernel_map: KernelMap | None = None
         self.gamma_ = None
         if self.kernel is not None:
@@ -316,7 +326,7 @@ class LEML(UpdatableModel, FactorModel):
             factors = Factors(W=W, A=np.empty((0, rank)), H=H, b=b)
             progress.step(objective)
         else:
-            factors = self._alternate_locally(rows, Y, observed, rank, progress, unit_length=self.normalize and plain)
+            factors = self._alternate_locally(rows, Y, observed, rank, progress, plain=plain)
         self._keep(factors if kernel_map is None else replace(factors, W=kernel_map.fold(factors.W)), X.dtype)
 
     def _fit_rows(self, rows: TrainingRows, progress: FitProgress) -> None:
@@ -343,7 +353,7 @@ class LEML(UpdatableModel, FactorModel):
         rank: int,
         progress: FitProgress,
         *,
-        unit_length: bool,
+        plain: bool,
     ) -> Factors:
         loss, threads = get_loss(self.loss), thread_count(self.n_jobs)
         row_weight = self._row_weight
@@ -356,7 +366,13 @@ class LEML(UpdatableModel, FactorModel):
             X, Y, observed = X[train], Y[train], None if observed is None else observed[train]
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         features = feature_products(
-            X, Y, rank, unit_length=unit_length, streamed=loss.name == "squared", n_threads=threads
+            X,
+            Y,
+            rank,
+            unit_length=self.normalize and plain,
+            streamed=loss.name == "squared",
+            n_threads=threads,
+            dense_weight=self.dense_weight if plain else 1.0,
         )
         labels = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight)
         return self._alternate(LocalRows(features, labels, loss), rank, progress, validation)
@@ -501,7 +517,8 @@ class LEML(UpdatableModel, FactorModel):
         if self.kernel is None:
             return super()._embed(X)
         kernel_map = KernelMap(self.kernel, self.gamma_, self.degree, self.coef0, self.landmarks_, np.empty((0, 0)))
-        return kernel_map.embed(self._prepared(X), self.feature_factors_)
+        rows = self._prepared(X)
+        return kernel_map.embed(rows.tocsr() if isinstance(rows, FeatureBlocks) else rows, self.feature_factors_)
 
     def _fitted_arrays(self) -> tuple[str, ...]:
         return super()._fitted_arrays() if self.kernel is None else (*super()._fitted_arrays(), "landmarks_")

@@ -12,8 +12,11 @@ import scipy.sparse as sp
 from tagwise.base import OVERFLOW
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import (
+    BlockFeatures,
     CSRWithTranspose,
+    DenseFeatures,
     FeatureMatrix,
     feature_matrix,
     sampled_product,
@@ -21,7 +24,7 @@ from tagwise.kernels import (
     unit_rows,
 )
 from tagwise.kernels.blocked_csr import N_BLOCKS, BlockedCSR
-from tagwise.kernels.products import row_factors
+from tagwise.kernels.products import row_factors, scaled_dense
 from tagwise.kernels.vectors import dot_all, dot_rows
 from tagwise.losses import Loss
 from tagwise.metrics import ndcg_at_k
@@ -203,8 +206,9 @@ class SquaredAlternation:
 
     def beside(self, S: sp.csr_matrix | np.ndarray, offset: float) -> None:
         """From now on, XS + offset is a part of all scores that the steps leave as it is."""
-        assert isinstance(self.X, CSRWithTranspose)
-        self.terms = self._alone.around(LinearScores(self.X, S, offset=offset, n_threads=self.X.n_threads))
+        words = self.X.words if isinstance(self.X, BlockFeatures) else self.X
+        assert isinstance(words, CSRWithTranspose)
+        self.terms = self._alone.around(LinearScores(words, S, offset=offset, n_threads=words.n_threads))
 
     def step_features(self, factors: Factors) -> float:
         """Improve W (and A) for fixed H and b by one run of conjugate gradients; by how much the objective fell."""
@@ -384,14 +388,26 @@ class LocalRows:
 
 
 def feature_products(
-    X: Features, Y: sp.csr_matrix, rank: int, *, unit_length: bool, streamed: bool, n_threads: int
+    X: Features,
+    Y: sp.csr_matrix,
+    rank: int,
+    *,
+    unit_length: bool,
+    streamed: bool,
+    n_threads: int,
+    dense_weight: float = 1.0,
 ) -> FeatureMatrix:
     """X, or X with rows of length 1, for products from both sides; ``streamed`` for fits of squared loss.
 
     A transpose of X takes as much memory as X and scaled values half of that: together often more than LEML's factors.
     So streamed products make neither, and keep what the transposed product can reuse only as far as the whole fit then
-    stays within W + H + XW + 2·n×k and a tenth. This changes the result by no more than rounding.
+    stays within W + H + XW + 2·n×k and a tenth. This changes the result by no more than rounding. Of blocks this is
+    said of the sparse one; the dense one is copied where its rows are scaled.
     """
+    if isinstance(X, FeatureBlocks):
+        dense = scaled_dense(X, normalize=unit_length, dense_weight=dense_weight, n_threads=n_threads)
+        words = feature_products(X.words, Y, rank, unit_length=unit_length, streamed=streamed, n_threads=n_threads)
+        return BlockFeatures(words, DenseFeatures(dense, n_threads=n_threads))
     if streamed and not isinstance(X, np.ndarray):
         transpose, scaled = X.data.nbytes + X.indices.nbytes, X.data.nbytes if unit_length else 0
         if transpose + scaled > _STORED_BYTES:

@@ -14,7 +14,17 @@ from sklearn.base import clone
 
 from tagwise.base import require_finite
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
-from tagwise.kernels import CSRWithTranspose, csr_matmul, scores_of_factors_and_sparse, top_k_of_factors_and_sparse
+from tagwise.feature_blocks import FeatureBlocks
+from tagwise.kernels import (
+    BlockFeatures,
+    CSRWithTranspose,
+    DenseFeatures,
+    FeatureMatrix,
+    feature_matrix,
+    matmul,
+    scores_of_factors_and_sparse,
+    top_k_of_factors_and_sparse,
+)
 from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
@@ -28,6 +38,7 @@ from tagwise.models.factor_model import (
     usable_rank,
 )
 from tagwise.models.leml.steps import Factors, FixedFeatures, LocalRows, SquaredAlternation, TrainingRows
+from tagwise.models.reml.dense_start import dense_rank, start_of_dense
 from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
 from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.models.updating import LabelRows, UpdatableModel, replaced, with_columns
@@ -116,6 +127,9 @@ class REML(UpdatableModel, FactorModel):
     updatable : bool
         Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
         :meth:`merge_labels` can unite labels. See docs/updating.md.
+    dense_weight : float
+        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
+        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
@@ -192,6 +206,7 @@ class REML(UpdatableModel, FactorModel):
         tol: float = 0.1,
         memory_limit: float = 2**31,
         updatable: bool = False,
+        dense_weight: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -212,6 +227,7 @@ class REML(UpdatableModel, FactorModel):
         self.tol = tol
         self.memory_limit = memory_limit
         self.updatable = updatable
+        self.dense_weight = dense_weight
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -230,7 +246,11 @@ class REML(UpdatableModel, FactorModel):
         check_real(self.tol, "tol", minimum=0)
         check_positive_weight(self.positive_weight)
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        check_real(self.dense_weight, "dense_weight", minimum=0)
         check_random_state(self.random_state)
+
+    def _reads_blocks(self) -> bool:
+        return self.sparse_part != "admm" and self.partitions == 1
 
     def _iterations(self) -> int:
         return self.max_iter if self.partitions == 1 else self.partitions + 1
@@ -241,10 +261,14 @@ class REML(UpdatableModel, FactorModel):
         threads = thread_count(self.n_jobs)
         weight = resolve_positive_weight(self.positive_weight, Y, observed)
         dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
-        self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
-        rows = sp.csr_matrix(self._prepared(X))
-        features = CSRWithTranspose(rows, n_threads=threads)
+        if isinstance(X, FeatureBlocks):
+            self.sparse_part_ = "support"
+            rank += dense_rank(X.n_dense, n_labels)
+            features = feature_matrix(self._prepared(X), n_threads=threads)
+        else:
+            self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
+            features = CSRWithTranspose(sp.csr_matrix(self._prepared(X)), n_threads=threads)
         labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads, row_weight=self._row_weight)
         unknown = labels.unknown_labels()
         known = np.setdiff1d(np.arange(n_labels), unknown)
@@ -258,7 +282,7 @@ class REML(UpdatableModel, FactorModel):
             rounds = model._alternate_locally(features, prepared, labels, rng, progress.step, saved)
         else:
             ids = random_parts(known, partitions, rng)
-            rounds = model._divide_and_conquer(features, prepared, labels, ids, rng, progress)
+            rounds = model._divide_and_conquer(_words(features), prepared, labels, ids, rng, progress)
         self._keep(rounds, unknown, dtype, progress)
 
     def _keep(self, rounds: Rounds, unknown: np.ndarray, dtype: np.dtype, progress: FitProgress) -> None:
@@ -287,7 +311,7 @@ class REML(UpdatableModel, FactorModel):
 
     def _alternate_locally(
         self,
-        X: CSRWithTranspose,
+        X: FeatureMatrix,
         prepared: Prepared,
         labels: TrainingLabels,
         seed: int | np.random.Generator,
@@ -302,7 +326,12 @@ class REML(UpdatableModel, FactorModel):
         sparse = self._sparse_part(X, prepared, labels, terms)
         if rounds is None:
             rows = LocalRows(X, labels, get_loss("squared"))
-            rounds = self._start(rows, lambda found: terms.value(found.A, found.H, found.b), random_generator(seed))
+            rounds = self._start(
+                rows,
+                lambda found: terms.value(found.A, found.H, found.b),
+                random_generator(seed),
+                dense=X.dense if isinstance(X, BlockFeatures) else None,
+            )
         return self._alternate(low_rank, sparse, rounds, report)
 
     def _alternate(self, low_rank: Any, sparse: Any, rounds: Rounds, report: Report) -> Rounds:
@@ -321,15 +350,31 @@ class REML(UpdatableModel, FactorModel):
                 break
         return replace(rounds, factors=factors.shifted(offset))
 
-    def _start(self, rows: TrainingRows, value: Callable[[Factors], float], rng: np.random.Generator) -> Rounds:
-        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty."""
+    def _start(
+        self,
+        rows: TrainingRows,
+        value: Callable[[Factors], float],
+        rng: np.random.Generator,
+        dense: DenseFeatures | None = None,
+    ) -> Rounds:
+        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty.
+
+        A dense block has the last columns of W and H to itself, which start at its least squares.
+        """
         dtype, constants = rows.dtype, self._constants(rows)
+        n_dense = 0 if dense is None else dense_rank(dense.shape[1], rows.n_labels)
         factors = Factors(
             W=np.zeros((rows.n_features, self.rank), dtype),
             A=rows.zeros(self.rank),
-            H=rows.spectral_start(constants, self.rank, rng),
+            H=rows.spectral_start(constants, self.rank - n_dense, rng),
             b=constants - self._offset(),
         )
+        if dense is not None:
+            assert isinstance(rows, LocalRows)
+            first = start_of_dense(dense, rows.labels, constants, self.reg_sparse, n_dense)
+            factors.W[-dense.shape[1] :, -n_dense:] = first.coefficients
+            factors.A[:, -n_dense:] = dense.matmul(first.coefficients)
+            factors.H = np.column_stack([factors.H, first.labels])
         start = value(factors.shifted(self._offset())) + _penalty(factors, self.reg_low_rank / 2)
         return Rounds(factors, sp.csr_matrix((rows.n_features, rows.n_labels), dtype=dtype), start)
 
@@ -374,19 +419,19 @@ class REML(UpdatableModel, FactorModel):
     def _of_part(self, n_labels: int) -> REML:
         return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
 
-    def _prepare(self, X: CSRWithTranspose, labels: TrainingLabels, *, keep_gram: bool = True) -> Prepared:
+    def _prepare(self, X: FeatureMatrix, labels: TrainingLabels, *, keep_gram: bool = True) -> Prepared:
         """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh.
 
         ``keep_gram=False`` for few labels, which add up what they need of XᵀX faster than all of it is.
         """
         if self.sparse_part == "support":
             return SupportFeatures.build(
-                X.matrix,
+                _words(X).matrix,
                 support=self.support,
                 with_gram=keep_gram and labels.observed is None,
                 row_weight=labels.row_weight,
                 memory_limit=self.memory_limit,
-                n_threads=X.n_threads,
+                n_threads=_words(X).n_threads,
             )
         # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
         parameters, memory = (X, self.reg_sparse, self.sparsity / 2), self.memory_limit / 2
@@ -395,22 +440,23 @@ class REML(UpdatableModel, FactorModel):
         return WeightedL1FitRidge(*parameters, row_weight=labels.row_weight, memory_limit=memory)
 
     def _sparse_part(
-        self, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
+        self, X: FeatureMatrix, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
     ) -> SparsePart:
         if isinstance(prepared, SupportFeatures):
-            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support)
-        return ADMMPart(X, prepared, labels, self.memory_limit)
+            dense = X.dense if isinstance(X, BlockFeatures) else None
+            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support, dense=dense)
+        return ADMMPart(_words(X), prepared, labels, self.memory_limit)
 
     def _resumed(self, X: CSRWithTranspose, labels: TrainingLabels, progress: FitProgress) -> Rounds | None:
         """The rounds of a checkpoint, if there is one."""
         support = self.support if self.sparse_part == "support" else None
         rounds = progress.resume(
             Rounds,
-            check=lambda found: _require_possible_sparse_part(found.sparse, X, labels, support),
+            check=lambda found: _require_possible_sparse_part(found.sparse, _words(X), labels, support),
             d=X.shape[1],
             L=labels.shape[1],
             k=self.rank,
-            dtype=X.matrix.dtype,
+            dtype=_words(X).matrix.dtype,
             max_iter=self.max_iter,
         )
         if rounds is not None:
@@ -460,10 +506,13 @@ class REML(UpdatableModel, FactorModel):
         known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight).of(
             labels
         )
-        model = self._of_labels(labels)
+        model, rows = self._of_labels(labels), self._prepared(X)
+        beside: np.ndarray | None = None
+        if isinstance(rows, FeatureBlocks):
+            beside = matmul(rows.dense, self.feature_factors_[-rows.n_dense :], n_threads=threads)
         ridge = SupportRidge(
             SupportFeatures.build(
-                sp.csr_matrix(self._prepared(X)),
+                words_of(rows),
                 support=self.support,
                 with_gram=observed is None,
                 row_weight=row_weight,
@@ -477,7 +526,8 @@ class REML(UpdatableModel, FactorModel):
             positive_weight=known.positive_weight,
             n_threads=threads,
         )
-        solved = ridge.solve(model.feature_factors_, model.label_factors_, model.intercept_.astype(np.float64) + 0.5)
+        intercept = model.intercept_.astype(np.float64) + 0.5
+        solved = ridge.solve(model.feature_factors_, model.label_factors_, intercept, beside=beside)
         return self._with_sparse_part(model, solved.weights)
 
     def _of_labels(self, labels: np.ndarray) -> REML:
@@ -553,18 +603,19 @@ class REML(UpdatableModel, FactorModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
 
-    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The rows as they were at fit (n×d, CSR), and XW (n×k)."""
+    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray]:
+        """The rows as they were at fit (n×d, CSR or blocks), and XW (n×k)."""
         threads = self._threads_for(X)
         rows = self._prepared(X)
-        rows = rows if sp.issparse(rows) else sp.csr_matrix(rows)
-        return rows, csr_matmul(rows, self.feature_factors_, n_threads=threads)
+        rows = sp.csr_matrix(rows) if isinstance(rows, np.ndarray) else rows
+        return rows, matmul(rows, self.feature_factors_, n_threads=threads)
 
     def _score_rows(self, X: Features) -> np.ndarray:
         return self._scores_of(*self._rows_and_embedding(X))
 
-    def _scores_of(self, rows: sp.csr_matrix, embedded: np.ndarray) -> np.ndarray:
+    def _scores_of(self, rows: sp.csr_matrix | FeatureBlocks, embedded: np.ndarray) -> np.ndarray:
         """All scores (n×L) of rows (n×d) and their XW (n×k)."""
+        rows = words_of(rows)
         return scores_of_factors_and_sparse(
             embedded,
             self.label_factors_,
@@ -575,7 +626,7 @@ class REML(UpdatableModel, FactorModel):
         )
 
     def _answers_without_blas(self, X: Features) -> bool:
-        return X.shape[0] <= _FEW_ROWS
+        return X.shape[0] <= _FEW_ROWS and not isinstance(X, FeatureBlocks)
 
     def _build_prediction_cache(self) -> None:
         self._bounded = BoundedLabels.of(self.label_factors_, self.intercept_)
@@ -587,7 +638,7 @@ class REML(UpdatableModel, FactorModel):
 
     def _best_of_rows(
         self,
-        rows: sp.csr_matrix,
+        rows: sp.csr_matrix | FeatureBlocks,
         embedded: np.ndarray,
         k: int,
         exclude: sp.csr_matrix | None = None,
@@ -595,6 +646,9 @@ class REML(UpdatableModel, FactorModel):
         best_first: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels and scores of rows (n×d) and their XW (n×k); or in the order of labels."""
+        # Bounds rule out few labels where a dense block says much about all of them.
+        few_labels = len(self.label_factors_) < _FEW_LABELS or isinstance(rows, FeatureBlocks)
+        rows = words_of(rows)
         most_weights = self._largest_weight * math.sqrt(rows.nnz)
         if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
             require_finite(
@@ -602,7 +656,7 @@ class REML(UpdatableModel, FactorModel):
             )
         H, threads = self.label_factors_, self._threads_for(embedded)
         parts = {"rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
-        if len(embedded) > _FEW_ROWS and len(H) < _FEW_LABELS and H.shape[1] > _SHORT_FACTORS:
+        if len(embedded) > _FEW_ROWS and few_labels and H.shape[1] > _SHORT_FACTORS:
             return top_k_of_factors_and_sparse(embedded, H, k, intercept=self.intercept_, **parts, n_threads=threads)
         return top_k_within_bounds(embedded, self._bounded, k, **parts, best_first=best_first, n_threads=threads)
 
@@ -662,6 +716,17 @@ class Rounds(State):
     def share(self) -> float:
         """By how much the last round lowered the objective, over what the first one did."""
         return self.fall / self.first if self.first else 0.0
+
+
+def words_of(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
+    """The features that have a sparse part (n×d)."""
+    return rows.words if isinstance(rows, FeatureBlocks) else rows
+
+
+def _words(X: FeatureMatrix) -> CSRWithTranspose:
+    words = X.words if isinstance(X, BlockFeatures) else X
+    assert isinstance(words, CSRWithTranspose)
+    return words
 
 
 def _require_possible_sparse_part(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import CSRWithTranspose, gram
+from tagwise.kernels import CSRWithTranspose, DenseFeatures, gram
 from tagwise.losses import get_loss
 from tagwise.models.leml.steps import Factors
 from tagwise.parallel import even_chunks, run_chunks
@@ -58,12 +58,22 @@ class SparseStep:
 
 
 class SupportPart:
-    """S on a few features per label, chosen in the first round and kept: restricted least squares."""
+    """S on a few features per label, chosen in the first round and kept: restricted least squares.
+
+    A dense block of features is in the low rank alone.
+    """
 
     def __init__(
-        self, features: SupportFeatures, labels: TrainingLabels, terms: SquaredTerms, *, reg: float, support: int
+        self,
+        features: SupportFeatures,
+        labels: TrainingLabels,
+        terms: SquaredTerms,
+        *,
+        reg: float,
+        support: int,
+        dense: DenseFeatures | None = None,
     ) -> None:
-        self.terms = terms
+        self.terms, self.dense = terms, dense
         self.ridge = SupportRidge(
             features,
             labels.positives,
@@ -76,7 +86,8 @@ class SupportPart:
 
     def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Exact on the supports, so that the value is known without another look at the data."""
-        solved = self.ridge.solve(factors.W, factors.H, factors.b, pattern=last)
+        beside = None if self.dense is None else self.dense.matmul(factors.W[-self.dense.shape[1] :])
+        solved = self.ridge.solve(factors.W, factors.H, factors.b, pattern=last, beside=beside)
         without = self.terms.value(factors.A, factors.H, factors.b)
         return SparseStep(solved.weights, without - float(solved.gain.sum()), unsolved=0)
 
