@@ -78,8 +78,8 @@ class Selection:
 
     ``rule`` is "validation" (a share ``fraction`` of the rows), "folds" (cross-validation with ``folds`` folds) or
     "mse" (:meth:`tagwise.MSE.select`, which also finds the threshold). ``metric`` decides; higher is better. ``at``
-    overrides settings: one choice then serves all cells that differ only in them. With more than ``rows`` training
-    rows, a random sample of that size is used.
+    overrides settings, or the ``seed``: one choice then serves all cells that differ only in them. With more than
+    ``rows`` training rows, a random sample of that size is used.
     """
 
     rule: str = "validation"
@@ -280,7 +280,7 @@ def choice_of(cell: Cell) -> Cell | None:
     if selection is None:
         return None
     settings = {axis: selection.at.get(axis, value) for axis, value in cell.settings.items()}
-    return Cell(cell.study, cell.dataset, cell.method, settings, cell.seed, choice=True)
+    return Cell(cell.study, cell.dataset, cell.method, settings, selection.at.get("seed", cell.seed), choice=True)
 
 
 def needed_by(item: Table | Figure, cell: Cell) -> bool:

@@ -45,6 +45,13 @@ _RENAMED: dict[str, dict[str, str]] = {
 }
 """Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 
+_ADDED: dict[str, dict[str, Any]] = {
+    "BayesianCS": {"posterior": "factored"},
+    "MDDM": {"beyond": "stop", "random_state": 0},
+    "MSE": {"scale": "none"},
+}
+"""Class → parameter that folders of 0.1.0 lack → the value that means what they did."""
+
 
 def load(path: str | PathLike[str], *, mapped: bool = False) -> Any:
     """Read a model or a tagger that was written by its ``save``.
@@ -99,7 +106,7 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
     names = _RENAMED.get(record.class_name, {})
     record = replace(
         record,
-        parameters=_renamed(record.parameters, names),
+        parameters=_ADDED.get(record.class_name, {}) | _renamed(record.parameters, names),
         values=_renamed(record.values, names),
         tensors=_renamed(record.tensors, names),
     )
