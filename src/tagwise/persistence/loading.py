@@ -123,6 +123,14 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
             parameters["features"] = None
             values["features"] = {"class": "TextFeatures", "parameters": own}
         record = replace(record, parameters=parameters, values=values)
+    if record.class_name == "MSE" and "chosen_" not in record.values:
+        n_features = check_integer(record.values["n_features_in_"], "n_features_in_", minimum=1)
+        ones = np.ones(n_features, dtype=record.tensors["subspaces_"].dtype)
+        record = replace(
+            record,
+            values=record.values | {"chosen_": {}},
+            tensors={"feature_scales_": ones, **record.tensors},
+        )
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:
