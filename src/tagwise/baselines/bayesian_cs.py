@@ -189,12 +189,14 @@ class BayesianCS(CompressedModel):
         threads = thread_count(self.n_jobs)
         model = self._label_model(codes)
         linear_map = LinearMap(X, model.target_noise * tau, n_threads=threads, tol=_REGRESSION_TOL)
-        for _ in range(self.max_iter):
+        ahead = mapped
+        for number in range(self.max_iter):
             W = mapped.coefficients
-            predicted = linear_map.predict(mapped)
-            measurements, bound = model.measurements(predicted, labels.observed, labels.observed_on)
-            bound += 0.5 * tau * float(np.sum(W**2))
-            mapped = linear_map.fit(measurements)
+            measurements, bound = model.measurements(linear_map.predict(ahead), labels.observed, labels.observed_on)
+            bound += 0.5 * tau * float(np.sum(ahead.coefficients**2))
+            before, mapped = mapped, linear_map.fit(measurements)
+            # Rounds approach their limit from one side and slowly where few labels are known: momentum (Nesterov).
+            ahead = _beyond(before, mapped, number / (number + 3)) if self.posterior == "joint" else mapped
             length = float(np.linalg.norm(W))
             moved = float(np.linalg.norm(mapped.coefficients - W))
             change = moved / length if length > 0 else moved
@@ -217,6 +219,15 @@ class BayesianCS(CompressedModel):
 
     def _decode(self, measurements: np.ndarray) -> np.ndarray:
         return self._label_model(self.label_codes_.astype(np.float64, copy=False)).labels(measurements)
+
+
+def _beyond(old: MappedTargets, new: MappedTargets, share: float) -> MappedTargets:
+    """The new coefficients and intercepts, and ``share`` of the way that they have come once more."""
+    return MappedTargets(
+        new.coefficients + share * (new.coefficients - old.coefficients),
+        new.intercept + share * (new.intercept - old.intercept),
+        new.value,
+    )
 
 
 def _start(labels: TrainingLabels, codes: np.ndarray) -> np.ndarray:

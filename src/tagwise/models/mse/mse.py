@@ -24,7 +24,7 @@ from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
 from tagwise.solvers.subspace_decomposition import SubspaceParts, decomposition_memory, dictionary_memory, usable_ranks
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
-__all__ = ["MSE", "Direction"]
+__all__ = ["MSE", "Direction", "feature_scales"]
 
 # Largest value of a feature over that of the median feature, up to which features count as having the same unit.
 _SAME_UNIT = 10
@@ -249,7 +249,7 @@ class MSE(MultiLabelModel):
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         self.chosen_ = self._choose(X, Y)
-        self.feature_scales_ = self._scales(X)
+        self.feature_scales_ = feature_scales(X, self.scale)
         ranks = usable_ranks(Y, resolve_ranks(self._used("subspace_rank"), Y), X.shape[1])
         n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * X.shape[1])
         self._check_fit_memory(X, Y, ranks, n_outliers)
@@ -292,21 +292,6 @@ class MSE(MultiLabelModel):
     def _used(self, name: str) -> Any:
         """A parameter, or what was chosen for it."""
         return self.chosen_[name] if _is_auto(getattr(self, name)) else getattr(self, name)
-
-    def _scales(self, X: Features) -> np.ndarray:
-        """What each feature is divided by, in the floating type of X."""
-        ones = np.ones(X.shape[1], dtype=X.dtype)
-        dense = 2 * np.count_nonzero(_stored(X)) > X.shape[0] * X.shape[1]
-        if self.scale == "none" or (self.scale == "auto" and not dense):
-            return ones
-        if isinstance(X, np.ndarray):
-            largest = np.abs(X).max(axis=0, initial=0).astype(X.dtype)
-        else:
-            largest = np.zeros(X.shape[1], dtype=X.dtype)
-            np.maximum.at(largest, X.indices, np.abs(X.data))
-        if self.scale == "auto" and largest.max(initial=0) <= _SAME_UNIT * np.median(largest):
-            return ones
-        return np.where(largest > 0, largest, 1).astype(X.dtype)
 
     def _prepared(self, X: Features) -> Features:
         """Rows as the subspaces see them: features scaled, then unit length."""
@@ -512,6 +497,22 @@ class MSE(MultiLabelModel):
             raise ValueError(f'chosen_ must name what is "auto" ({", ".join(sorted(expected)) or "nothing"})')
         if expected:
             type(self)(**{**self.get_params(deep=False), **self.chosen_})._check_all_parameters()
+
+
+def feature_scales(X: Features, scale: str = "auto") -> np.ndarray:
+    """What each feature is divided by (p,), in the floating type of X; ``scale`` as in :class:`MSE`. Time O(nnz(X))."""
+    ones = np.ones(X.shape[1], dtype=X.dtype)
+    dense = 2 * np.count_nonzero(_stored(X)) > X.shape[0] * X.shape[1]
+    if scale == "none" or (scale == "auto" and not dense):
+        return ones
+    if isinstance(X, np.ndarray):
+        largest = np.abs(X).max(axis=0, initial=0).astype(X.dtype)
+    else:
+        largest = np.zeros(X.shape[1], dtype=X.dtype)
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+    if scale == "auto" and largest.max(initial=0) <= _SAME_UNIT * np.median(largest):
+        return ones
+    return np.where(largest > 0, largest, 1).astype(X.dtype)
 
 
 def _is_auto(value: Any) -> bool:
