@@ -94,7 +94,8 @@ def _scaled(name: str) -> Split:
     data = _loaded(name)
     scales = sp.diags(1 / feature_scales(data.X).astype(np.float64))
     return data._replace(
-        X=sp.csr_matrix(data.X @ scales, dtype=data.X.dtype), X_test=sp.csr_matrix(data.X_test @ scales, dtype=data.X.dtype)
+        X=sp.csr_matrix(data.X @ scales, dtype=data.X.dtype),
+        X_test=sp.csr_matrix(data.X_test @ scales, dtype=data.X.dtype),
     )
 
 

@@ -83,7 +83,7 @@ def fitted_slope(line: Line, limit: float | None = None) -> float | None:
 
 
 def serial_share(line: Line) -> float:
-    """f of Amdahl's law, time(p)/time(1) = f + (1 − f)/p, by least squares over a speed-up; within [0, 1].
+    """F of Amdahl's law, time(p)/time(1) = f + (1 − f)/p, by least squares over a speed-up; within [0, 1].
 
     1/f is the limit of the speed-up for any number of threads.
     """

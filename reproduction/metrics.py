@@ -124,7 +124,9 @@ def metric_values(
     return values, seconds
 
 
-def shortfall(model: Any, targets: dict[str, float], Y: sp.csr_matrix, predicted: sp.csr_matrix | None, X: Any) -> float:
+def shortfall(
+    model: Any, targets: dict[str, float], Y: sp.csr_matrix, predicted: sp.csr_matrix | None, X: Any
+) -> float:
     """Points, summed over metrics of label sets, by which predictions are below ``targets`` (in the paper's unit).
 
     ``predicted`` are the label sets, or None for the model's own of the rows X.

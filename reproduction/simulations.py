@@ -63,7 +63,7 @@ def planted_subspaces(
 
 
 def subspace_angle(cell: Cell, threads: int) -> dict[str, Any]:
-    r"""Largest principal angle between the subspaces that MSE finds and the planted ones, averaged over labels, in degrees.
+    r"""Largest principal angle between the subspaces found by MSE and those planted: mean over labels, in degrees.
 
     Rows are sums of points of their labels' planted subspaces, Gaussian noise of the deviation ``noise``, and outliers:
     a share ``outliers`` of the entries, each ten times as large as an entry is on average. By perturbation theory

@@ -203,14 +203,13 @@ def slow_joint(p, codes, known, sweeps):
     y = np.zeros(len(codes))
     y[list(known)] = list(known.values())
     Phi, r = codes[free].T, p - y @ codes
-    alpha = np.full(len(free), (A + 0.5) / (B + 0.5 * bayesian_cs._START_SQUARE))
-    for sweep in range(sweeps):
-        if sweep:
-            alpha = (A + 0.5) / (B + 0.5 * (mu**2 + np.diag(covariance)))
+    square = np.full(len(free), bayesian_cs._START_SQUARE)
+    for _ in range(sweeps):
+        alpha = (A + 0.5) / (B + 0.5 * square)
         covariance = np.linalg.inv(np.diag(alpha) + Phi.T @ Phi / v)
         mu = covariance @ Phi.T @ r / v
+        square = mu**2 + np.diag(covariance)
     y[free] = mu
-    square = mu**2 + np.diag(covariance)
     bound = 0.5 * (np.sum((r - Phi @ mu) ** 2) + np.trace(Phi @ covariance @ Phi.T)) / v + 0.5 * len(p) * np.log(v)
     bound += (A + 0.5) * np.sum(np.log(B + 0.5 * square)) - 0.5 * np.linalg.slogdet(covariance)[1]
     return y, bound

@@ -99,7 +99,15 @@ def paper_study(method, printed):
     """A study whose only table compares the method with these figures of a paper."""
     metrics = ("precision of predicted rows", "recall", "F1", "accuracy")
     columns = ("precision", "recall", "F1", "accuracy")
-    table = Table("table 1", "", columns, ("dataset",), "metric", datasets=("made",), measured={"made": dict(zip(columns, metrics))})
+    table = Table(
+        "table 1",
+        "",
+        columns,
+        ("dataset",),
+        "metric",
+        datasets=("made",),
+        measured={"made": dict(zip(columns, metrics))},
+    )
     values = {("table 1", "made", "made", (), metric): str(value) for metric, value in printed.items()}
     return Study("toy", "small", "", metrics, {"made": method}, (), tables=(table,), printed=PaperValues(values))
 

@@ -28,7 +28,10 @@ def test_the_angle_grows_in_proportion_to_the_noise(decomposition):
     method = Method("MSE", "MSE", parameters=settings)
     options = {"rows": 150, "features": 20, "labels": 4, "rank": 2}
     noises = [0.01, 0.04, 0.16]
-    angles = [subspace_angle(cell(method, options, {"noise": noise, "outliers": 0.0}), 1)["values"]["angle"] for noise in noises]
+    angles = [
+        subspace_angle(cell(method, options, {"noise": noise, "outliers": 0.0}), 1)["values"]["angle"]
+        for noise in noises
+    ]
     assert fitted_slope((noises, angles)) == pytest.approx(1, abs=0.15)
 
 
@@ -39,7 +42,9 @@ def test_a_sparse_part_takes_tail_labels_off_the_low_rank():
     both = Method("both", "REML", parameters={**shared, "sparse_part": "support", "support": 3})
     shares = [0.1, 0.4]
     alone = [tail_labels(cell(low, options, {"tail": share}), 1)["values"]["excess squared error"] for share in shares]
-    beside = [tail_labels(cell(both, options, {"tail": share}), 1)["values"]["excess squared error"] for share in shares]
+    beside = [
+        tail_labels(cell(both, options, {"tail": share}), 1)["values"]["excess squared error"] for share in shares
+    ]
     assert fitted_slope((shares, alone)) == pytest.approx(1, abs=0.3)
     assert max(beside) < 0.5 * min(alone)
 

@@ -106,8 +106,8 @@ class BayesianCS(CompressedModel):
     -----
     All labels known: one ridge regression with m targets. With a mask, a round costs a regression and per row and sweep
     O(mL) with the factored posterior, O(m²L + m³) with the joint one; so does prediction. Memory
-    O(nnz X + nnz Y + nnz Ω + (n + d + L)m): inferred labels are never stored, so a round infers them from the start, and
-    the objective need not fall in every round.
+    O(nnz X + nnz Y + nnz Ω + (n + d + L)m): inferred labels are never stored, so a round infers them from the start,
+    and the objective need not fall in every round. Rounds of the joint posterior have momentum.
 
     Deviations: c is unpenalized; constant labels take no part; Φ is Gaussian; inference starts from y = 0 with
     E y² = 0.05 in the precisions, which the factored posterior keeps for three sweeps; no active learning. The prior's

@@ -151,7 +151,7 @@ class MDDM(MLKNN):
         What to do where ``n_components`` exceeds the number of directions that depend on the labels, at most L.
         "stop" keeps those alone. "random" adds random directions under the same constraint (:func:`completed`), as an
         eigensolver does that returns arbitrary vectors for the eigenvalue 0: distances then follow the original
-        features, too, and fewer labels are predicted. It is what MDDM's published figures come from (docs/baselines.md).
+        features, too, and fewer labels are predicted (docs/baselines.md).
     n_neighbors : int
         k of ML-kNN.
     smoothing : float

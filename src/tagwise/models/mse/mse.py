@@ -279,7 +279,7 @@ class MSE(MultiLabelModel):
                 f'{open_ones[0]}="auto" is chosen by cross-validation with {_FOLDS} folds, which needs as many rows; X '
                 f"has {X.shape[0]}. Pass a number."
             )
-        grid = {name: DEFAULT_GRID[name] for name in open_ones if name != "threshold"}
+        grid: dict[str, Any] = {name: DEFAULT_GRID[name] for name in open_ones if name != "threshold"}
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in open_ones}
         with warnings.catch_warnings():
             # Its validation score decides about a point, converged or not.
@@ -381,7 +381,9 @@ class MSE(MultiLabelModel):
     def _one_norms(self, X: Features) -> np.ndarray:
         """‖β_G‖₁ per row and label that has a subspace."""
         threads = thread_count(self.n_jobs)
-        found = group_one_norms(self._prepared(X), self._dictionary, self._used("reg"), tol=self.gap_tol, n_threads=threads)
+        found = group_one_norms(
+            self._prepared(X), self._dictionary, self._used("reg"), tol=self.gap_tol, n_threads=threads
+        )
         if not found.converged:
             warn(
                 f"MSE: some rows stopped at a duality gap above gap_tol={self.gap_tol:g} (the largest is "
@@ -487,7 +489,6 @@ class MSE(MultiLabelModel):
                 "load it where the folder's memory_limit can be raised, or fit fewer directions"
             )
             self._build_dictionary()
-
 
     def _check_chosen(self) -> None:
         """What a folder says was chosen must be what is "auto", and allowed."""
