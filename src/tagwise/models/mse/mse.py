@@ -494,7 +494,11 @@ class MSE(MultiLabelModel):
         """What a folder says was chosen must be what is "auto", and allowed."""
         names = ("subspace_rank", "reg", "threshold")
         expected = {name for name in names if _is_auto(getattr(self, name))}
-        if not isinstance(self.chosen_, dict) or set(self.chosen_) != expected:
+        if (
+            not isinstance(self.chosen_, dict)
+            or set(self.chosen_) != expected
+            or any(_is_auto(value) for value in self.chosen_.values())
+        ):
             raise ValueError(f'chosen_ must name what is "auto" ({", ".join(sorted(expected)) or "nothing"})')
         if expected:
             type(self)(**{**self.get_params(deep=False), **self.chosen_})._check_all_parameters()
