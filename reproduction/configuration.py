@@ -38,16 +38,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from reproduction.methods import METHOD_CLASSES
 from reproduction.metrics import SHOWN
+from reproduction.results import PaperValues
 from tagwise.exceptions import InvalidInputError
 
 __all__ = [
+    "PAPER",
     "PAPERS",
     "Block",
     "Cell",
@@ -67,9 +69,10 @@ __all__ = [
 
 PAPERS = ("leml", "reml", "mse")
 
-EXPERIMENTS = ("scores", "label-counts", "speed-up", "excess-risk")
+EXPERIMENTS = ("scores", "label-counts", "speed-up", "excess-risk", "tail-labels", "subspace-angle")
 RULES = ("validation", "folds", "mse")
 COLUMNS = ("method", "metric")
+PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,11 @@ class Selection:
     """How hyper-parameters are chosen, on training rows only.
 
     ``rule`` is "validation" (a share ``fraction`` of the rows), "folds" (cross-validation with ``folds`` folds) or
-    "mse" (:meth:`tagwise.MSE.select`, which also finds the threshold). ``metric`` decides; higher is better. ``at``
-    overrides settings: one choice then serves all cells that differ only in them. With more than ``rows`` training
-    rows, a random sample of that size is used.
+    "mse" (:meth:`tagwise.MSE.select`, which also finds the threshold). ``metric`` decides; higher is better. "paper"
+    stands for the operating point: the least sum of points by which the validation rows' metrics are below those that
+    the paper prints for the data set and method, so that what trades precision for recall is set as there. ``at``
+    overrides settings, or the ``seed``: one choice then serves all cells that differ only in them. With more than
+    ``rows`` training rows, a random sample of that size is used.
     """
 
     rule: str = "validation"
@@ -137,6 +142,7 @@ class Table:
 
     ``rows`` are axes ("dataset", "method" or settings), ``columns`` is "method" or "metric". ``only`` keeps some values
     of an axis. With ``counts = false`` the paper's values are shown but not compared with: they are of other data.
+    ``measured`` names, by method, the metric that stands in a column whose name is another one (the paper's).
     """
 
     number: str
@@ -149,7 +155,12 @@ class Table:
     where: dict[str, Any] = field(default_factory=dict)
     only: dict[str, list[Any]] = field(default_factory=dict)
     counts: bool = True
+    measured: dict[str, dict[str, str]] = field(default_factory=dict)
     discussion: str = ""
+
+    def measure(self, method: str, column: str) -> str:
+        """The metric of a method in a column."""
+        return self.measured.get(method, {}).get(column, column)
 
 
 @dataclass(frozen=True)
@@ -157,8 +168,9 @@ class Figure:
     """A plot: one panel per data set and metric, one line (or bar) per method.
 
     ``x`` is a setting, or "method" for bars, or "curve" for the curve that a cell stores. ``relative_to`` divides the
-    value there by each value (a speed-up). ``slopes`` fits a line to the logarithms of both, and a second one to x up
-    to ``slope_limit`` where that is given.
+    value there by each value (a speed-up); ``amdahl`` then fits the share of serial work. ``slopes`` fits a line to the
+    logarithms of both, and a second one to x up to ``slope_limit`` where that is given; ``predicted`` are the slopes
+    that the theory gives, by method, drawn as dotted lines from the method's first point.
     """
 
     number: str
@@ -172,6 +184,8 @@ class Figure:
     log: bool = False
     slopes: bool = False
     slope_limit: float | None = None
+    predicted: dict[str, float] = field(default_factory=dict)
+    amdahl: bool = False
     paper_tables: tuple[str, ...] = ()
     discussion: str = ""
 
@@ -196,6 +210,19 @@ class Study:
     generated: dict[str, dict[str, Any]] = field(default_factory=dict)
     axes: dict[str, str] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
+    printed: PaperValues | None = field(default=None, compare=False)
+
+    def targets(self, dataset: str, method: str) -> dict[str, float]:
+        """What the paper prints for the method, by the metric that it is measured with; for the metric "paper"."""
+        values = self.printed or PaperValues({})
+        found: dict[str, float] = {}
+        for table in self.tables:
+            for column in table.metrics if table.counts and dataset in (table.datasets or (dataset,)) else ():
+                value = values.number(table.number, dataset, method, {}, column)
+                metric = table.measure(method, column)
+                if value is not None and SHOWN[metric].better:
+                    found[metric] = value
+        return found
 
     def axis_title(self, axis: str) -> str:
         """The name of a setting as shown on pages."""
@@ -255,6 +282,8 @@ class Cell:
             asked["generated"] = study.generated[self.dataset]
         if selection is not None:
             asked |= {"grid": method.grid_for(self.dataset), "selection": asdict(selection)}
+            if selection.metric == PAPER:
+                asked["targets"] = study.targets(self.dataset, method.name)
         if not self.choice:
             asked["metrics"] = list(study.metrics)
         return asked
@@ -280,7 +309,7 @@ def choice_of(cell: Cell) -> Cell | None:
     if selection is None:
         return None
     settings = {axis: selection.at.get(axis, value) for axis, value in cell.settings.items()}
-    return Cell(cell.study, cell.dataset, cell.method, settings, cell.seed, choice=True)
+    return Cell(cell.study, cell.dataset, cell.method, settings, selection.at.get("seed", cell.seed), choice=True)
 
 
 def needed_by(item: Table | Figure, cell: Cell) -> bool:
@@ -322,7 +351,7 @@ def read_study(path: Path, paper: str) -> Study:
     """Read and check one file; errors name the file and the entry."""
     try:
         content = _load_toml(path)
-        study = _study(content, paper, path.stem)
+        study = replace(_study(content, paper, path.stem), printed=PaperValues.read(path.parent / "paper.csv"))
         _check(study)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
@@ -413,6 +442,10 @@ def _check(study: Study) -> None:
         if isinstance(item, Table):
             _all_known(item.rows, ("dataset", "method", *axes), f"{item.number}: rows")
             _all_known(item.only, axes, f"{item.number}: only")
+            _all_known(item.measured, study.methods, f"{item.number}: measured")
+            for columns in item.measured.values():
+                _all_known(columns, item.metrics, f"{item.number}: measured")
+                _all_known(columns.values(), study.metrics, f"{item.number}: measured")
             _one_of(item.columns, COLUMNS, f"{item.number}: columns")
             if item.columns == "method" and len(item.metrics) != 1:
                 raise InvalidInputError(f"{item.number}: one metric is needed where the columns are methods.")

@@ -17,10 +17,12 @@ from reproduction.methods import make_model, resolve_parameters
 from reproduction.metrics import fitted, metric_values
 from reproduction.results import Results
 from reproduction.selection import choose
+from reproduction.simulations import subspace_angle, tail_labels
 from tagwise.data import available_datasets, hide_labels, load_dataset, make_low_rank_plus_sparse
 from tagwise.exceptions import DatasetNotFoundError, TagwiseError
 from tagwise.kernels import feature_matrix
 from tagwise.losses import get_loss
+from tagwise.models.mse.mse import feature_scales
 from tagwise.problems.labels import TrainingLabels
 from tagwise.problems.pair_losses import FeatureProblem, row_side
 from tagwise.randomness import random_generator
@@ -56,7 +58,7 @@ def check_datasets(cells: list[Cell]) -> None:
     needed = {
         cell.dataset
         for cell in cells
-        if cell.study.experiment != "excess-risk" and cell.dataset not in cell.study.generated
+        if cell.study.experiment not in SIMULATED and cell.dataset not in cell.study.generated
     }
     missing = sorted(needed - set(available_datasets()))
     if missing:
@@ -69,7 +71,9 @@ def check_datasets(cells: list[Cell]) -> None:
 def load_split(study: Study, name: str) -> Split:
     """Load or generate the data set; the last one is kept in memory, as cells are grouped by data set."""
     recipe = study.generated.get(name)
-    return _loaded(name) if recipe is None else _generated(tuple(sorted(recipe.items())))
+    if recipe is not None:
+        return _generated(tuple(sorted(recipe.items())))
+    return _scaled(name) if study.options.get("scale_features") else _loaded(name)
 
 
 def mask_of(Y: sp.csr_matrix, settings: dict[str, Any], seed: int) -> sp.csr_matrix | None:
@@ -82,6 +86,17 @@ def mask_of(Y: sp.csr_matrix, settings: dict[str, Any], seed: int) -> sp.csr_mat
 def _loaded(name: str) -> Split:
     data = load_dataset(name)
     return Split(data.X_train, data.Y_train, data.X_test, data.Y_test)
+
+
+@lru_cache(maxsize=1)
+def _scaled(name: str) -> Split:
+    """Features in different units are divided by their largest training value, as :class:`tagwise.MSE` does."""
+    data = _loaded(name)
+    scales = sp.diags(1 / feature_scales(data.X).astype(np.float64))
+    return data._replace(
+        X=sp.csr_matrix(data.X @ scales, dtype=data.X.dtype),
+        X_test=sp.csr_matrix(data.X_test @ scales, dtype=data.X.dtype),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -108,8 +123,8 @@ def run_experiment(cell: Cell, results: Results, threads: int) -> dict[str, Any]
         ``values`` by metric (``chosen`` and ``tried`` for a choice), and what else is worth keeping.
     """
     experiment = cell.study.experiment
-    if experiment == "excess-risk":
-        return excess_risk(cell, threads)
+    if experiment in SIMULATED:
+        return SIMULATED[experiment](cell, threads)
     data = load_split(cell.study, cell.dataset)
     if experiment == "label-counts":
         return label_counts(cell, data)
@@ -228,7 +243,7 @@ def excess_risk(cell: Cell, threads: int) -> dict[str, Any]:
     basis = np.linalg.qr(rng.standard_normal((features, int(options["rank"]))))[0]
     weights = rng.standard_normal((basis.shape[1], labels))
     truth = float(options["strength"]) * basis @ (weights / np.linalg.norm(weights, axis=0))
-    share = min(1.0, float(options["known_per_row"]) / labels)
+    share = min(1.0, float(cell.settings.get("known_per_row", options["known_per_row"])) / labels)
     X, Y, known = _isotropic(rng, n, truth, share)
     X_validation, Y_validation, known_validation = _isotropic(rng, n // 2, truth, share)
     X_fresh = rng.standard_normal((_FRESH_ROWS, features))
@@ -263,6 +278,14 @@ def _risk(model: Any, X: np.ndarray, truth: np.ndarray) -> float:
     excess = on * (np.logaddexp(0, -found) - np.logaddexp(0, -best))
     excess += (1 - on) * (np.logaddexp(0, found) - np.logaddexp(0, best))
     return float(excess.mean())
+
+
+SIMULATED: dict[str, Callable[[Cell, int], dict[str, Any]]] = {
+    "excess-risk": excess_risk,
+    "tail-labels": tail_labels,
+    "subspace-angle": subspace_angle,
+}
+"""Experiments that draw their own data."""
 
 
 def _best_seconds(function: Callable[[], object], repeat: int = 5) -> float:

@@ -15,7 +15,7 @@ from reproduction.results import PaperValues, StudyResults
 from tagwise.persistence.atomic import atomic_stream
 from tagwise.reports.plots import require_matplotlib
 
-__all__ = ["Line", "along_axis", "draw", "fitted_slope", "in_order", "lines_of", "panels_of"]
+__all__ = ["Line", "along_axis", "draw", "fitted_slope", "in_order", "lines_of", "panels_of", "serial_share"]
 
 Line = tuple[list[Any], list[float]]
 
@@ -80,6 +80,17 @@ def fitted_slope(line: Line, limit: float | None = None) -> float | None:
     if len(x) < 2 or min(y) <= 0:
         return None
     return float(np.polyfit(np.log([float(v) for v in x]), np.log(y), 1)[0])
+
+
+def serial_share(line: Line) -> float:
+    """F of Amdahl's law, time(p)/time(1) = f + (1 − f)/p, by least squares over a speed-up; within [0, 1].
+
+    1/f is the limit of the speed-up for any number of threads.
+    """
+    threads, times = np.asarray(line[0], dtype=float), 1 / np.asarray(line[1], dtype=float)
+    gone = 1 - 1 / threads
+    share = float(np.sum((times - 1 / threads) * gone) / max(float(np.sum(gone**2)), np.finfo(float).tiny))
+    return min(max(share, 0.0), 1.0)
 
 
 def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues, stem: Path) -> None:
@@ -152,6 +163,14 @@ def _lines(axis: Any, figure: Figure, results: StudyResults, paper: PaperValues,
         if printed:
             axis.plot(*zip(*printed), "--", marker="x", color=drawn.get_color(), label=f"{method}, paper")
             heights += [y for _, y in printed]
+        if method in figure.predicted and numeric:
+            xs, ys = np.asarray(line[0], dtype=float), line[1]
+            along = ys[0] * (xs / xs[0]) ** figure.predicted[method]
+            axis.plot(xs, along, ":", color=drawn.get_color(), label=f"slope {figure.predicted[method]:g}, predicted")
+        if figure.amdahl:
+            serial = serial_share(line)
+            xs = np.asarray(line[0], dtype=float)
+            axis.plot(xs, 1 / (serial + (1 - serial) / xs), ":", color=drawn.get_color(), label="Amdahl")
     if figure.relative_to is not None and heights:
         axis.set_ylim(0, _HEADROOM * max(heights))
     if figure.log:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.configuration import (
+    PAPER,
     Cell,
     Figure,
     Selection,
@@ -19,7 +20,7 @@ from reproduction.configuration import (
     needed_by,
     read_studies,
 )
-from reproduction.figures import draw, fitted_slope, in_order, lines_of, panels_of
+from reproduction.figures import draw, fitted_slope, in_order, lines_of, panels_of, serial_share
 from reproduction.metrics import SHOWN
 from reproduction.results import PaperValues, Results, StudyResults
 from tagwise.persistence.atomic import atomic_write
@@ -123,7 +124,7 @@ def study_page(
     for table in study.tables:
         text, comparison = markdown_table(study, table, results, paper)
         comparisons.append(comparison)
-        parts += [f"## {_headline(table)}", text]
+        parts += [f"## {_headline(table)}", text, *_measures(table)]
         if comparison.with_paper:
             parts.append(comparison.sentence())
         if table.discussion:
@@ -133,6 +134,15 @@ def study_page(
     parts += _choices(study, results, folder)
     parts += _environment(results)
     return "\n\n".join(parts) + "\n", comparisons
+
+
+def _measures(table: Table) -> list[str]:
+    """A sentence per method that is measured in another way than the columns say."""
+    sentences = [
+        f"{method}: " + ", ".join(f"{column} is {metric}" for column, metric in columns.items()) + "."
+        for method, columns in table.measured.items()
+    ]
+    return [" ".join(["Measured in another way:", *sentences])] if sentences else []
 
 
 def _headline(item: Table | Figure) -> str:
@@ -151,9 +161,23 @@ def _figure_part(study: Study, figure: Figure, results: StudyResults, paper: Pap
     parts.append(f"[![{figure.title}]({name}.png)]({name}.svg)")
     if figure.slopes:
         parts += _slopes(study, figure, results, paper)
+    if figure.amdahl:
+        parts += _amdahl(study, figure, results)
     if figure.discussion:
         parts.append(figure.discussion.strip())
     return parts
+
+
+def _amdahl(study: Study, figure: Figure, results: StudyResults) -> list[str]:
+    """The share of serial work and the limit of the speed-up that follows from it."""
+    rows = []
+    for dataset, metric in panels_of(figure, results):
+        for line in lines_of(figure, results, dataset, metric).values():
+            serial = serial_share(line)
+            limit = f"{1 / serial:.1f}" if serial > 0 else "none"
+            rows.append([dataset, metric, f"{max(line[1]):.2f}", f"{100 * serial:.0f}%", limit])
+    table = _markdown(["data", "time", "highest speed-up", "serial share", "limit"], rows, 2)
+    return ["Amdahl's law, time(p)/time(1) = f + (1 - f)/p, fitted to the speed-ups; the limit is 1/f:", table]
 
 
 def _slopes(study: Study, figure: Figure, results: StudyResults, paper: PaperValues) -> list[str]:
@@ -164,11 +188,13 @@ def _slopes(study: Study, figure: Figure, results: StudyResults, paper: PaperVal
     for dataset, metric in panels_of(figure, results):
         for method, line in lines_of(figure, results, dataset, metric).items():
             printed = paper.text(figure.number, dataset, method, {}, f"slope over {figure.x}")
+            if printed is None and method in figure.predicted:
+                printed = f"{figure.predicted[method]:g}"
             beside = "" if printed is None else f" ({printed})"
             slopes = [fitted_slope(line, limit) for limit in limits]
             rows.append([dataset, method, *(("–" if slope is None else f"{slope:.2f}") + beside for slope in slopes)])
     table = _markdown(["data", "method", *heads], rows, 2)
-    return [f"Slopes of log {figure.metrics[0]} over log {axis}, the paper's bound in brackets:", table]
+    return [f"Slopes of log {figure.metrics[0]} over log {axis}, the theory's in brackets:", table]
 
 
 def _choices(study: Study, results: StudyResults, folder: Results) -> list[str]:
@@ -216,7 +242,8 @@ def _rule_text(rule: Selection) -> str:
     limit = "" if rule.rows is None else f" At most {rule.rows:,} training rows are used."
     at = ", ".join(f"{axis} = {value}" for axis, value in rule.at.items())
     once = f" Chosen once, at {at}, for all settings." if at else ""
-    return f"Chosen by {rule.metric} with {how}; test rows are never used.{limit}{once}"
+    what = "the least shortfall from the paper's figures" if rule.metric == PAPER else rule.metric
+    return f"Chosen by {what} with {how}; test rows are never used.{limit}{once}"
 
 
 def _environment(results: StudyResults) -> list[str]:
@@ -267,7 +294,7 @@ def compared(
             method = str(row.get("method", column if table.columns == "method" else (table.methods or ("",))[0]))
             dataset = str(row.get("dataset", (table.datasets or ("",))[0]))
             settings = {**table.where, **{a: v for a, v in row.items() if a not in ("dataset", "method")}}
-            ours = results.values(metric, dataset, method, settings)
+            ours = results.values(table.measure(method, metric), dataset, method, settings)
             printed = paper.text(table.number, dataset, method, settings, metric)
             yield {**row, "column": column}, metric, ours, printed
 

@@ -6,11 +6,13 @@ import csv
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reproduction.configuration import Cell
 from tagwise.exceptions import InvalidInputError
 from tagwise.persistence.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from reproduction.configuration import Cell
 
 __all__ = ["PaperValues", "Results", "StudyResults"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.model_selection import ParameterGrid
 
-from reproduction.configuration import Cell, Selection
+from reproduction.configuration import PAPER, Cell, Selection
 from reproduction.methods import METHOD_CLASSES, make_model
-from reproduction.metrics import fitted, metric_values, metrics_on_known
+from reproduction.metrics import fitted, metric_values, metrics_on_known, shortfall
 from tagwise.data.splits import fold_numbers, split_rows
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.mse.selection import select_parameters
@@ -20,6 +20,9 @@ from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
 
 __all__ = ["choose"]
+
+# Points of MSE's own selection that are stored, best first; with thresholds in the grid there are hundreds.
+_KEPT = 60
 
 
 def choose(
@@ -48,6 +51,7 @@ def choose(
         rows = np.sort(random_generator(cell.seed).permutation(Y.shape[0])[: rule.rows])
         X, Y, observed = X[rows], Y[rows], None if observed is None else observed[rows]
     grid = cell.method.grid_for(cell.dataset)
+    targets = cell.study.targets(cell.dataset, cell.method.name)
     if rule.rule == "mse":
         tried = _by_mse(cell, {**fixed, "n_jobs": threads}, grid, rule, X, Y)
         chosen = tried[0]
@@ -58,7 +62,12 @@ def choose(
             total = 0.0
             for mask in validation:
                 model = make_model(str(cell.method.kind), {**fixed, **point}, seed=cell.seed, threads=threads)
-                total += mask.sum() * _value(model, rule.metric, X, Y, observed, mask)
+                if rule.metric == PAPER:
+                    fitted(model, X[~mask], Y[~mask], None)
+                    value = -shortfall(model, targets, Y[mask], None, X[mask])
+                else:
+                    value = _value(model, rule.metric, X, Y, observed, mask)
+                total += mask.sum() * value
             # Every validation row counts the same, and values that differ by rounding only are equal.
             value = float(total / sum(mask.sum() for mask in validation))
             return Evaluation(round(value, 12), value)
@@ -107,10 +116,14 @@ def _by_mse(
     with warnings.catch_warnings():
         # A point that needs more rounds is a point like any other: its validation value decides.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = select_parameters(kind, X, Y, grid, n_folds=rule.folds, random_state=cell.seed, fixed=fixed)
+        targets = cell.study.targets(cell.dataset, cell.method.name)
+        value = (lambda Y, sets: -shortfall(None, targets, Y, sets, None)) if rule.metric == PAPER else None
+        found = select_parameters(
+            kind, X, Y, grid, n_folds=rule.folds, random_state=cell.seed, fixed=fixed, value=value
+        )
     # The cell knows what is fixed (and the seed); only what was chosen is reported.
     left_out = {*fixed, "random_state", "f1"}
     return [
-        {**{name: value for name, value in entry.items() if name not in left_out}, "value": float(entry["f1"])}
-        for entry in found
+        {**{name: given for name, given in entry.items() if name not in left_out}, "value": float(entry["f1"])}
+        for entry in found[:_KEPT]
     ]

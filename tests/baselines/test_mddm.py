@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tagwise import load
 from tagwise.baselines import MDDM, MLKNN, mddm
-from tagwise.baselines.mddm import dependence_projection, projection_memory
+from tagwise.baselines.mddm import completed, dependence_projection, projection_memory
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
 from tagwise.metrics import precision_at_k
@@ -65,6 +65,42 @@ def test_how_many_directions_are_kept(problem):
         assert MDDM(kept=kept).fit(X, Y).projection_.shape[1] == expected
     assert MDDM(n_components=2).fit(X, Y).projection_.shape[1] == 2
     assert MDDM(n_components=50).fit(X, Y).projection_.shape[1] == 4
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_random_directions_complete_the_constraint(problem, correlation, form):
+    X, Y = problem
+    P, _ = dependence_projection(form(X), sp.csr_matrix(Y), correlation)
+    whole = completed(P, 7, form(X), correlation, np.random.default_rng(0))
+    X_c = X - X.mean(axis=0)
+    B = correlation * X_c.T @ X_c + (1 - correlation) * np.eye(9)
+    np.testing.assert_array_equal(whole[:, :4], P)
+    np.testing.assert_allclose(whole.T @ B @ whole, np.eye(7), atol=1e-9)
+    assert completed(P, 3, form(X), correlation, np.random.default_rng(0)) is P
+    assert completed(P, 50, form(X), correlation, np.random.default_rng(0)).shape == (9, 9)
+
+
+def test_directions_beyond_the_dependent_ones(problem):
+    X, Y = problem
+    model = MDDM(n_components=7, beyond="random").fit(X, Y)
+    assert model.projection_.shape == (9, 7)
+    assert (model.eigenvalues_[4:] == 0).all()
+    again = MDDM(n_components=7, beyond="random", n_jobs=2).fit(X, Y)
+    np.testing.assert_array_equal(model.projection_, again.projection_)
+    other = MDDM(n_components=7, beyond="random", random_state=1).fit(X, Y)
+    assert (model.projection_[:, :4] == other.projection_[:, :4]).all()
+    assert (model.projection_[:, 4:] != other.projection_[:, 4:]).all()
+    with pytest.raises(InvalidInputError, match="beyond must be one of"):
+        MDDM(beyond="none").fit(X, Y)
+
+
+def test_all_orthonormal_directions_are_the_original_distances(problem):
+    """With μ = 0 and as many directions as features P is a rotation: ML-kNN's votes on the rows themselves."""
+    X, Y = problem
+    model = MDDM(n_components=9, correlation=0.0, beyond="random", n_neighbors=5, normalize=False).fit(X, Y)
+    plain = MLKNN(n_neighbors=5, normalize=False).fit(X, Y)
+    assert (model.predict(X) != plain.predict(X)).sum() <= 2
 
 
 def test_what_does_not_fit_into_memory_is_refused_before_any_work(problem):

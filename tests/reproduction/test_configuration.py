@@ -25,7 +25,7 @@ def test_all_papers_are_there():
 def test_data_sets_are_those_of_the_list(study):
     listed = (FOLDER / "README.md").read_text().split("## Data sets")[1]
     (line,) = (line for line in listed.splitlines() if line.startswith(f"| {study.paper} |"))
-    known = {name.strip() for name in line.split("|")[2].split(",")} | set(study.generated) | {"isotropic"}
+    known = {name.strip() for name in line.split("|")[2].split(",")} | set(study.generated) | {"isotropic", "planted"}
     assert {cell.dataset for cell in cells_of(study)} <= known
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from reproduction.configuration import Cell, Method, Selection, Study
+from reproduction.configuration import Cell, Method, Selection, Study, Table
 from reproduction.metrics import metrics_on_known
+from reproduction.results import PaperValues
 from reproduction.selection import choose
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
@@ -92,3 +93,43 @@ def test_mse_chooses_as_its_own_selection_does(sample):
     best = select_parameters(MSE, X, Y, grid, n_folds=2, random_state=0, fixed={})[0]
     assert found["chosen"] == {name: best[name] for name in ("subspace_rank", "reg", "threshold")}
     assert max(entry["value"] for entry in found["tried"]) == pytest.approx(best["f1"])
+
+
+def paper_study(method, printed):
+    """A study whose only table compares the method with these figures of a paper."""
+    metrics = ("precision of predicted rows", "recall", "F1", "accuracy")
+    columns = ("precision", "recall", "F1", "accuracy")
+    table = Table(
+        "table 1",
+        "",
+        columns,
+        ("dataset",),
+        "metric",
+        datasets=("made",),
+        measured={"made": dict(zip(columns, metrics))},
+    )
+    values = {("table 1", "made", "made", (), metric): str(value) for metric, value in printed.items()}
+    return Study("toy", "small", "", metrics, {"made": method}, (), tables=(table,), printed=PaperValues(values))
+
+
+@pytest.mark.parametrize("kind", ["BinaryRelevance", "MSE"])
+def test_the_papers_operating_point_decides(sample, kind):
+    """The least sum of points below the paper; for MSE, whose δ is chosen, high recall means a low one."""
+    X, Y = sample[0][:200], sample[1][:200, :6]
+    X, Y = X[Y.getnnz(axis=1) > 0], Y[Y.getnnz(axis=1) > 0]
+    mse = kind == "MSE"
+    grid = {"threshold": [0.001, 0.3]} if mse else {"reg": [0.1, 1.0, 100.0]}
+    rule = Selection(rule="mse" if mse else "validation", metric="paper", folds=2, fraction=0.3)
+    method = Method("made", kind, grid=grid, selection=rule)
+    chosen = {}
+    for what, printed in (("recall", {"recall": 100}), ("precision", {"precision": 100, "accuracy": 0})):
+        study = paper_study(method, printed)
+        cell = Cell(study, "made", method, {}, 0, choice=True)
+        found = choose(cell, {}, X, Y, None, threads=1)
+        assert cell.question()["targets"] == study.targets("made", "made")
+        best = max(found["tried"], key=lambda entry: entry["value"])
+        assert -100 <= best["value"] <= 0
+        (chosen[what],) = found["chosen"].values()
+        assert chosen[what] == best[next(iter(grid))]
+    if mse:
+        assert chosen["recall"] == 0.001

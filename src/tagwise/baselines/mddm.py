@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -16,9 +17,10 @@ from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_
 from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats
 from tagwise.progress import FitProgress
-from tagwise.validation import Features, check_integer, check_real
+from tagwise.randomness import check_random_state, random_generator
+from tagwise.validation import Features, check_choice, check_integer, check_real
 
-__all__ = ["MDDM", "dependence_projection", "projection_memory"]
+__all__ = ["MDDM", "completed", "dependence_projection", "projection_memory"]
 
 # Labels whose n×B and d×B arrays are held at a time, and how many such arrays there are at most.
 _BATCH = 128
@@ -88,6 +90,41 @@ def dependence_projection(
     return dense_matmul(spanning, turn, n_threads=n_threads), values
 
 
+def completed(
+    directions: np.ndarray,
+    size: int,
+    X: Features,
+    correlation: float,
+    rng: np.random.Generator,
+    *,
+    n_threads: int = 1,
+) -> np.ndarray:
+    r"""``directions`` P (d×p) and, behind them, random ones Q up to ``size`` in all, with [P Q]ᵀB[P Q] = I.
+
+    B = μX_cᵀX_c + (1 − μ)I as in :func:`dependence_projection`. Q comes from a Gaussian G (d×q): what P explains is
+    taken out, R = G − P PᵀBG, and Q = RC⁻ᵀ with the Cholesky factor C of RᵀBR. They are eigenvectors of eigenvalue 0
+    only where all directions of positive dependence are in P. Time O(nnz(X)·q + d·size·q + q³); memory O((n + d)·size).
+    """
+    n_features, found = directions.shape
+    extra = min(size, n_features) - found
+    if extra <= 0:
+        return directions
+    matrix = feature_matrix(X if sp.issparse(X) else X.astype(np.float64), n_threads=n_threads)
+
+    def constrained(columns: np.ndarray) -> np.ndarray:
+        """B times the columns."""
+        if correlation == 0:
+            return columns
+        projected = matrix.matmul(np.ascontiguousarray(columns))
+        projected -= projected.mean(axis=0)
+        return correlation * matrix.rmatmul(projected) + (1 - correlation) * columns
+
+    rest = rng.standard_normal((n_features, extra))
+    rest -= directions @ (directions.T @ constrained(rest))
+    factor = np.linalg.cholesky(rest.T @ constrained(rest))
+    return np.hstack([directions, scipy.linalg.solve_triangular(factor, rest.T, lower=True).T])
+
+
 class MDDM(MLKNN):
     r"""Features are projected to where they depend most on the labels; ML-kNN classifies there.
 
@@ -110,6 +147,11 @@ class MDDM(MLKNN):
         Used where ``n_components`` is None.
     correlation : float in [0, 1)
         μ.
+    beyond : {"stop", "random"}
+        What to do where ``n_components`` exceeds the number of directions that depend on the labels, at most L.
+        "stop" keeps those alone. "random" adds random directions under the same constraint (:func:`completed`), as an
+        eigensolver does that returns arbitrary vectors for the eigenvalue 0: distances then follow the original
+        features, too, and fewer labels are predicted (docs/baselines.md).
     n_neighbors : int
         k of ML-kNN.
     smoothing : float
@@ -118,6 +160,8 @@ class MDDM(MLKNN):
         Scale rows of X to unit length before they are projected.
     memory_limit : float
         Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused.
+    random_state : int, Generator, RandomState or None
+        Seeds the directions of ``beyond="random"``.
     n_jobs : int or None
         Threads, as in joblib. The result is bit-identical for every number.
     verbose : int
@@ -128,7 +172,7 @@ class MDDM(MLKNN):
     projection_ : array (d, p)
         P.
     eigenvalues_ : array (p,)
-        How strongly each direction depends on the labels, descending.
+        How strongly each direction depends on the labels, descending; 0 for those of ``beyond="random"``.
     rows_ : array (n, p)
         The projected training rows XP.
     labels_ : CSR (n, L)
@@ -171,12 +215,16 @@ class MDDM(MLKNN):
         memory_limit: float = 2**32,
         n_jobs: int | None = None,
         verbose: int = 0,
+        beyond: str = "stop",
+        random_state: Any = 0,
     ) -> None:
         super().__init__(n_neighbors, smoothing, normalize, n_jobs, verbose)
         self.n_components = n_components
         self.kept = kept
         self.correlation = correlation
         self.memory_limit = memory_limit
+        self.beyond = beyond
+        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -186,6 +234,8 @@ class MDDM(MLKNN):
         if check_real(self.correlation, "correlation", minimum=0, maximum=1) == 1:
             raise InvalidInputError("correlation must be below 1: at 1 the directions are not determined; found 1.")
         check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
+        check_choice(self.beyond, "beyond", ("stop", "random"))
+        check_random_state(self.random_state)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
         needed = projection_memory(X, Y.shape[1])
@@ -195,12 +245,17 @@ class MDDM(MLKNN):
                 f"{Y.shape[1]:,} labels and labels × labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); "
                 "use MLKNN, which needs neither, or raise memory_limit."
             )
+        threads, rows = thread_count(self.n_jobs), self._prepared(X)
         directions, values = dependence_projection(
-            self._prepared(X), Y, self.correlation, how_many=self._how_many, n_threads=thread_count(self.n_jobs)
+            rows, Y, self.correlation, how_many=self._how_many, n_threads=threads
         )
         if len(values) == 0:
             # Nothing depends on the labels (there are none, or features never vary): all rows are equally near.
             directions, values = np.zeros((X.shape[1], 1)), np.zeros(1)
+        elif self.beyond == "random" and self.n_components is not None:
+            rng = random_generator(self.random_state)
+            directions = completed(directions, self.n_components, rows, self.correlation, rng, n_threads=threads)
+            values = np.append(values, np.zeros(directions.shape[1] - len(values)))
         self.projection_ = np.ascontiguousarray(directions, dtype=X.dtype)
         self.eigenvalues_ = values.astype(X.dtype)
         super()._fit(X, Y, observed, progress)

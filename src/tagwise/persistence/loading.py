@@ -48,6 +48,13 @@ _RENAMED: dict[str, dict[str, str]] = {
 }
 """Class → earlier name of a parameter, value or tensor → today's name; in dictionaries within values too."""
 
+_ADDED: dict[str, dict[str, Any]] = {
+    "BayesianCS": {"posterior": "factored"},
+    "MDDM": {"beyond": "stop", "random_state": 0},
+    "MSE": {"scale": "none"},
+}
+"""Class → parameter that folders of 0.1.0 lack → the value that means what they did."""
+
 
 def load(path: str | PathLike[str], *, mapped: bool = False) -> Any:
     """Read a model or a tagger that was written by its ``save``.
@@ -102,7 +109,7 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
     names = _RENAMED.get(record.class_name, {})
     record = replace(
         record,
-        parameters=_renamed(record.parameters, names),
+        parameters=_ADDED.get(record.class_name, {}) | _renamed(record.parameters, names),
         values=_renamed(record.values, names),
         tensors=_renamed(record.tensors, names),
     )
@@ -121,6 +128,14 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
             parameters["features"] = None
             values["features"] = {"class": "TextFeatures", "parameters": own}
         record = replace(record, parameters=parameters, values=values)
+    if record.class_name == "MSE" and "chosen_" not in record.values:
+        n_features = check_integer(record.values["n_features_in_"], "n_features_in_", minimum=1)
+        ones = np.ones(n_features, dtype=record.tensors["subspaces_"].dtype)
+        record = replace(
+            record,
+            values=record.values | {"chosen_": {}},
+            tensors={"feature_scales_": ones, **record.tensors},
+        )
     if record.class_name == "Cascade" and "rank_" in record.values:
         record = _with_proposer(record)
     if record.class_name == "Cascade" and "chosen_" in record.values:

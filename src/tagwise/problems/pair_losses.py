@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from tagwise.kernels import FeatureMatrix, csr_matmul, pair_curvature_product, sampled_product
 from tagwise.losses import Loss
-from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, work_chunks
 from tagwise.problems.labels import TrainingLabels
 
 __all__ = ["AllPairs", "FeatureProblem", "KnownPairs", "LabelProblem", "PairLoss", "label_side", "row_side"]
@@ -33,27 +33,38 @@ class KnownPairs:
     def __init__(self, weights: sp.csr_matrix, targets: np.ndarray, loss: Loss, *, n_threads: int = 1) -> None:
         """``weights`` holds ω on the pattern; ``targets`` the labels there, in the loss's coding."""
         self.weights, self.targets, self.loss, self.n_threads = weights, targets, loss, n_threads
-        # Rows for np.add.reduceat, which needs the starts of non-empty rows only.
-        self._filled = np.flatnonzero(np.diff(weights.indptr))
+        self._chunks = work_chunks(weights.indptr)
 
     def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Σ_j ω ℓ per row."""
         self._right = right
         self._scores = sampled_product(self.weights, left, right, n_threads=self.n_threads)
-        values = self.weights.data * self.loss.value(self.targets, self._scores)
-        sums = np.zeros(len(left))
-        if len(self._filled):
-            sums[self._filled] = np.add.reduceat(values.astype(np.float64), self.weights.indptr[self._filled])
+        sums, indptr = np.zeros(len(left)), self.weights.indptr
+
+        def rows(start: int, stop: int) -> None:
+            pairs = slice(indptr[start], indptr[stop])
+            values = self.weights.data[pairs] * self.loss.value(self.targets[pairs], self._scores[pairs])
+            # np.add.reduceat needs the starts of non-empty rows only.
+            filled = start + np.flatnonzero(np.diff(indptr[start : stop + 1]))
+            if len(filled):
+                sums[filled] = np.add.reduceat(values.astype(np.float64), indptr[filled] - indptr[start])
+
+        run_chunks(rows, self._chunks, self.n_threads)
         return sums
 
     def slope(self) -> np.ndarray:
         """Σ_j ω ℓ' right_j per row."""
-        values = self.weights.data * self.loss.first(self.targets, self._scores)
         pattern = self.weights
-        matrix = sp.csr_matrix(
-            (values.astype(pattern.dtype, copy=False), pattern.indices, pattern.indptr), shape=pattern.shape
-        )
-        self._second = (pattern.data * self.loss.second(self.targets, self._scores)).astype(pattern.dtype, copy=False)
+        first, self._second = np.empty_like(pattern.data), np.empty_like(pattern.data)
+
+        def rows(start: int, stop: int) -> None:
+            pairs = slice(pattern.indptr[start], pattern.indptr[stop])
+            weights, targets, scores = pattern.data[pairs], self.targets[pairs], self._scores[pairs]
+            first[pairs] = weights * self.loss.first(targets, scores)
+            self._second[pairs] = weights * self.loss.second(targets, scores)
+
+        run_chunks(rows, self._chunks, self.n_threads)
+        matrix = sp.csr_matrix((first, pattern.indices, pattern.indptr), shape=pattern.shape)
         return csr_matmul(matrix, self._right, n_threads=self.n_threads)
 
     def curvature(self, direction: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from tagwise import MSE, load
 from tagwise.data import load_dataset
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError, NotFittedError
 from tagwise.metrics import example_accuracy, example_f1
-from tagwise.models.mse.mse import outlier_count
+from tagwise.models.mse.mse import feature_scales, outlier_count
 from tagwise.persistence import read_model, write_model
 
 
@@ -390,3 +390,86 @@ def test_yahoo_business(data_folder):
     )
     assert f1 >= 0.755
     assert accuracy >= 0.69
+
+
+# ------------------------------------------------------------------ features in different units, and what is "auto"
+
+
+def in_other_units(X, seed=0):
+    """Features that are ten thousand times apart, none of them zero."""
+    return X * 10.0 ** np.random.default_rng(seed).uniform(-2, 2, X.shape[1])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_the_unit_of_a_feature_does_not_matter(form):
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((60, 8)) + 0.1, (rng.random((60, 3)) < 0.5).astype(float)
+    one = MSE(2, scale="max", decomposition="svd").fit(form(X), Y)
+    other = MSE(2, decomposition="svd").fit(form(in_other_units(X)), Y)
+    np.testing.assert_allclose(
+        one.decision_function(form(X)), other.decision_function(form(in_other_units(X))), atol=1e-6
+    )
+    np.testing.assert_allclose(other.feature_scales_, in_other_units(X).max(axis=0))
+
+
+def test_features_that_share_a_unit_or_are_sparse_keep_it():
+    rng = np.random.default_rng(0)
+    X = rng.random((50, 20)) + 0.1
+    assert (feature_scales(X) == 1).all()
+    assert (feature_scales(in_other_units(X)) != 1).all()
+    assert (feature_scales(in_other_units(X), "none") == 1).all()
+    rare = in_other_units(X) * (rng.random(X.shape) < 0.3)
+    assert (feature_scales(sp.csr_matrix(rare)) == 1).all()
+    np.testing.assert_array_equal(feature_scales(sp.csr_matrix(rare), "max"), feature_scales(rare, "max"))
+    empty = feature_scales(np.column_stack([np.zeros(4), np.full(4, 2.0)]), "max")
+    np.testing.assert_array_equal(empty, [1, 2])
+
+
+def test_auto_is_what_select_finds(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((45, 6)), (rng.random((45, 3)) < 0.4).astype(float)
+    model = MSE("auto", reg="auto", threshold="auto").fit(X, Y)
+    grid = {"subspace_rank": (1, 3, 6, 0.05, 0.1), "reg": (0.1, 0.2, 0.3, 0.45)}
+    best = MSE.select(X, Y, grid)
+    assert model.chosen_ == {name: best.selection_[0][name] for name in ("subspace_rank", "reg", "threshold")}
+    np.testing.assert_array_equal(model.decision_function(X), best.decision_function(X))
+    assert model.get_params()["reg"] == "auto"
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.chosen_ == model.chosen_
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_some_of_it_may_be_auto():
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((45, 6)), (rng.random((45, 3)) < 0.4).astype(float)
+    model = MSE(2, reg=0.3, threshold="auto").fit(X, Y)
+    assert set(model.chosen_) == {"threshold"}
+    assert set(MSE(2, reg="auto", threshold=0.1).fit(X, Y).chosen_) == {"reg"}
+    model.set_params(threshold=0.5)
+    np.testing.assert_allclose(model.decision_function(X).min(), -0.5)
+    with pytest.raises(InvalidInputError, match='subspace_rank="auto" is chosen by cross-validation with 3 folds'):
+        MSE("auto").fit(X[:2], Y[:2])
+
+
+@pytest.mark.parametrize(
+    "chosen", [{}, {"reg": 0.2}, {"threshold": -1.0, "reg": 0.2}, {"threshold": 0.1, "reg": "auto"}, 3]
+)
+def test_a_forged_choice_is_refused(tmp_path, chosen):
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((45, 6)), (rng.random((45, 3)) < 0.4).astype(float)
+    MSE(2, reg="auto", threshold="auto").fit(X, Y).save(tmp_path / "model")
+    record = read_model(tmp_path / "model")
+    write_model(tmp_path / "model", replace(record, values=record.values | {"chosen_": chosen}))
+    with pytest.raises(ModelFormatError):
+        load(tmp_path / "model")
+
+
+def test_emotions_with_the_papers_setting(data_folder):
+    """Its features differ by four orders of magnitude: unscaled, two of them were all that rows consisted of."""
+    data = load_dataset("emotions")
+    settings = {"subspace_rank": 6, "reg": 0.3, "threshold": 0.1}
+    scaled, raw = (MSE(scale=scale, **settings).fit(data.X_train, data.Y_train) for scale in ("auto", "none"))
+    assert example_f1(data.Y_test, scaled.predict(data.X_test)) > 0.57
+    assert example_f1(data.Y_test, raw.predict(data.X_test)) < 0.5
+    assert example_f1(data.Y_test, MSE().fit(data.X_train, data.Y_train).predict(data.X_test)) > 0.55

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from os import PathLike
@@ -14,7 +15,7 @@ from tagwise.base import OVERFLOW, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
 from tagwise.kernels import unit_rows
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.models.mse.selection import Grid, select_parameters
+from tagwise.models.mse.selection import DEFAULT_GRID, Grid, select_parameters
 from tagwise.parallel import thread_count
 from tagwise.persistence.loading import require_finite_floats
 from tagwise.progress import FitProgress
@@ -23,8 +24,12 @@ from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
 from tagwise.solvers.subspace_decomposition import SubspaceParts, decomposition_memory, dictionary_memory, usable_ranks
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
-__all__ = ["MSE", "Direction"]
+__all__ = ["MSE", "Direction", "feature_scales"]
 
+# Largest value of a feature over that of the median feature, up to which features count as having the same unit.
+_SAME_UNIT = 10
+# Of the cross-validation behind "auto".
+_FOLDS = 3
 # Products such as 0.07 · 100 lie a little above the whole number that is meant.
 _ROUNDING = 1e-9
 # Mean squared sine of the angles between two subspaces that count as the same: a thousandth of a radian, the precision
@@ -61,18 +66,19 @@ class MSE(MultiLabelModel):
 
     Parameters
     ----------
-    subspace_rank : int, float or int array (L,)
+    subspace_rank : int, float, int array (L,) or "auto"
         r, the dimension of each label's subspace: a whole number for all labels, as in the paper; a share of each
         label's rows, above 0 and below 1 (rounded up), which gives frequent labels more room; or one number per label.
-        Reduced to the label's number of rows, or of features, if those are less.
+        Reduced to the label's number of rows, or of features, if those are less. "auto" chooses among 1, 3, 6, 0.05 and
+        0.1 as :meth:`select` does, by cross-validated F1 on the training rows, together with all else that is "auto".
     outlier_fraction : float
         K as a share of the n·p entries of X, from 0 to 1.
-    reg : float
+    reg : float or "auto"
         λ > 0, on the scale of correlations of a row with subspaces, so below 1 with unit rows. Used at prediction only:
-        changing it needs no new fit.
-    threshold : float
-        δ > 0, at most 10⁶ (10¹⁵ without ``normalize``). Used at prediction only. :meth:`select` finds the δ of highest
-        F1 on validation rows.
+        changing it needs no new fit. "auto" chooses among 0.1, 0.2, 0.3 and 0.45.
+    threshold : float or "auto"
+        δ > 0, at most 10⁶ (10¹⁵ without ``normalize``). Used at prediction only. "auto", like :meth:`select`, finds the
+        δ of highest F1 on validation rows.
     decomposition : {"brp", "svd"}
         How :math:`L^j` is found: by bilateral random projections, or by exact truncated singular value decompositions,
         which are slower and closer to the optimum.
@@ -85,6 +91,11 @@ class MSE(MultiLabelModel):
         A row's representation is solved to a duality gap of ``gap_tol`` · ½‖x‖².
     normalize : bool
         Scale rows of X to unit length, at fit and at prediction.
+    scale : {"auto", "max", "none"}
+        "max" first divides each feature by its largest absolute value in training, so that no feature outweighs the
+        others because of its unit. "auto" does so where features are measurements in different units: more than half
+        of the entries of X are not 0, and the largest value of some feature is over 10 times that of the median
+        feature. Sparse features, such as words, have a unit in common and keep it.
     memory_limit : float
         The most bytes that a fit may take at its peak, without X and Y as given: scaled rows, L and S in factored form,
         the dense rows of the most expensive label, and the Gram matrix of all R directions. A fit that could need more
@@ -105,6 +116,10 @@ class MSE(MultiLabelModel):
         For each direction, the root mean square of its coefficients over the label's training rows.
     subspace_starts_ : int array (L + 1,)
         Label j has the rows subspace_starts_[j] to subspace_starts_[j + 1] of ``subspaces_``.
+    feature_scales_ : array (p,)
+        What each feature is divided by; ones if features are not scaled.
+    chosen_ : dict
+        What "auto" stands for: ``subspace_rank``, ``reg`` and ``threshold``, those of them that were "auto".
     objective_, history_, n_iter_
         ‖X − Σ L − S‖²_F after each round, which never rises (Theorem 1); the same with seconds; number of rounds.
 
@@ -122,8 +137,8 @@ class MSE(MultiLabelModel):
     Labels that a row does not use have the score −δ exactly, and :meth:`predict_topk` orders such ties by id. Labels
     with the same subspace are one group at prediction and have the same score.
 
-    The default rank, λ and δ did well on training rows of three Yahoo sets; they are no substitute for :meth:`select`.
-    There is no notion of unknown labels.
+    The default rank, λ and δ did well on training rows of three Yahoo sets; they are no substitute for "auto" or
+    :meth:`select`, which take 15 fits. There is no notion of unknown labels.
 
     Examples
     --------
@@ -135,8 +150,11 @@ class MSE(MultiLabelModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("subspaces_", "strengths_", "subspace_starts_")
+    _saved_arrays: ClassVar[tuple[str, ...]] = ("subspaces_", "strengths_", "subspace_starts_", "feature_scales_")
+    _saved_values: ClassVar[tuple[str, ...]] = ("chosen_",)
 
+    feature_scales_: np.ndarray
+    chosen_: dict[str, Any]
     subspaces_: np.ndarray
     strengths_: np.ndarray
     subspace_starts_: np.ndarray
@@ -145,8 +163,8 @@ class MSE(MultiLabelModel):
         self,
         subspace_rank: Any = 0.05,
         outlier_fraction: float = 1e-4,
-        reg: float = 0.2,
-        threshold: float = 0.2,
+        reg: float | str = 0.2,
+        threshold: float | str = 0.2,
         decomposition: str = "brp",
         max_iter: int = 30,
         tol: float = 1e-2,
@@ -156,6 +174,7 @@ class MSE(MultiLabelModel):
         n_jobs: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
+        scale: str = "auto",
     ) -> None:
         self.subspace_rank = subspace_rank
         self.outlier_fraction = outlier_fraction
@@ -170,6 +189,7 @@ class MSE(MultiLabelModel):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.scale = scale
 
     @classmethod
     def select(
@@ -212,9 +232,13 @@ class MSE(MultiLabelModel):
     def _check_parameters(self) -> None:
         resolve_ranks(self.subspace_rank, None)
         check_real(self.outlier_fraction, "outlier_fraction", minimum=0, maximum=1)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
+        if not _is_auto(self.reg):
+            check_real(self.reg, "reg", minimum=0, open_minimum=True)
         # No coefficient of a unit row comes near this; beyond it, δ would swallow the digits of the scores.
-        check_real(self.threshold, "threshold", minimum=0, maximum=1e6 if self.normalize else 1e15, open_minimum=True)
+        most = 1e6 if self.normalize else 1e15
+        if not _is_auto(self.threshold):
+            check_real(self.threshold, "threshold", minimum=0, maximum=most, open_minimum=True)
+        check_choice(self.scale, "scale", ("auto", "max", "none"))
         check_choice(self.decomposition, "decomposition", ("brp", "svd"))
         check_integer(self.max_iter, "max_iter", minimum=1)
         check_real(self.tol, "tol", minimum=0)
@@ -224,11 +248,12 @@ class MSE(MultiLabelModel):
         check_random_state(self.random_state)
 
     def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
-        ranks = usable_ranks(Y, resolve_ranks(self.subspace_rank, Y), X.shape[1])
+        self.chosen_ = self._choose(X, Y)
+        self.feature_scales_ = feature_scales(X, self.scale)
+        ranks = usable_ranks(Y, resolve_ranks(self._used("subspace_rank"), Y), X.shape[1])
         n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * X.shape[1])
         self._check_fit_memory(X, Y, ranks, n_outliers)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
+        rows = self._prepared(X)
         with np.errstate(over="ignore"):
             values = _stored(rows)
             if not np.isfinite(np.einsum("i,i->", values, values)):
@@ -243,6 +268,39 @@ class MSE(MultiLabelModel):
         self.subspaces_, self.strengths_, self.subspace_starts_ = parts.canonical()
         del parts
         self._build_dictionary()
+
+    def _choose(self, X: Features, Y: sp.csr_matrix) -> dict[str, Any]:
+        """Values for the parameters that are "auto", by :func:`select_parameters`."""
+        open_ones = [name for name in ("subspace_rank", "reg", "threshold") if _is_auto(getattr(self, name))]
+        if not open_ones:
+            return {}
+        if X.shape[0] < _FOLDS:
+            raise InvalidInputError(
+                f'{open_ones[0]}="auto" is chosen by cross-validation with {_FOLDS} folds, which needs as many rows; X '
+                f"has {X.shape[0]}. Pass a number."
+            )
+        grid: dict[str, Any] = {name: DEFAULT_GRID[name] for name in open_ones if name != "threshold"}
+        fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in open_ones}
+        with warnings.catch_warnings():
+            # Its validation score decides about a point, converged or not.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            tried = select_parameters(
+                type(self), X, Y, grid, n_folds=_FOLDS, random_state=self.random_state, fixed={**fixed, "verbose": 0}
+            )
+        return {name: tried[0][name] for name in open_ones}
+
+    def _used(self, name: str) -> Any:
+        """A parameter, or what was chosen for it."""
+        return self.chosen_[name] if _is_auto(getattr(self, name)) else getattr(self, name)
+
+    def _prepared(self, X: Features) -> Features:
+        """Rows as the subspaces see them: features scaled, then unit length."""
+        if (self.feature_scales_ != 1).any():
+            if isinstance(X, np.ndarray):
+                X = X / self.feature_scales_
+            else:
+                X = sp.csr_matrix((X.data / self.feature_scales_[X.indices], X.indices, X.indptr), shape=X.shape)
+        return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
 
     def _decompose(
         self, X: Features, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int, on_round: Callable[[float], bool]
@@ -288,7 +346,8 @@ class MSE(MultiLabelModel):
         """Refuse a fit whose peak, without X and Y, could be above the limit."""
         threads = thread_count(self.n_jobs)
         size, n_features = float(ranks.sum()), X.shape[1]
-        scaled = float(X.dtype.itemsize * len(_stored(X))) if self.normalize else 0.0
+        copies = bool(self.normalize) + bool((self.feature_scales_ != 1).any())
+        scaled = float(copies * X.dtype.itemsize * len(_stored(X)))
         training = decomposition_memory(X, Y, ranks, n_outliers, decomposition=self.decomposition, n_threads=threads)
         # When the dictionary is built, only the bases of what training needed are left.
         dictionary = size * n_features * X.dtype.itemsize + dictionary_memory(size, n_features, n_threads=threads)
@@ -316,14 +375,15 @@ class MSE(MultiLabelModel):
     def _score_rows(self, X: Features) -> np.ndarray:
         scores = np.full((X.shape[0], self.n_labels_), LOWEST_SCORE, dtype=self.subspaces_.dtype)
         if len(self.subspaces_):
-            scores[:, np.diff(self.subspace_starts_) > 0] = self._one_norms(X) - self.threshold
+            scores[:, np.diff(self.subspace_starts_) > 0] = self._one_norms(X) - self._used("threshold")
         return scores
 
     def _one_norms(self, X: Features) -> np.ndarray:
         """‖β_G‖₁ per row and label that has a subspace."""
         threads = thread_count(self.n_jobs)
-        rows = unit_rows(X, n_threads=threads) if self.normalize else X
-        found = group_one_norms(rows, self._dictionary, self.reg, tol=self.gap_tol, n_threads=threads)
+        found = group_one_norms(
+            self._prepared(X), self._dictionary, self._used("reg"), tol=self.gap_tol, n_threads=threads
+        )
         if not found.converged:
             warn(
                 f"MSE: some rows stopped at a duality gap above gap_tol={self.gap_tol:g} (the largest is "
@@ -418,7 +478,10 @@ class MSE(MultiLabelModel):
             raise ValueError(f"subspace_starts_ of shape {starts.shape} for {self.n_labels_} labels")
         if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
             raise ValueError("subspace_starts_ must go from 0 to the number of directions")
-        require_finite_floats(subspaces_=C, strengths_=strengths)
+        require_finite_floats(subspaces_=C, strengths_=strengths, feature_scales_=self.feature_scales_)
+        if self.feature_scales_.shape != (self.n_features_in_,) or (self.feature_scales_ <= 0).any():
+            raise ValueError(f"feature_scales_ of shape {self.feature_scales_.shape}, or not all above 0")
+        self._check_chosen()
         if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
             raise ValueError("the directions of the subspaces must have unit length")
         if not hasattr(self, "_dictionary"):
@@ -426,6 +489,39 @@ class MSE(MultiLabelModel):
                 "load it where the folder's memory_limit can be raised, or fit fewer directions"
             )
             self._build_dictionary()
+
+    def _check_chosen(self) -> None:
+        """What a folder says was chosen must be what is "auto", and allowed."""
+        names = ("subspace_rank", "reg", "threshold")
+        expected = {name for name in names if _is_auto(getattr(self, name))}
+        if (
+            not isinstance(self.chosen_, dict)
+            or set(self.chosen_) != expected
+            or any(_is_auto(value) for value in self.chosen_.values())
+        ):
+            raise ValueError(f'chosen_ must name what is "auto" ({", ".join(sorted(expected)) or "nothing"})')
+        if expected:
+            type(self)(**{**self.get_params(deep=False), **self.chosen_})._check_all_parameters()
+
+
+def feature_scales(X: Features, scale: str = "auto") -> np.ndarray:
+    """What each feature is divided by (p,), in the floating type of X; ``scale`` as in :class:`MSE`. Time O(nnz(X))."""
+    ones = np.ones(X.shape[1], dtype=X.dtype)
+    dense = 2 * np.count_nonzero(_stored(X)) > X.shape[0] * X.shape[1]
+    if scale == "none" or (scale == "auto" and not dense):
+        return ones
+    if isinstance(X, np.ndarray):
+        largest = np.abs(X).max(axis=0, initial=0).astype(X.dtype)
+    else:
+        largest = np.zeros(X.shape[1], dtype=X.dtype)
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+    if scale == "auto" and largest.max(initial=0) <= _SAME_UNIT * np.median(largest):
+        return ones
+    return np.where(largest > 0, largest, 1).astype(X.dtype)
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def _stored(X: Features) -> np.ndarray:
@@ -460,6 +556,8 @@ def outlier_count(fraction: float, n_entries: int) -> int:
 
 def resolve_ranks(given: Any, Y: sp.csr_matrix | None) -> np.ndarray:
     """``subspace_rank`` per label; without Y, only what can be checked without data."""
+    if _is_auto(given):
+        return np.ones(1, dtype=np.int64)
     if isinstance(given, (float, np.floating)):
         if not 0 < given < 1:
             raise InvalidInputError(

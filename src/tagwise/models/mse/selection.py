@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import joblib
@@ -28,9 +28,21 @@ _EQUAL_F1 = 1e-12
 
 
 def select_parameters(
-    model_class: type[Any], X: Any, Y: Any, grid: Grid | None, *, n_folds: int, random_state: Any, fixed: dict[str, Any]
+    model_class: type[Any],
+    X: Any,
+    Y: Any,
+    grid: Grid | None,
+    *,
+    n_folds: int,
+    random_state: Any,
+    fixed: dict[str, Any],
+    value: Callable[[sp.csr_matrix, sp.csr_matrix], float] | None = None,
 ) -> list[dict[str, Any]]:
-    """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``."""
+    """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``.
+
+    ``value`` of the true and the predicted labels (CSR) stands in for F1 where the grid gives the threshold; without a
+    threshold in the grid, F1 finds it.
+    """
     features = check_features(X)
     labels = check_labels(Y, n_rows=features.shape[0])
     n_folds = check_integer(n_folds, "n_folds", minimum=2)
@@ -49,17 +61,26 @@ def select_parameters(
             scores = _validation_scores(model_class, features, labels, folds, parameters, group)
             for member, found in zip(members, scores):
                 given = points[member].get("threshold")
-                results[member] = (
-                    best_threshold(labels, found)
-                    if given is None
-                    else (given, example_f1(labels, found, threshold=given))
-                )
+                if given is None:
+                    results[member] = best_threshold(labels, found)
+                elif value is None:
+                    results[member] = given, example_f1(labels, found, threshold=given)
+                else:
+                    results[member] = given, value(labels, _predicted(found, given))
         threshold, f1 = results[number]
         # Sums in another order differ in the last digits; such values are equal.
         return Evaluation(round(f1, 12), {"threshold": threshold, "f1": f1})
 
     ranked = search(range(len(points)), evaluate).ranked
     return [{**points[trial.candidate], **trial.details} for trial in ranked]
+
+
+def _predicted(scores: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
+    """1 where a score is at least the threshold."""
+    on = scores.copy()
+    on.data = (scores.data >= threshold).astype(np.float32)
+    on.eliminate_zeros()
+    return on
 
 
 def best_threshold(Y: sp.csr_matrix, scores: sp.csr_matrix) -> tuple[float, float]:
@@ -134,11 +155,15 @@ def _validation_scores(
     points: list[dict[str, Any]],
 ) -> list[sp.csr_matrix]:
     """Per point, the positive 1-norms of every row by the model that has not seen it."""
-    parts: list[list[sp.csr_matrix]] = [[] for _ in points]
+    # 1-norms do not depend on δ: points that differ in nothing else share them.
+    alike = [joblib.hash({name: point.get(name) for name in _OF_PREDICTION if name != "threshold"}) for point in points]
+    parts: dict[str, list[sp.csr_matrix]] = {kind: [] for kind in alike}
+    first = {kind: points[alike.index(kind)] for kind in parts}
     for fold in range(int(folds.max()) + 1):
         model = model_class(**parameters).fit(X[folds != fold], Y[folds != fold])
-        for part, point in zip(parts, points):
-            model.set_params(**{name: point[name] for name in _OF_PREDICTION if name in point})
+        for kind, part in parts.items():
+            model.set_params(**{name: first[kind][name] for name in _OF_PREDICTION if name in first[kind]})
             part.append(model._sparse_one_norms(X[folds == fold]))
     back = np.argsort(np.argsort(folds, kind="stable"), kind="stable")
-    return [sp.csr_matrix(sp.vstack(part, format="csr")[back]) for part in parts]
+    scores = {kind: sp.csr_matrix(sp.vstack(part, format="csr")[back]) for kind, part in parts.items()}
+    return [scores[kind] for kind in alike]
