@@ -77,32 +77,32 @@ def feature_rows(X: sp.csr_matrix | FeatureBlocks, *, n_threads: int = 1) -> Fea
     """X with its squared norms, in float64, and hashes. Time O(nnz)."""
     S, D = X if isinstance(X, FeatureBlocks) else (X, np.empty((0, 0), dtype=X.dtype))
     norms, hashes = squared_norms(S, n_threads=n_threads), np.zeros(S.shape[0], dtype=np.uint64)
-    _hash_rows(S.indptr, S.indices, _bits(S.data), hashes)
+    _hash_rows(S.indptr, S.indices, *_bits(S.data), hashes)
     if D.shape[1]:
         norms += squared_norms(D, n_threads=n_threads)
-        _hash_dense_rows(_bits(np.ascontiguousarray(D[:, :_HASHED])), hashes)
+        _hash_dense_rows(*_bits(np.ascontiguousarray(D[:, :_HASHED])), hashes)
     return FeatureRows(S.indptr, S.indices, S.data, norms, hashes, D, np.arange(len(D)))
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
-    """The floating numbers as whole ones of the same size."""
-    return values.view(f"u{values.dtype.itemsize}")
+def _bits(values: np.ndarray) -> tuple[np.ndarray, np.uint64]:
+    """Floating numbers as whole ones of the same size, and how many of their last bits rounding may change: most."""
+    return values.view(f"u{values.dtype.itemsize}"), np.uint64(np.finfo(values.dtype).nmant - 5)
 
 
 @compiled()
-def _hash_rows(indptr, indices, values, hashes):
+def _hash_rows(indptr, indices, values, spared, hashes):
     for row in range(len(hashes)):
         bits = np.uint64(0)
         for position in range(indptr[row], indptr[row + 1]):
-            bits = mixed_bits(bits ^ np.uint64(indices[position])) ^ np.uint64(values[position])
+            bits = mixed_bits(bits ^ np.uint64(indices[position])) ^ (np.uint64(values[position]) >> spared)
         hashes[row] = bits
 
 
 @compiled()
-def _hash_dense_rows(values, hashes):
+def _hash_dense_rows(values, spared, hashes):
     for row in range(len(hashes)):
         for feature in range(values.shape[1]):
-            hashes[row] = mixed_bits(hashes[row] ^ np.uint64(values[row, feature]))
+            hashes[row] = mixed_bits(hashes[row] ^ (np.uint64(values[row, feature]) >> spared))
 
 
 def train_sparse_svms(

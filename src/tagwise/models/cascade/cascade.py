@@ -353,7 +353,8 @@ class Cascade(UpdatableModel):
         return True
 
     def _fitted_arrays(self) -> tuple[str, ...]:
-        return (*self._saved_arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else self._saved_arrays
+        arrays = super()._fitted_arrays()
+        return (*arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else arrays
 
     def _recognised(self, X: Features) -> Features:
         # A model that is to be updated reads all features alike.
