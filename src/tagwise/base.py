@@ -799,7 +799,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             )
         if self._reads_blocks():
             return X
-        scaled = self._prepared(X)
+        # As the base class prepares blocks: what else a model makes of its features comes after that.
+        scaled = MultiLabelModel._prepared(self, X)
         assert isinstance(scaled, FeatureBlocks)
         return scaled.tocsr()
 
