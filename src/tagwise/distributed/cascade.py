@@ -136,7 +136,10 @@ class ShardedCascadeRows:
 
         def work(sent: list[Any]) -> list[Rankers]:
             wrong = [self.cluster.submit(mistakes, sent[0], part, options.hard_negatives, depth) for part in parts]
-            rows = [self.cluster.submit(ranker_rows, *pair, self.normalize, self.n_jobs) for pair in zip(parts, wrong)]
+            rows = [
+                self.cluster.submit(ranker_rows, *of_part, self.normalize, self.n_jobs)
+                for of_part in zip(parts, wrong, self._first_rows())
+            ]
             counts = self.cluster.gathered([self.cluster.tree([self.cluster.submit(pair_counts, own) for own in rows])])
             return self.cluster.gathered(
                 [
@@ -160,6 +163,10 @@ class ShardedCascadeRows:
             np.concatenate([one.trained for one in found]),
             float(sum(one.objective for one in found)),
         )
+
+    def _first_rows(self) -> list[int]:
+        """The number of each shard's first row."""
+        return np.cumsum([0, *(fact.n_rows for fact in self.data.facts[:-1])]).tolist()
 
     def _blocks(self, pairs: np.ndarray) -> list[tuple[int, int]]:
         """Labels in blocks of about equal work, given how many pairs with rows each has (L).
@@ -207,12 +214,13 @@ class ShardedCascadeRows:
 
 
 class RankerRows(NamedTuple):
-    """Rows of a shard as rankers read them, the labels that are on and wrongly proposed (L, n), and the weights."""
+    """Rows of a shard as rankers read them, the labels that are on and wrongly proposed (L, n), weights and numbers."""
 
     X: sp.csr_matrix
     on: sp.csr_matrix
     off: sp.csr_matrix
     weight: np.ndarray | None
+    numbers: np.ndarray
 
 
 @task
@@ -261,10 +269,11 @@ def mistakes(proposer: REML, part: Part, many: int, depth: int) -> sp.csr_matrix
 
 
 @task
-def ranker_rows(part: Part, wrong: sp.csr_matrix, normalize: bool, n_jobs: Any) -> RankerRows:
-    """All rows of a shard."""
+def ranker_rows(part: Part, wrong: sp.csr_matrix, first: int, normalize: bool, n_jobs: Any) -> RankerRows:
+    """All rows of a shard, whose first has the number ``first``."""
     X = sp.csr_matrix(unit_rows(part.X, n_threads=thread_count(n_jobs))) if normalize else part.X
-    return RankerRows(X, rows_by_label(known_positives(part.Y, part.observed)), rows_by_label(wrong), part.weight)
+    on, numbers = rows_by_label(known_positives(part.Y, part.observed)), np.arange(first, first + X.shape[0])
+    return RankerRows(X, on, rows_by_label(wrong), part.weight, numbers)
 
 
 @task
@@ -278,7 +287,8 @@ def unit_rows_of(part: Part, n_jobs: Any) -> RankerRows:
     """All rows of a shard in unit length, as they weigh, for prototypes."""
     unit = sp.csr_matrix(unit_rows(part.X, n_threads=thread_count(n_jobs)))
     on = rows_by_label(known_positives(part.Y, part.observed))
-    return RankerRows(per_row(unit, part.weight), on, sp.csr_matrix(on.shape, dtype=np.int8), None)
+    none = sp.csr_matrix(on.shape, dtype=np.int8)
+    return RankerRows(per_row(unit, part.weight), on, none, None, np.arange(unit.shape[0]))
 
 
 @task
@@ -287,7 +297,7 @@ def block_rows(rows: RankerRows, labels: tuple[int, int]) -> RankerRows:
     on, off = rows.on[slice(*labels)], rows.off[slice(*labels)]
     needed = np.unique(np.concatenate([on.indices, off.indices]))
     weight = None if rows.weight is None else rows.weight[needed]
-    return RankerRows(rows.X[needed], _renumbered(on, needed), _renumbered(off, needed), weight)
+    return RankerRows(rows.X[needed], _renumbered(on, needed), _renumbered(off, needed), weight, rows.numbers[needed])
 
 
 def _renumbered(pairs: sp.csr_matrix, rows: np.ndarray) -> sp.csr_matrix:
@@ -300,7 +310,7 @@ def _joined(shards: list[RankerRows]) -> RankerRows:
     weight = None if shards[0].weight is None else np.concatenate([shard.weight for shard in shards])
     X = sp.vstack([shard.X for shard in shards], format="csr")
     on, off = (sp.hstack([getattr(shard, name) for shard in shards], format="csr") for name in ("on", "off"))
-    return RankerRows(X, on, off, weight)
+    return RankerRows(X, on, off, weight, np.concatenate([shard.numbers for shard in shards]))
 
 
 @task
@@ -315,6 +325,7 @@ def rankers_of(shards: list[RankerRows], labels: tuple[int, int], options: Ranke
         prune=options.prune,
         seed=options.seed,
         first_label=labels[0],
+        numbers=rows.numbers,
         n_threads=thread_count(n_jobs),
     )
 

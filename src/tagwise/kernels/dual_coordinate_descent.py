@@ -7,7 +7,7 @@ and its gradient is y_i(w·x_i + b) − 1 + D_i α_i, with (U, D) = (C, 0) for h
 :func:`descend_labels` has dense weights and any rows per label; :func:`train_sparse_svms` has few rows per label and
 keeps the weights sparse.
 
-Rows are visited in a random order, a new one in each pass, that depends on the seed, the label and what each row holds:
+Rows are visited in a random order, a new one in each pass, that depends on the seed, the label and each row's number:
 one row more or less does not change the order of the others. Nearly equal problems, as those of the same rows on one
 machine and on a cluster, thus have nearly equal solutions although the descent stops before it has converged.
 """
@@ -32,12 +32,10 @@ __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sp
 _NO_STEP = 1e-12
 # One riffle leaves much of the order of the pass before, and descends slower; more than two change little.
 _RIFFLES_PER_PASS = 2
-# Columns of a dense block that tell its rows apart.
-_HASHED = 8
 
 
 class FeatureRows(NamedTuple):
-    """X (n×d) as CSR arrays, of each row ‖x_i‖² and a hash of what it holds, and a dense block D (m×q).
+    """X (n×d) as CSR arrays, of each row ‖x_i‖² and its number, and a dense block D (m×q).
 
     Row i has row ``ids[i]`` of D. Without a dense block q is 0, and ``ids`` is not looked at.
     """
@@ -46,7 +44,7 @@ class FeatureRows(NamedTuple):
     indices: np.ndarray
     data: np.ndarray
     norms: np.ndarray
-    hashes: np.ndarray
+    numbers: np.ndarray
     dense: np.ndarray
     ids: np.ndarray
 
@@ -73,36 +71,16 @@ class _LabelRows(NamedTuple):
     dual: np.ndarray
 
 
-def feature_rows(X: sp.csr_matrix | FeatureBlocks, *, n_threads: int = 1) -> FeatureRows:
-    """X with its squared norms, in float64, and hashes. Time O(nnz)."""
+def feature_rows(
+    X: sp.csr_matrix | FeatureBlocks, *, numbers: np.ndarray | None = None, n_threads: int = 1
+) -> FeatureRows:
+    """X with its squared norms, in float64, and the numbers of its rows, from 0 by default. Time O(nnz)."""
     S, D = X if isinstance(X, FeatureBlocks) else (X, np.empty((0, 0), dtype=X.dtype))
-    norms, hashes = squared_norms(S, n_threads=n_threads), np.zeros(S.shape[0], dtype=np.uint64)
-    _hash_rows(S.indptr, S.indices, *_bits(S.data), hashes)
+    norms = squared_norms(S, n_threads=n_threads)
     if D.shape[1]:
         norms += squared_norms(D, n_threads=n_threads)
-        _hash_dense_rows(*_bits(np.ascontiguousarray(D[:, :_HASHED])), hashes)
-    return FeatureRows(S.indptr, S.indices, S.data, norms, hashes, D, np.arange(len(D)))
-
-
-def _bits(values: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Floating numbers as whole ones of the same size, and how many of their last bits rounding may change: most."""
-    return values.view(f"u{values.dtype.itemsize}"), np.uint64(np.finfo(values.dtype).nmant - 5)
-
-
-@compiled()
-def _hash_rows(indptr, indices, values, spared, hashes):
-    for row in range(len(hashes)):
-        bits = np.uint64(0)
-        for position in range(indptr[row], indptr[row + 1]):
-            bits = mixed_bits(bits ^ np.uint64(indices[position])) ^ (np.uint64(values[position]) >> spared)
-        hashes[row] = bits
-
-
-@compiled()
-def _hash_dense_rows(values, spared, hashes):
-    for row in range(len(hashes)):
-        for feature in range(values.shape[1]):
-            hashes[row] = mixed_bits(hashes[row] ^ (np.uint64(values[row, feature]) >> spared))
+    known = np.arange(S.shape[0]) if numbers is None else np.asarray(numbers, dtype=np.int64)
+    return FeatureRows(S.indptr, S.indices, S.data, norms, known, D, np.arange(len(D)))
 
 
 def train_sparse_svms(
@@ -114,6 +92,7 @@ def train_sparse_svms(
     C: float | np.ndarray,
     prune: float = 0.0,
     first_label: int = 0,
+    numbers: np.ndarray | None = None,
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
@@ -131,6 +110,8 @@ def train_sparse_svms(
         Weights of sparse features below this in size are dropped.
     first_label : int
         The number of the first label, where these are some of several: the order of rows is that of its number.
+    numbers : int array (n,), optional
+        The numbers of the rows, where these are some of several. They decide about the order.
     n_threads : int
 
     Returns
@@ -150,7 +131,7 @@ def train_sparse_svms(
         raise InvalidInputError(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
-    rows = feature_rows(X, n_threads=n_threads)
+    rows = feature_rows(X, numbers=numbers, n_threads=n_threads)
     sparse = X.sparse if isinstance(X, FeatureBlocks) else X
     n_features, n_dense = sparse.shape[1], rows.dense.shape[1]
     lengths = np.diff(sparse.indptr)
@@ -255,13 +236,13 @@ def _descend(rows, descent, own, count, stream, w, v):
 
     ``w`` and ``v`` are the weights of sparse and of dense features, both 0 at first.
     """
-    indptr, indices, data, norms, hashes, dense, ids = rows
+    indptr, indices, data, norms, numbers, dense, ids = rows
     row_of, sign, cost, dual = own
     squared, constant, tol, max_iter, _ = descent
     own_bits = next_bits(stream)
     keys = np.empty(count, dtype=np.uint64)
     for place in range(count):
-        keys[place] = mixed_bits(hashes[row_of[place]] ^ own_bits)
+        keys[place] = mixed_bits(np.uint64(numbers[row_of[place]]) ^ own_bits)
     active, aside = np.arange(count), np.empty(count, dtype=np.int64)
     n_active, n_riffles = count, 0
     while count >> n_riffles:
@@ -385,7 +366,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
         np.empty(largest, dtype=np.int32),
         np.empty(largest, dtype=rows.data.dtype),
         np.empty(most),
-        np.empty(most, dtype=np.uint64),
+        np.empty(most, dtype=np.int64),
         rows.dense,
         np.empty(most, dtype=np.int64),
     )
@@ -443,7 +424,7 @@ def _copy_rows(rows, own, count, near, number, touched):
     for place in range(count):
         row = own.rows[place]
         own.rows[place], near.ids[place] = place, row
-        near.norms[place], near.hashes[place] = rows.norms[row], rows.hashes[row]
+        near.norms[place], near.numbers[place] = rows.norms[row], rows.numbers[row]
         for position in range(np.uintp(rows.indptr[row]), np.uintp(rows.indptr[row + 1])):
             feature = np.uintp(rows.indices[position])
             if number[feature] < 0:

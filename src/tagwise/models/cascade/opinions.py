@@ -225,12 +225,24 @@ def learn_rankers(
     prune: float,
     seed: int,
     first_label: int = 0,
+    numbers: np.ndarray | None = None,
     n_threads: int,
 ) -> Rankers:
-    """A ranker for each label that has positive and negative rows, both by label (L, n); C may be one per row (n,)."""
+    """A ranker for each label that has positive and negative rows, both by label (L, n); C may be one per row (n,).
+
+    Where labels and rows are some of several, ``first_label`` and ``numbers`` (n,) say which.
+    """
     descent = Descent(tol=_TOL, seed=seed)
     weights, intercept, objective = train_sparse_svms(
-        rows, positives, negatives, descent, C=C, prune=prune, first_label=first_label, n_threads=n_threads
+        rows,
+        positives,
+        negatives,
+        descent,
+        C=C,
+        prune=prune,
+        first_label=first_label,
+        numbers=numbers,
+        n_threads=n_threads,
     )
     trained = (np.diff(positives.indptr) > 0) & (np.diff(negatives.indptr) > 0)
     words, dense = weights_of(weights)
