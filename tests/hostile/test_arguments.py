@@ -17,6 +17,8 @@ WORK = {
     "explain": "{tagger} dog",
     "inspect": "{tagger} --tag pets",
     "convert": "{rows} {out}.xmc",
+    "ask": "{tagger} {rows}",
+    "drift": "{tagger} {rows}",
 }
 
 
@@ -51,9 +53,9 @@ def test_odd_numbers_are_a_sentence_or_taken(verb, option, files, tmp_path):
 
 
 def test_every_verb_is_tried():
-    without_numbers = {"sample", "warmup", "completion", "help"}
+    without_numbers = {"sample", "warmup", "completion", "help", "labels"}
     assert not any(numeric_options(verb) for verb in without_numbers)
-    assert set(VERBS) - set(WORK) == {"demo", "reproduce", "serve"} | without_numbers
+    assert set(VERBS) - set(WORK) == {"demo", "reproduce", "serve", "update"} | without_numbers
 
 
 @pytest.mark.parametrize(

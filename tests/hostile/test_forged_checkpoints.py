@@ -45,6 +45,8 @@ def changes_of(folder):
         wrong = sp.csr_matrix((1, 1)) if sp.issparse(tensor) else np.zeros((2, 3, 5), dtype=tensor.dtype)
         yield f"{name} of another shape", lambda tensors, states, name=name, wrong=wrong: tensors.update({name: wrong})
         if tensor.dtype.kind == "f":
+            if not tensor.size:  # which has no place for one
+                continue
             holes = tensor.copy()
             (holes.data if sp.issparse(holes) else holes.reshape(-1))[:1] = np.nan
             yield f"NaN in {name}", lambda tensors, states, name=name, holes=holes: tensors.update({name: holes})

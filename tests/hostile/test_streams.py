@@ -28,17 +28,23 @@ WORK = {
     "sample": "{out}.jsonl",
     "completion": "bash",
     "help": "train",
+    "ask": "{tagger} {rows} --strategy top",
+    "drift": "{tagger} {rows} --reference {rows}",
+    "labels": "{tagger} --rename pets=animals --out {out}",
+    "update": "{updatable} {rows} --out {out}",
 }
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A file of rows and a tagger trained on it."""
+    """A file of rows, a tagger trained on it, and one that can be updated."""
     folder = tmp_path_factory.mktemp("streams")
     rows = write_jsonl(folder / "rows.jsonl", some_rows())
     result = run("train", rows, "--out", folder / "tagger", "--model", "binary-relevance", "--quiet")
     assert result.returncode == 0, result.stderr
-    return {"rows": rows, "tagger": folder / "tagger"}
+    result = run("train", rows, "--out", folder / "updatable", "--model", "binary-relevance", "--updatable", "--quiet")
+    assert result.returncode == 0, result.stderr
+    return {"rows": rows, "tagger": folder / "tagger", "updatable": folder / "updatable"}
 
 
 def arguments(verb, files, tmp_path):
