@@ -138,8 +138,8 @@ def test_a_row_that_hardly_counts_hardly_changes_what_is_found_long_before_conve
     left = np.flatnonzero(costs == 1)
     whole = train_sparse_svms(X, on, off, descent, C=costs)
     some = X[left], on[:, left], off[:, left]
-    fewer = train_sparse_svms(*some, descent, C=1.0, numbers=left)
-    far = train_sparse_svms(*some, descent._replace(seed=1), C=1.0, numbers=left)
+    fewer = train_sparse_svms(*some, descent, C=1.0, numbered=(0, left))
+    far = train_sparse_svms(*some, descent._replace(seed=1), C=1.0, numbered=(0, left))
     np.testing.assert_allclose(whole[0].toarray(), fewer[0].toarray(), atol=1e-7)
     np.testing.assert_allclose(whole[1], fewer[1], atol=1e-7)
     assert np.abs(far[0] - fewer[0]).max() > 1e-3

@@ -324,8 +324,7 @@ def rankers_of(shards: list[RankerRows], labels: tuple[int, int], options: Ranke
         C=options.C if rows.weight is None else options.C * rows.weight,
         prune=options.prune,
         seed=options.seed,
-        first_label=labels[0],
-        numbers=rows.numbers,
+        numbered=(labels[0], rows.numbers),
         n_threads=thread_count(n_jobs),
     )
 

@@ -14,7 +14,7 @@ machine and on a cluster, thus have nearly equal solutions although the descent 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,8 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
 from tagwise.parallel import run_chunks, work_chunks
+
+Numbered: TypeAlias = "tuple[int, np.ndarray | None]"
 
 __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sparse_svms"]
 
@@ -91,8 +93,7 @@ def train_sparse_svms(
     *,
     C: float | np.ndarray,
     prune: float = 0.0,
-    first_label: int = 0,
-    numbers: np.ndarray | None = None,
+    numbered: Numbered = (0, None),
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
@@ -108,10 +109,9 @@ def train_sparse_svms(
         What a mistake costs, at any row or at each.
     prune : float
         Weights of sparse features below this in size are dropped.
-    first_label : int
-        The number of the first label, where these are some of several: the order of rows is that of its number.
-    numbers : int array (n,), optional
-        The numbers of the rows, where these are some of several. They decide about the order.
+    numbered : (int, int array (n,) or None)
+        The number of the first label, and those of the rows, where these are some of several: they decide about the
+        order of a label's rows. None: from 0.
     n_threads : int
 
     Returns
@@ -131,6 +131,7 @@ def train_sparse_svms(
         raise InvalidInputError(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
+    first_label, numbers = numbered
     rows = feature_rows(X, numbers=numbers, n_threads=n_threads)
     sparse = X.sparse if isinstance(X, FeatureBlocks) else X
     n_features, n_dense = sparse.shape[1], rows.dense.shape[1]

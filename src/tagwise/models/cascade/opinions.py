@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import csr_matmul, scaled_rows, unit_rows
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
+from tagwise.kernels.dual_coordinate_descent import Descent, Numbered, train_sparse_svms
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import Lookup
 from tagwise.models.cascade.names import rows_with_name
@@ -224,13 +224,12 @@ def learn_rankers(
     C: float | np.ndarray,
     prune: float,
     seed: int,
-    first_label: int = 0,
-    numbers: np.ndarray | None = None,
+    numbered: Numbered = (0, None),
     n_threads: int,
 ) -> Rankers:
     """A ranker for each label that has positive and negative rows, both by label (L, n); C may be one per row (n,).
 
-    Where labels and rows are some of several, ``first_label`` and ``numbers`` (n,) say which.
+    Where labels and rows are some of several, ``numbered`` is the first label and the rows (n,).
     """
     descent = Descent(tol=_TOL, seed=seed)
     weights, intercept, objective = train_sparse_svms(
@@ -240,8 +239,7 @@ def learn_rankers(
         descent,
         C=C,
         prune=prune,
-        first_label=first_label,
-        numbers=numbers,
+        numbered=numbered,
         n_threads=n_threads,
     )
     trained = (np.diff(positives.indptr) > 0) & (np.diff(negatives.indptr) > 0)
