@@ -147,8 +147,13 @@ $(VENV)/.docs: $(SOURCES) | $(BIN)/python$(EXE)
 	$(PIP) install --editable '.[docs,package]'
 	touch $@
 
+# All of them by one installation, as two that run at once would meet.
+$(VENV)/.all: $(SOURCES) | $(BIN)/python$(EXE)
+	$(PIP) install --editable '.[test,plots,lint,docs,package]'
+	touch $(addprefix $(VENV)/,.core .test .lint .docs .all)
+
 $(LOWEST)/.test: $(SOURCES)
 	$(or $(shell python3.10 -c 'import sys; print(sys.executable)' 2>/dev/null),$(lastword $(wildcard $(PYENV)/versions/3.10.*/bin/python)),$(PYTHON)) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip --quiet --disable-pip-version-check install uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test,plots]'
+	$(LOWEST)/bin/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test,plots]'
 	touch $@

@@ -44,12 +44,10 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.methods import METHOD_CLASSES
-from reproduction.metrics import SHOWN
-from reproduction.results import PaperValues
+from reproduction.metrics import SET_METRICS, SHOWN
 from tagwise.exceptions import InvalidInputError
 
 __all__ = [
-    "PAPER",
     "PAPERS",
     "Block",
     "Cell",
@@ -69,10 +67,9 @@ __all__ = [
 
 PAPERS = ("leml", "reml", "mse")
 
-EXPERIMENTS = ("scores", "label-counts", "speed-up", "excess-risk", "tail-labels", "subspace-angle")
+EXPERIMENTS = ("scores", "label-counts", "speed-up", "parts", "excess-risk", "tail-labels", "subspace-angle")
 RULES = ("validation", "folds", "mse")
 COLUMNS = ("method", "metric")
-PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -80,15 +77,14 @@ class Selection:
     """How hyper-parameters are chosen, on training rows only.
 
     ``rule`` is "validation" (a share ``fraction`` of the rows), "folds" (cross-validation with ``folds`` folds) or
-    "mse" (:meth:`tagwise.MSE.select`, which also finds the threshold). ``metric`` decides; higher is better. "paper"
-    stands for the operating point: the least sum of points by which the validation rows' metrics are below those that
-    the paper prints for the data set and method, so that what trades precision for recall is set as there. ``at``
-    overrides settings, or the ``seed``: one choice then serves all cells that differ only in them. With more than
-    ``rows`` training rows, a random sample of that size is used.
+    "mse" (:meth:`tagwise.MSE.select`, which also finds the threshold). ``metric`` decides; higher is better. A table of
+    weights, ``{ F1 = 2, recall = 1 }``, stands for the weighted mean of metrics of label sets; each is measured as the
+    study's tables measure the method (``measured``). ``at`` overrides settings, or the ``seed``: one choice then serves
+    all cells that differ only in them. With more than ``rows`` training rows, a random sample of that size is used.
     """
 
     rule: str = "validation"
-    metric: str = "P@3"
+    metric: str | dict[str, float] = "P@3"
     fraction: float = 0.2
     folds: int = 3
     rows: int | None = None
@@ -118,12 +114,19 @@ class Method:
 
 @dataclass(frozen=True)
 class Block:
-    """Cells: every combination of data set, method, setting and seed."""
+    """Cells: every combination of data set, method, setting and seed; perhaps with a grid and rule of their own."""
 
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     settings: dict[str, list[Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
+    grid: Any = None
+    selection: Selection | None = None
+
+    def own(self, method: Method) -> Method:
+        """The method as this block's cells have it."""
+        changes = {"grid": self.grid, "selection": self.selection}
+        return replace(method, **{name: value for name, value in changes.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -210,19 +213,14 @@ class Study:
     generated: dict[str, dict[str, Any]] = field(default_factory=dict)
     axes: dict[str, str] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
-    printed: PaperValues | None = field(default=None, compare=False)
 
-    def targets(self, dataset: str, method: str) -> dict[str, float]:
-        """What the paper prints for the method, by the metric that it is measured with; for the metric "paper"."""
-        values = self.printed or PaperValues({})
-        found: dict[str, float] = {}
-        for table in self.tables:
-            for column in table.metrics if table.counts and dataset in (table.datasets or (dataset,)) else ():
-                value = values.number(table.number, dataset, method, {}, column)
-                metric = table.measure(method, column)
-                if value is not None and SHOWN[metric].better:
-                    found[metric] = value
-        return found
+    def weights_for(self, method: Method) -> dict[str, float]:
+        """The metrics of label sets whose weighted mean decides the method's grid; empty where one metric does."""
+        selection = self.selection_of(method)
+        if selection is None or isinstance(selection.metric, str):
+            return {}
+        measured = self.tables[0].measured.get(method.name, {}) if self.tables else {}
+        return {measured.get(name, name): weight for name, weight in selection.metric.items()}
 
     def axis_title(self, axis: str) -> str:
         """The name of a setting as shown on pages."""
@@ -282,8 +280,9 @@ class Cell:
             asked["generated"] = study.generated[self.dataset]
         if selection is not None:
             asked |= {"grid": method.grid_for(self.dataset), "selection": asdict(selection)}
-            if selection.metric == PAPER:
-                asked["targets"] = study.targets(self.dataset, method.name)
+            weights = study.weights_for(method)
+            if weights:
+                asked["weights"] = weights
         if not self.choice:
             asked["metrics"] = list(study.metrics)
         return asked
@@ -296,7 +295,7 @@ def cells_of(study: Study, *, quick: bool = False) -> list[Cell]:
         for dataset, name, *values, seed in itertools.product(
             block.datasets, block.methods, *block.settings.values(), block.seeds
         ):
-            cell = Cell(study, dataset, study.methods[name], dict(zip(block.settings, values)), seed)
+            cell = Cell(study, dataset, block.own(study.methods[name]), dict(zip(block.settings, values)), seed)
             if found.setdefault(cell.key, cell) != cell:
                 raise InvalidInputError(f"two cells of {study.name} would share the key {cell.key}.")
     cells = list(found.values())
@@ -351,7 +350,7 @@ def read_study(path: Path, paper: str) -> Study:
     """Read and check one file; errors name the file and the entry."""
     try:
         content = _load_toml(path)
-        study = replace(_study(content, paper, path.stem), printed=PaperValues.read(path.parent / "paper.csv"))
+        study = _study(content, paper, path.stem)
         _check(study)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
@@ -386,7 +385,7 @@ def _study(content: dict[str, Any], paper: str, name: str) -> Study:
         "paper": paper,
         "name": name,
         "methods": methods,
-        "cells": tuple(_build(Block, entry, "cells") for entry in content.pop("cells", [])),
+        "cells": tuple(_block(entry) for entry in content.pop("cells", [])),
         "tables": tuple(_build(Table, entry, "tables") for entry in content.pop("tables", [])),
         "figures": tuple(_build(Figure, entry, "figures") for entry in content.pop("figures", [])),
     }
@@ -394,6 +393,14 @@ def _study(content: dict[str, Any], paper: str, name: str) -> Study:
         if key in values:
             values[key] = _build(kind, values[key], key)
     return _build(Study, values, "the file")
+
+
+def _block(entry: Any) -> Block:
+    values = dict(_section(entry, "cells"))
+    if "selection" in values:
+        values["selection"] = _build(Selection, values["selection"], "cells.selection")
+    made: Block = _build(Block, values, "cells")
+    return made
 
 
 def _build(kind: type[Any], values: Any, where: str) -> Any:
@@ -470,6 +477,7 @@ def _check_method(study: Study, method: Method) -> None:
         raise InvalidInputError(f"{where} has a grid, but there is no selection rule to decide it.")
     if selection is not None:
         _one_of(selection.rule, RULES, f"{where}: selection.rule")
+        _all_known(study.weights_for(method), SET_METRICS, f"{where}: selection.metric")
 
 
 def _one_of(value: Any, known: Iterable[str], what: str) -> None:

@@ -25,7 +25,7 @@ from tagwise.metrics import (
     ranking_report,
 )
 
-__all__ = ["SHOWN", "ShownMetric", "fitted", "metric_values", "metrics_on_known", "shortfall"]
+__all__ = ["SET_METRICS", "SHOWN", "ShownMetric", "fitted", "metric_values", "metrics_on_known", "weighted_mean"]
 
 _KS = (1, 3, 5)
 # Scores computed at once where every label's score is needed.
@@ -80,6 +80,7 @@ SHOWN = {
     **dict.fromkeys(("label precision", "label recall", "micro F1", "label accuracy"), _WHOLE_PERCENT),
     "CPU seconds": _SECONDS,
     "fit seconds": _SECONDS,
+    **dict.fromkeys(("one thread", "longest part", "before and after the parts", "a process per part"), _SECONDS),
     "gradient seconds": ShownMetric(1, 4, 0, 0),
     "product seconds": ShownMetric(1, 4, 0, 0),
     "excess risk": ShownMetric(1, 5, 0, 0),
@@ -124,15 +125,9 @@ def metric_values(
     return values, seconds
 
 
-def shortfall(
-    model: Any, targets: dict[str, float], Y: sp.csr_matrix, predicted: sp.csr_matrix | None, X: Any
-) -> float:
-    """Points, summed over metrics of label sets, by which predictions are below ``targets`` (in the paper's unit).
-
-    ``predicted`` are the label sets, or None for the model's own of the rows X.
-    """
-    sets = model.predict(X) if predicted is None else predicted
-    return sum(max(0.0, goal - SHOWN[name].value(_SETS[name](Y, sets))) for name, goal in targets.items())
+def weighted_mean(weights: dict[str, float], Y: sp.csr_matrix, predicted: sp.csr_matrix) -> float:
+    """The weighted mean of metrics of label sets, in [0, 1]."""
+    return sum(weight * _SETS[name](Y, predicted) for name, weight in weights.items()) / sum(weights.values())
 
 
 def metrics_on_known(model: Any, metric: str, X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix) -> float:
@@ -183,3 +178,5 @@ _SETS: dict[str, Callable[[Any, Any], float]] = {
     **{f"label {kind}": partial(_label_average, kind=kind) for kind in ("precision", "recall", "accuracy")},
     "micro F1": micro_f1,
 }
+SET_METRICS = tuple(_SETS)
+"""Metrics of predicted label sets, of which a selection may take a weighted mean."""

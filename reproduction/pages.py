@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.configuration import (
-    PAPER,
     Cell,
     Figure,
     Selection,
@@ -242,7 +241,9 @@ def _rule_text(rule: Selection) -> str:
     limit = "" if rule.rows is None else f" At most {rule.rows:,} training rows are used."
     at = ", ".join(f"{axis} = {value}" for axis, value in rule.at.items())
     once = f" Chosen once, at {at}, for all settings." if at else ""
-    what = "the least shortfall from the paper's figures" if rule.metric == PAPER else rule.metric
+    what = rule.metric
+    if not isinstance(what, str):
+        what = f"the mean of {', '.join(f'{name} (weight {weight:g})' for name, weight in what.items())}"
     return f"Chosen by {what} with {how}; test rows are never used.{limit}{once}"
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.model_selection import ParameterGrid
 
-from reproduction.configuration import PAPER, Cell, Selection
+from reproduction.configuration import Cell, Selection
 from reproduction.methods import METHOD_CLASSES, make_model
-from reproduction.metrics import fitted, metric_values, metrics_on_known, shortfall
+from reproduction.metrics import fitted, metric_values, metrics_on_known, weighted_mean
 from tagwise.data.splits import fold_numbers, split_rows
 from tagwise.exceptions import ConvergenceWarning
 from tagwise.models.mse.selection import select_parameters
@@ -51,7 +52,6 @@ def choose(
         rows = np.sort(random_generator(cell.seed).permutation(Y.shape[0])[: rule.rows])
         X, Y, observed = X[rows], Y[rows], None if observed is None else observed[rows]
     grid = cell.method.grid_for(cell.dataset)
-    targets = cell.study.targets(cell.dataset, cell.method.name)
     if rule.rule == "mse":
         tried = _by_mse(cell, {**fixed, "n_jobs": threads}, grid, rule, X, Y)
         chosen = tried[0]
@@ -62,12 +62,7 @@ def choose(
             total = 0.0
             for mask in validation:
                 model = make_model(str(cell.method.kind), {**fixed, **point}, seed=cell.seed, threads=threads)
-                if rule.metric == PAPER:
-                    fitted(model, X[~mask], Y[~mask], None)
-                    value = -shortfall(model, targets, Y[mask], None, X[mask])
-                else:
-                    value = _value(model, rule.metric, X, Y, observed, mask)
-                total += mask.sum() * value
+                total += mask.sum() * _value(model, cell, rule, X, Y, observed, mask)
             # Every validation row counts the same, and values that differ by rounding only are equal.
             value = float(total / sum(mask.sum() for mask in validation))
             return Evaluation(round(value, 12), value)
@@ -98,11 +93,19 @@ def _validation_rows(rule: Selection, Y: sp.csr_matrix, observed: sp.csr_matrix 
 
 
 def _value(
-    model: Any, metric: str, X: Any, Y: sp.csr_matrix, observed: sp.csr_matrix | None, mask: np.ndarray
+    model: Any,
+    cell: Cell,
+    rule: Selection,
+    X: Any,
+    Y: sp.csr_matrix,
+    observed: sp.csr_matrix | None,
+    mask: np.ndarray,
 ) -> float:
     """The metric on the rows of the mask, after a fit on the others."""
-    train = ~mask
+    train, metric = ~mask, rule.metric
     fitted(model, X[train], Y[train], None if observed is None else observed[train])
+    if not isinstance(metric, str):
+        return weighted_mean(cell.study.weights_for(cell.method), Y[mask], model.predict(X[mask]))
     if observed is None:
         return metric_values(model, (metric,), Y[train], X[mask], Y[mask])[0][metric]
     return metrics_on_known(model, metric, X[mask], Y[mask], observed[mask])
@@ -116,8 +119,8 @@ def _by_mse(
     with warnings.catch_warnings():
         # A point that needs more rounds is a point like any other: its validation value decides.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        targets = cell.study.targets(cell.dataset, cell.method.name)
-        value = (lambda Y, sets: -shortfall(None, targets, Y, sets, None)) if rule.metric == PAPER else None
+        weights = cell.study.weights_for(cell.method)
+        value = partial(weighted_mean, weights) if weights else None
         found = select_parameters(
             kind, X, Y, grid, n_folds=rule.folds, random_state=cell.seed, fixed=fixed, value=value
         )

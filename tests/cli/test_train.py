@@ -199,7 +199,23 @@ def test_embeddings_beside_words(rows_file, monkeypatch):
     assert failed(refused, 1, "static is not the model static that the tagger was trained with")
 
 
+def test_tuning_searches_the_weight_of_embeddings(rows_file, monkeypatch, tmp_path):
+    monkeypatch.setitem(
+        embeddings.EMBEDDERS,
+        "static",
+        lambda: lambda texts: np.array([[text.count(letter) for letter in "aeiou"] for text in texts], dtype=float),
+    )
+    options = ["--model", "leml", "--budget", "0.5", "--embedder", "static", "--embedding-cache", tmp_path / "cache"]
+    found = run("tune", rows_file, *options, "--out", tmp_path / "t.json", "--json")
+    assert found.returncode == 0, found.stderr
+    answer = json.loads(found.stdout)
+    assert any("dense_weight" in trial["settings"] for trial in answer["trials"])
+    assert f"--embedder static --embedding-cache {tmp_path / 'cache'}" in answer["command"]
+    assert (tmp_path / "cache" / "embeddings.sqlite").exists()
+
+
 def test_embedders_are_for_texts(tmp_path):
     matrix = tmp_path / "rows.txt"
     write_xmc(matrix, sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4)))
     assert failed(run("train", matrix, "--out", tmp_path / "m", "--embedder", "static"), 2, "is for texts")
+    assert failed(run("tune", matrix, "--out", tmp_path / "t.json", "--embedder", "static"), 2, "is for texts")

@@ -78,6 +78,19 @@ def test_tags_are_merged_removed_and_renamed(files, tmp_path):
     assert not {"pets", "garden", "drinks"} & set(tags)
 
 
+def test_chains_of_merges_end_in_one_tag_in_any_order(files, tmp_path):
+    for name, pairs in (("x", ("pets=food", "food=garden")), ("y", ("food=garden", "pets=food"))):
+        given = [word for pair in pairs for word in ("--merge", pair)]
+        done = run("labels", files / "tagger", *given, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    one, other = load(tmp_path / "x"), load(tmp_path / "y")
+    assert one.tags_ == other.tags_
+    assert not {"pets", "food"} & set(one.tags_)
+    assert (one.model_.kept_labels_ != other.model_.kept_labels_).nnz == 0
+    for pairs in (("--merge", "pets=food", "--merge", "food=pets"), ("--merge", "pets=pets")):
+        assert failed(run("labels", files / "tagger", *pairs, "--out", tmp_path / "z"), 2, "into itself")
+
+
 def test_models_of_matrices(tmp_path):
     rng = np.random.default_rng(0)
     X = sp.random(80, 12, 0.4, format="csr", random_state=1, dtype=np.float32)

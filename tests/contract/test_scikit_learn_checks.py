@@ -1,5 +1,7 @@
 """scikit-learn's own checks. The few that cannot hold for a multi-label estimator are named with the reason."""
 
+from functools import partial
+
 import pytest
 from contract_models import FIRST_MAKERS, MAKERS
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -33,11 +35,13 @@ ESTIMATORS = [make() for make in MAKERS if make in FIRST_MAKERS or make.name == 
 
 
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
-@parametrize_with_checks(
-    ESTIMATORS,
-    expected_failed_checks=lambda estimator: (
-        NOT_FOR_MULTI_LABEL if info_of(type(estimator)).weighs_rows else NOT_FOR_MULTI_LABEL | REFUSED
-    ),
-)
+@parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn(estimator, check):
-    check(estimator)
+    """Not by marks of expected failures: pytest would write out the traceback of each of them, half a second's work."""
+    refused = NOT_FOR_MULTI_LABEL if info_of(type(estimator)).weighs_rows else NOT_FOR_MULTI_LABEL | REFUSED
+    name = (check.func if isinstance(check, partial) else check).__name__
+    if name not in refused:
+        check(estimator)
+        return
+    with pytest.raises((ValueError, TypeError, AssertionError)):
+        check(estimator)

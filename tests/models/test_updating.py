@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade, load
 from tagwise.baselines import KNN
 from tagwise.data import load_dataset
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelFormatError, NotFittedError
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelFormatError, NotFittedError, TagwiseWarning
 from tagwise.metrics import precision_at_k
 from tagwise.models import updating
-from tagwise.models.cascade.opinions import cooccurrence_counts
+from tagwise.models.cascade.opinions import LocalRows, cooccurrence_counts
 from tagwise.models.updating import taken, with_columns, with_rows
 
 NEW = 3
@@ -246,6 +246,27 @@ def test_merged_labels_have_the_rows_of_both(name):
         np.testing.assert_allclose(fresh.decision_function(X)[:, -1], model.decision_function(X)[:, 1], atol=1e-8)
 
 
+def test_rows_that_are_kept_already_are_noticed(recwarn):
+    model = LEML(rank=4, updatable=True).fit(X[:100], Y[:100])
+    deepcopy(model).update(X[90:140], Y[90:140])
+    deepcopy(model).update(X[:20], 1 - Y[:20].toarray())  # other labels are news
+    deepcopy(model).update(X[:1], Y[:1])
+    assert not [one for one in recwarn if "learnt already" in str(one.message)]
+    with pytest.warns(TagwiseWarning, match=r"\d+% of the new rows are rows that the model has learnt already"):
+        model.update(X[60:110], Y[60:110])
+
+
+@pytest.mark.parametrize("model", [LEML(rank=4, updatable=True), BinaryRelevance(updatable=True)])
+def test_arrays_and_sparse_rows_may_follow_each_other(model):
+    given = {"sparse": X, "array": X.toarray()}
+    for first, second in (("sparse", "array"), ("array", "sparse")):
+        mixed = deepcopy(model).fit(given[first][:100], Y[:100]).update(given[second][100:], Y[100:])
+        alike = deepcopy(model).fit(given[first][:100], Y[:100]).update(given[first][100:], Y[100:])
+        np.testing.assert_array_equal(mixed.decision_function(X), alike.decision_function(X))
+        mixed.remove_labels([10]).add_labels(given[second], Y[:, 10:])
+        assert mixed.n_labels_ == 11
+
+
 def test_a_model_that_has_not_kept_its_rows_says_so():
     model = LEML(rank=4).fit(X, Y)
     for call in (lambda: model.update(X, Y), lambda: model.merge_labels([0], 1)):
@@ -316,6 +337,38 @@ def test_names_of_new_labels_are_learnt_from():
     np.testing.assert_array_equal(model.name_rows_, X.getnnz(axis=0)[:11])
 
 
+def test_names_are_counted_where_the_label_is_known():
+    names = sp.csr_matrix(np.eye(11, 20))
+    model = Cascade(**SMALL, updatable=True).fit(X[:100], Y[:100], label_features=names)
+    model.update(X[100:], Y[100:], MASK[100:])
+    has = X[:, :11].toarray() != 0
+    expected = has[:100].sum(axis=0) + (has[100:] & (MASK[100:].toarray() != 0)).sum(axis=0)
+    np.testing.assert_array_equal(model.name_rows_, expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [UPDATABLE["LEML"], UPDATABLE["REML"], BinaryRelevance(tol=1e-10, max_iter=500, updatable=True)],
+    ids=lambda model: type(model).__name__,
+)
+def test_labels_with_masks_are_learnt_some_at_a_time(model, monkeypatch):
+    start = deepcopy(model).fit(X[:100], Y[:100])
+    together = deepcopy(start).update(X[100:], Y[100:], MASK[100:])
+    widths = []
+    learn = type(start)._learn_labels
+    monkeypatch.setattr(updating, "_PAIRS_AT_ONCE", 300)
+
+    def counted(self, rows, *more):
+        widths.append(rows.Y.shape[1])
+        learn(self, rows, *more)
+
+    monkeypatch.setattr(type(start), "_learn_labels", counted)
+    apart = deepcopy(start).update(X[100:], Y[100:], MASK[100:])
+    assert max(widths) == 3
+    assert sum(widths) == 11
+    np.testing.assert_allclose(apart.decision_function(X), together.decision_function(X), atol=1e-6)
+
+
 def test_masks_that_are_too_large_to_write_down(monkeypatch):
     model = LEML(rank=4, updatable=True).fit(X, Y)
     known = deepcopy(model).add_labels(None, Y[:, :2], MASK[:, :2])
@@ -353,6 +406,29 @@ def test_replaced_rows_and_columns():
 
 
 # ---------------------------------------------------------------------- real data
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_labels_learnt_again_get_as_many_hard_negatives_as_a_fit_would_find_for_them(monkeypatch, masked):
+    """Which is not their share of all labels."""
+    model = Cascade(**SMALL, updatable=True).fit(X, Y, MASK if masked else None)
+    on = Y.toarray() * (MASK.toarray() if masked else 1) > 0
+    proposed, _ = model.proposer_.predict_topk(X, SMALL["hard_negatives"])
+    wrong = ~np.take_along_axis(on, proposed, axis=1)
+    often = np.sort(np.argsort(-np.bincount(proposed[wrong], minlength=Y.shape[1]), kind="stable")[:3])
+    expected = int(np.ceil((np.isin(proposed, often) & wrong).sum() / X.shape[0]))
+    assert expected != np.ceil(SMALL["hard_negatives"] * len(often) / Y.shape[1])
+
+    asked, learn = [], LocalRows.learn_rankers
+    monkeypatch.setattr(
+        LocalRows,
+        "learn_rankers",
+        lambda self, proposer, options: asked.append(options) or learn(self, proposer, options),
+    )
+    with model._changing("learn labels again") as progress:
+        model._learn_labels(model._kept_rows(often), often, progress)
+    # The proposer has learnt them again, from the same rows.
+    assert [options.hard_negatives for options in asked] == [expected]
 
 
 @pytest.mark.slow

@@ -167,3 +167,20 @@ def test_two_cells_cannot_share_a_key(toy):
     path.write_text(path.read_text().replace('share = ["2%", "4%"]', 'share = ["2%", "2"]'))
     with pytest.raises(InvalidInputError, match="would share the key"):
         cells_of(read_study(path, "toy"))
+
+
+def test_cells_may_have_a_grid_and_a_rule_of_their_own(tmp_path):
+    """Of the same method: the rest of its cells keep the method's."""
+    path = tmp_path / "made.toml"
+    path.write_text(
+        'title = "t"\nmetrics = ["P@1"]\n[selection]\nmetric = "P@1"\n[methods.BR]\nclass = "BinaryRelevance"\n'
+        "grid = { reg = [1.0, 3.0] }\n"
+        '[[cells]]\ndatasets = ["made"]\nmethods = ["BR"]\nsettings = { known = ["40%"] }\n'
+        '[[cells]]\ndatasets = ["made"]\nmethods = ["BR"]\nsettings = { known = ["5%"] }\n'
+        'grid = { reg = [0.1, 1.0, 3.0] }\nselection = { rule = "folds", folds = 4 }\n'
+    )
+    many, few = (choice_of(cell) for cell in cells_of(read_study(path, "toy")))
+    assert many.question()["grid"] == {"reg": [1.0, 3.0]}
+    assert (many.question()["selection"]["rule"], many.question()["selection"]["metric"]) == ("validation", "P@1")
+    assert few.question()["grid"] == {"reg": [0.1, 1.0, 3.0]}
+    assert (few.question()["selection"]["rule"], few.question()["selection"]["folds"]) == ("folds", 4)

@@ -6,11 +6,10 @@ import scipy.sparse as sp
 
 from reproduction.configuration import Cell, Method, Selection, Study, Table
 from reproduction.metrics import metrics_on_known
-from reproduction.results import PaperValues
 from reproduction.selection import choose
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
-from tagwise.metrics import ndcg_at_k, precision_at_k
+from tagwise.metrics import example_precision, example_recall, ndcg_at_k, precision_at_k
 from tagwise.models.mse.selection import select_parameters
 
 
@@ -95,41 +94,37 @@ def test_mse_chooses_as_its_own_selection_does(sample):
     assert max(entry["value"] for entry in found["tried"]) == pytest.approx(best["f1"])
 
 
-def paper_study(method, printed):
-    """A study whose only table compares the method with these figures of a paper."""
-    metrics = ("precision of predicted rows", "recall", "F1", "accuracy")
-    columns = ("precision", "recall", "F1", "accuracy")
-    table = Table(
-        "table 1",
-        "",
-        columns,
-        ("dataset",),
-        "metric",
-        datasets=("made",),
-        measured={"made": dict(zip(columns, metrics))},
-    )
-    values = {("table 1", "made", "made", (), metric): str(value) for metric, value in printed.items()}
-    return Study("toy", "small", "", metrics, {"made": method}, (), tables=(table,), printed=PaperValues(values))
+MEASURED = {"precision": "precision of predicted rows", "recall": "recall"}
 
 
 @pytest.mark.parametrize("kind", ["BinaryRelevance", "MSE"])
-def test_the_papers_operating_point_decides(sample, kind):
-    """The least sum of points below the paper; for MSE, whose δ is chosen, high recall means a low one."""
+def test_a_weighted_mean_of_the_tables_measures_decides(sample, kind):
+    """On validation rows, as the table measures the method; all weight on recall is a low threshold of MSE."""
     X, Y = sample[0][:200], sample[1][:200, :6]
     X, Y = X[Y.getnnz(axis=1) > 0], Y[Y.getnnz(axis=1) > 0]
     mse = kind == "MSE"
     grid = {"threshold": [0.001, 0.3]} if mse else {"reg": [0.1, 1.0, 100.0]}
-    rule = Selection(rule="mse" if mse else "validation", metric="paper", folds=2, fraction=0.3)
-    method = Method("made", kind, grid=grid, selection=rule)
     chosen = {}
-    for what, printed in (("recall", {"recall": 100}), ("precision", {"precision": 100, "accuracy": 0})):
-        study = paper_study(method, printed)
+    for what, weights in (("recall", {"recall": 1.0}), ("precision", {"precision": 3.0, "recall": 1.0})):
+        rule = Selection(rule="mse" if mse else "folds", metric=weights, folds=2)
+        method = Method("made", kind, grid=grid, selection=rule)
+        table = Table("table 1", "", tuple(MEASURED), ("dataset",), "metric", measured={"made": MEASURED})
+        study = Study("toy", "small", "", tuple(MEASURED.values()), {"made": method}, (), tables=(table,))
         cell = Cell(study, "made", method, {}, 0, choice=True)
+        assert cell.question()["weights"] == {MEASURED[name]: weight for name, weight in weights.items()}
         found = choose(cell, {}, X, Y, None, threads=1)
-        assert cell.question()["targets"] == study.targets("made", "made")
         best = max(found["tried"], key=lambda entry: entry["value"])
-        assert -100 <= best["value"] <= 0
         (chosen[what],) = found["chosen"].values()
         assert chosen[what] == best[next(iter(grid))]
+        if not mse and what == "precision":
+            fold = np.random.default_rng(0).permutation(X.shape[0]) % 2
+            values = []
+            for k in range(2):
+                model = BinaryRelevance(reg=best["reg"]).fit(X[fold != k], Y[fold != k])
+                sets, truth = model.predict(X[fold == k]), Y[fold == k]
+                some = sets.getnnz(axis=1) > 0
+                precision = example_precision(truth[some], sets[some]) if some.any() else 0.0
+                values.append((fold == k).sum() * (3 * precision + example_recall(truth, sets)) / 4)
+            assert best["value"] == pytest.approx(sum(values) / X.shape[0])
     if mse:
         assert chosen["recall"] == 0.001

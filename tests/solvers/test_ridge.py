@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import Ridge
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.solvers import ridge
 from tagwise.solvers.ridge import RidgeFactor, reduced_rank_ridge
 
 
@@ -33,6 +34,16 @@ def test_columns_may_come_in_any_batches():
     together = factor.solve(Y).coefficients
     apart = np.column_stack([factor.solve(Y[j]).coefficients for j in range(6)])
     np.testing.assert_allclose(apart, together, atol=1e-12)
+
+
+def test_threads_take_dense_columns_in_blocks_that_depend_on_the_matrix_alone(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 11)).astype(np.float32), sp.csr_matrix((rng.random((3, 40)) < 0.3).astype(float))
+    whole = RidgeFactor(X, 0.5, fit_intercept=True).solve(Y).coefficients
+    monkeypatch.setattr(ridge, "_COLUMNS", 4)
+    one, two = (RidgeFactor(X, 0.5, fit_intercept=True, n_threads=n).solve(Y).coefficients for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(one, whole, rtol=1e-10)
 
 
 def test_a_system_that_rounding_makes_singular_says_so():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.supports import Supports
+from tagwise.kernels.supports import Supports, feature_sums, indexed_csr
 from tagwise.problems.labels import TrainingLabels
 from tagwise.solvers import support as module
 from tagwise.solvers.support import (
@@ -48,6 +48,30 @@ def support_ridge(
         features, labels.positives, known=labels.observed, reg=reg, support=support, positive_weight=positive_weight,
         n_threads=n_threads,
     )  # fmt: skip
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float64]))
+def test_rows_and_features_list_the_same_entries(seed, dtype):
+    rng = np.random.default_rng(seed)
+    dense = problem(seed, n=rng.integers(1, 12), d=rng.integers(1, 9), dtype=dtype)[0]
+    X, root = sp.csr_matrix(dense), rng.uniform(0.5, 2, size=len(dense))
+    for row in range(len(dense)):  # in any order within a row
+        own, mixed = slice(X.indptr[row], X.indptr[row + 1]), rng.permutation(X.indptr[row + 1] - X.indptr[row])
+        X.indices[own], X.data[own] = X.indices[own][mixed], X.data[own][mixed]
+    rows, expected = indexed_csr(X, root), sp.csr_matrix(dense)
+    for found, wanted in zip(rows[:3], (expected.indptr, expected.indices, expected.data)):
+        np.testing.assert_array_equal(found, wanted)
+    for feature in range(dense.shape[1]):
+        places = slice(rows.feature_indptr[feature], rows.feature_indptr[feature + 1])
+        np.testing.assert_array_equal(rows.feature_rows[places], np.flatnonzero(dense[:, feature]))
+        np.testing.assert_array_equal(
+            rows.data[rows.feature_positions[places]], dense[rows.feature_rows[places], feature]
+        )
+    found, there = feature_sums(rows), dense != 0
+    walks = (there * np.cumsum(there[:, ::-1], axis=1)[:, ::-1]).sum(axis=0)
+    np.testing.assert_array_equal(found.walks, walks)
+    np.testing.assert_allclose(found.squares, (dense.astype(float) ** 2).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.sums, (dense * root[:, None]).sum(axis=0), rtol=1e-6, atol=1e-9)
 
 
 def support_least_squares(X, Y, *, low_rank=None, intercept=None, **settings):

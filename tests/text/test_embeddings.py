@@ -1,13 +1,15 @@
 """Embeddings beside words: any function, a fingerprint in the folder, a cache by text."""
 
 import sqlite3
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from tagwise import Tagger, load
 from tagwise.data import FeatureBlocks
-from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.inspection import ask
 from tagwise.text import embeddings
 from tagwise.text.embeddings import EMBEDDING, EmbeddingCache, TextEmbedder
 
@@ -146,6 +148,56 @@ def test_an_embedder_must_not_change_its_width():
         embedder(["text"])
 
 
+def test_tags_without_texts_are_suggested_by_the_meaning_of_their_names(tmp_path):
+    """The embedder knows what belongs together; no text has a word of the new tags' names."""
+    kinds = {
+        "cat": 0,
+        "dog": 0,
+        "hound": 0,
+        "wine": 1,
+        "claret": 1,
+        "car": 2,
+        "van": 2,
+        "vehicle": 2,
+        "oak": 3,
+        "elm": 3,
+    }
+    kinds |= {"pets": 0, "drinks": 1, "vehicles": 2, "trees": 3}
+
+    def embed(texts):
+        words = [[kinds[word] for word in text.replace("::", " ").split() if word in kinds] for text in texts]
+        counts = np.array([np.bincount(found, minlength=4) for found in words], dtype=float)
+        return counts @ np.random.default_rng(0).standard_normal((4, 8)) + 0.01
+
+    rng = np.random.default_rng(1)
+    known = [("cat", "dog", "hound"), ("wine", "claret"), ("oak", "elm")]
+    texts, tags = [], []
+    for _ in range(120):
+        kind = rng.integers(3)
+        texts.append(f"a {rng.choice(known[kind])} and {rng.choice(['more', 'less', 'other', 'some'])} things")
+        tags.append([["kind::pets", "kind::drinks", "kind::trees"][kind]])
+    vocabulary = ["kind::pets", "kind::drinks", "kind::trees", "kind::vehicles", "p1"]
+    with pytest.warns(TagwiseWarning, match="1 tag that no text has, such as 'p1', and that will hardly be suggested"):
+        fitted = Tagger("cascade", embedder=embed, vocabulary=vocabulary).fit(texts, tags)
+    names = fitted.model_.name_meanings_
+    assert names.shape == (5, 8)
+    assert names.any(axis=1).tolist() == [tag != "p1" for tag in fitted.tags_]
+    assert fitted.training_["named_tags"] == 4
+    with pytest.warns(TagwiseWarning, match="hardly be suggested"):
+        plain = Tagger("cascade", vocabulary=vocabulary).fit(texts, tags)
+
+    def place(tagger):
+        (found,) = tagger.suggest(["a van and more things"], top=5)
+        return [suggestion.tag for suggestion in found].index("kind::vehicles")
+
+    assert place(fitted) < place(plain)
+    van, cat = fitted.model_.decision_function(fitted.transform(["a van and more things", "a cat and more things"]))
+    vehicles = fitted.tags_.index("kind::vehicles")
+    assert van[vehicles] > cat[vehicles] + 0.01
+    fitted.save(tmp_path / "tagger")
+    assert place(load(tmp_path / "tagger").use_embedder(embed)) == place(fitted)
+
+
 def test_what_is_no_embedder_is_named(monkeypatch):
     with pytest.raises(InvalidInputError, match="embedder must be one of 'static', 'minilm'"):
         Tagger(embedder="bert").fit(TEXTS, TAGS)
@@ -162,11 +214,21 @@ def test_a_tagger_without_an_embedder_takes_none():
         fitted.use_embedder(letters)
 
 
+@pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra embeddings")
 def test_the_static_embedder_is_a_mean_of_pieces():
-    pytest.importorskip("wordllama")
     embedder = TextEmbedder.of("static")
     assert embedder.n_dimensions == 256
     near, far, empty = embedder(["wine and cheese", "cheese and wine", ""])[[0, 1, 2]]
     cosine = near @ far / np.linalg.norm(near) / np.linalg.norm(far)
     assert cosine > 0.9
     assert not empty.any()
+
+
+@pytest.mark.parametrize("model", ["cascade", "binary-relevance"])
+def test_recent_texts_are_compared_and_asked_about_with_embeddings_too(model):
+    tagger = Tagger(model, embedder=letters).fit(TEXTS, TAGS).calibrate(TEXTS, TAGS)
+    found = tagger.drift(["zebras", *TEXTS[:3]])
+    assert (found.recent.rows, found.recent.empty_rows) == (4, 1)
+    assert found.recent.unknown_mean > found.reference.unknown_mean
+    questions = ask(tagger.model_, tagger.transform(["zebras", *TEXTS[:3]]), 3, calibration=tagger.calibration_)
+    assert len(questions) == 3

@@ -56,6 +56,21 @@ def test_answers_alone_are_known_of_some_texts(rows):
     assert tagger.training_["known_pairs"] == 120 * 4 + 2 + 2
     assert tagger.model_.kept_complete_.sum() == 120
     assert tagger.model_.kept_observed_.nnz == 4
+    # A new tag is known of the texts of which everything is.
+    tagger.update(["rocket moon"], [["space"]])
+    assert tagger.training_["known_pairs"] == 121 * 5 + 4
+    assert tagger.remove_tags(["space"]).training_["known_pairs"] == 121 * 4 + 4
+
+
+def test_what_texts_are_compared_with_stays_where_scores_do(rows):
+    tagger = Tagger("binary-relevance", updatable=True).fit(rows[0][:80], rows[1][:80])
+    tagger.calibrate(rows[0][80:], rows[1][80:])
+    reference = tagger.reference_
+    assert tagger.rename_tags({"pets": "beasts"}).reference_ is reference
+    assert tagger.drift(rows[0][80:]).label_p.min() == 1
+    tagger.remove_tags(["wine"])  # others take its place among the suggestions
+    with pytest.raises(InvalidInputError, match="has been updated since"):
+        tagger.drift(rows[0][80:])
 
 
 def test_tags_that_are_written_nearly_alike_are_one(rows):

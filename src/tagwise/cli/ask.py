@@ -15,6 +15,7 @@ from tagwise.cli.output import echo_err, json_text, show_json, warn
 from tagwise.cli.rows import answered_rows, load_model, read_texts
 from tagwise.data.feedback import Feedback, read_feedback
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.questions import STRATEGIES, Questions, ask
 from tagwise.persistence.atomic import atomic_write
 from tagwise.progress import ProgressBar, counted
@@ -97,7 +98,8 @@ def command(
     texts, ids = _distinct(*read_texts(file, rows))
     with ProgressBar(f"reading the words of {counted(len(texts), 'text')}", None):
         X = tagger.transform(texts)
-    with_words = np.flatnonzero(np.diff(X.indptr))
+    # An embedding says something of a text without a known word.
+    with_words = np.arange(len(texts)) if isinstance(X, FeatureBlocks) else np.flatnonzero(np.diff(X.indptr))
     if len(with_words) < len(texts):
         warn(f"left out: {counted(len(texts) - len(with_words), 'text')} without a word that training saw.")
     if not len(with_words):

@@ -57,7 +57,8 @@ def command(
     fitted = load(model)
     before = _tags(fitted)
     groups: dict[Any, list[Any]] = {}
-    for tag, into in merged.items():
+    for tag in merged:
+        into = _last_of_chain(merged, tag)
         groups.setdefault(_find(fitted, into, "--merge"), []).append(_find(fitted, tag, "--merge"))
     for into, tags in groups.items():
         if isinstance(fitted, Tagger):
@@ -103,6 +104,17 @@ def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.BadParameter(f"names {old!r:.60} twice.", param_hint=option)
         pairs[old] = new
     return pairs
+
+
+def _last_of_chain(merged: dict[str, str], tag: str) -> str:
+    """What a tag ends up as: of ``a=b`` and ``b=c``, both are c in the end."""
+    into, seen = merged[tag], {tag}
+    while into in merged:
+        if into in seen:
+            raise click.BadParameter(f"merges {tag!r:.60} into itself; name a tag that stays.", param_hint="--merge")
+        seen.add(into)
+        into = merged[into]
+    return into
 
 
 def _tags(fitted: Any) -> list[Any]:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import scipy.sparse as sp
 
 from tagwise.cli import options
 from tagwise.cli.output import echo_err, show, show_json, show_table
@@ -21,8 +19,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import choose_model, model_info
 from tagwise.progress import ProgressBar, counted
 from tagwise.text.choice import EVERY, choose_features
+from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder
 from tagwise.text.features import TextFeatures
-from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
+from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use, without_names
 from tagwise.text.tags import TrainingRows, ValidationRows, all_tags, column_of, normalised, split_texts
 from tagwise.tuning import Trial, TuningResult, tune
 from tagwise.tuning.tuner import MOST_BUDGET, trial_values
@@ -70,6 +69,8 @@ _SHOWN = 8
 @options.unlisted_option
 @options.tag_options
 @options.feature_options
+@options.embedder_option
+@options.embedding_cache_option
 @options.jobs_option
 @options.seed_option
 @options.quiet_option
@@ -83,6 +84,8 @@ def command(
     unlisted: str,
     tagging: options.TagOptions,
     features: dict[str, Any],
+    embedder: str | None,
+    embedding_cache: str | None,
     jobs: int,
     seed: int,
     quiet: bool,
@@ -95,7 +98,8 @@ def command(
     Features are compared on a sample of the training rows, unless the command has an option of them. Then successive
     halving: many settings, drawn at random, are fitted on few rows; the best third continues with three
     times the rows, and so on up to all of them. The model's defaults take part to the end. Which settings are searched
-    for each model is in the documentation of tagwise.tuning. After an interruption the same command resumes.
+    for each model is in the documentation of tagwise.tuning; with --embedder also the weight of embeddings beside
+    words. After an interruption the same command resumes.
     """
     name = "auto" if model.lower() == "auto" else model_info(model).name
     folder = Path(out).absolute().parent
@@ -103,7 +107,16 @@ def command(
         raise InvalidInputError(f"--out: {out} must be a file in a folder that exists and may be written to.")
     if rows.known is not None and unlisted == "unknown":
         raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
-    X, Y, observed, judges, names, features = _data(file, rows, features, tagging, validation, seed, jobs, quiet)
+    beside = None
+    if embedder is not None:
+        if holds_matrix(file, rows):
+            raise click.BadParameter("is for texts; a matrix has none.", param_hint="--embedder")
+        beside = TextEmbedder.of(embedder)
+        beside.cache = None if embedding_cache is None else EmbeddingCache(embedding_cache)
+        beside.verbose = not quiet
+    X, Y, observed, judges, names, features = _data(
+        file, rows, (features, beside), tagging, validation, seed, jobs, quiet
+    )
     if name == "auto":
         sizes = (X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz))
         choice = choose_model(*sizes, masked=observed is not None, unlisted=unlisted)
@@ -138,7 +151,8 @@ def command(
     except KeyboardInterrupt:
         echo_err(f"What was done so far is in {out}; the same command resumes from there.")
         raise
-    train = _training_command(file, result, {**asdict(rows), **asdict(tagging), **features}, unlisted, seed)
+    given = {**asdict(rows), **asdict(tagging), **features, "embedder": embedder, "embedding_cache": embedding_cache}
+    train = _training_command(file, result, given, unlisted, seed)
     if as_json:
         trials = [trial_values(trial) for trial in result.trials]
         show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
@@ -149,7 +163,7 @@ def command(
 def _data(
     file: str,
     rows: options.RowOptions,
-    settings: dict[str, Any],
+    kinds: tuple[dict[str, Any], TextEmbedder | None],
     tagging: options.TagOptions,
     validation: float,
     seed: int,
@@ -158,9 +172,11 @@ def _data(
 ) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None, Any, dict[str, Any]]:
     """Features, labels and mask, validation rows of the same three, features of the tags' names, and settings.
 
-    Of a matrix, which ``tune`` splits itself, validation rows and names are None. Settings of features are chosen where
-    they are all usual.
+    ``kinds`` are settings of the features that are words, and what embeds texts beside them. Of a matrix, which
+    ``tune`` splits itself, validation rows and names are None. Settings of features are chosen where they are all
+    usual.
     """
+    settings, embedder = kinds
     if holds_matrix(file, rows):
         tagging.refuse_for_matrix()
         matrix = read_matrix(file, rows)
@@ -173,24 +189,23 @@ def _data(
     # Also the tags that validation rows alone have: no settings can find them, and all settings miss them.
     every = all_tags([*data.tags, vocabulary])
     labels = TrainingRows.of(fitted.texts, fitted.tags, fitted.known, every)
-    features = TextFeatures(**settings)
+    words = TextFeatures(**settings)
     if settings == TextFeatures().get_params():
         choice = choose_features(labels, EVERY, n_jobs=jobs, random_state=seed)
-        features = choice.features
+        words = choice.features
         if not quiet:
             echo_err(choice.reason)
     is_new = ~labels.has_rows
     new = [tag for tag, without in zip(labels.tags, is_new) if without]
     new_names = [name for tag in new for name in vocabulary.get(tag, ())]
+    features: Any = words if embedder is None else EmbeddedFeatures(words, embedder)
     X = features.fit_transform(fitted.texts, also=name_words(new_names))
     called = names_in_use(vocabulary, labels, features, X)
     names = name_features(labels.tags, called, features, is_new)
     if names is not None:  # a tagger would not know of tags that validation rows alone have
-        is_known = [not without or tag in vocabulary for tag, without in zip(labels.tags, is_new)]
-        names = sp.csr_matrix(sp.diags(np.array(is_known, dtype=np.float32)) @ names)
-        names.eliminate_zeros()
+        names = without_names(names, [without and tag not in vocabulary for tag, without in zip(labels.tags, is_new)])
     judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
-    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed), names, features.get_params()
+    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed), names, words.get_params()
 
 
 def _settings(settings: dict[str, Any]) -> str:

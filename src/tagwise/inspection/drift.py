@@ -22,6 +22,7 @@ import numpy as np
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.validation import check_integer, check_real
@@ -44,7 +45,7 @@ class Profile:
     rows : int
         n.
     empty_rows : int
-        Rows without any feature: texts without a word that training saw.
+        Rows without any sparse feature: texts without a word that training saw.
     unknown_mean, unknown_variance : float
         Of the share of its words that a row's text has and training did not see; NaN where nobody counted.
     score_edges : float64 array (B − 1,)
@@ -126,7 +127,8 @@ def profile_of(
     suggested = labels[(labels >= 0) & (scores > LOWEST_SCORE / 2)]
     shares = np.empty(0) if unknown_shares is None else np.asarray(unknown_shares, dtype=np.float64)
     shares = shares[~np.isnan(shares)]
-    filled = np.diff(features.indptr) if hasattr(features, "indptr") else np.count_nonzero(features, axis=1)
+    words = features.sparse if isinstance(features, FeatureBlocks) else features
+    filled = np.diff(words.indptr) if hasattr(words, "indptr") else np.count_nonzero(words, axis=1)
     return Profile(
         rows=n_rows,
         empty_rows=int(np.count_nonzero(filled == 0)),

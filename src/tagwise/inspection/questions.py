@@ -27,6 +27,7 @@ import scipy.sparse as sp
 
 from tagwise.base import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.metrics.propensity import inverse_propensity_of_counts
@@ -162,13 +163,18 @@ def ask(
     maps = require_probabilities(model, calibration, f"strategy {strategy!r}")
     pairs = _Candidates.of(model, features, max(per_row, _CANDIDATES), known)
     probabilities = maps(pairs.labels, pairs.scores)
-    worth = probabilities * (1 - probabilities) * _inverse_propensity(model, counts)[pairs.labels] ** rarity
+    worth = _worth(probabilities, _inverse_propensity(model, counts)[pairs.labels], rarity)
     kept = _most_worth_per_label(pairs.labels, worth, _SPARE * limit)
     rows, labels = pairs.rows[kept], pairs.labels[kept]
     asked, compact = np.unique(rows, return_inverse=True)
     with single_threaded_blas():
         chosen = _greedy(compact, labels, worth[kept], _embedded(model, features[asked], rng), budget, per_row, limit)
     return Questions(rows[chosen], labels[chosen], probabilities[kept][chosen])
+
+
+def _worth(probabilities: np.ndarray, inverse_propensity: np.ndarray, rarity: float) -> np.ndarray:
+    """What each question is worth alone: how uncertain its answer is, times how rare its label."""
+    return probabilities * (1 - probabilities) * inverse_propensity**rarity
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +234,8 @@ def _embedded(model: MultiLabelModel, X: Any, rng: np.random.Generator) -> np.nd
     if hasattr(factors, "embed"):
         embedded = factors.embed(X)
     else:
-        embedded = X @ rng.standard_normal((X.shape[1], _PROJECTIONS)).astype(np.float32)
+        rows = X.tocsr() if isinstance(X, FeatureBlocks) else X
+        embedded = rows @ rng.standard_normal((X.shape[1], _PROJECTIONS)).astype(np.float32)
     length = np.linalg.norm(embedded, axis=1, keepdims=True)
     return np.asarray(embedded / np.where(length > 0, length, 1))
 

@@ -7,6 +7,7 @@ BLAS in fixed row blocks, so that rounding does not depend on the number of thre
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -97,7 +98,11 @@ class CSRWithTranspose(FeatureMatrix):
 
     def __init__(self, matrix: sp.csr_matrix, *, n_threads: int = 1) -> None:
         self.matrix, self.n_threads = matrix, n_threads
-        self.transpose = sp.csr_matrix(matrix.T)
+
+    @cached_property
+    def transpose(self) -> sp.csr_matrix:
+        """Xᵀ (d×n), made when it is first needed."""
+        return sp.csr_matrix(self.matrix.T)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import run_chunks, work_chunks
@@ -24,12 +25,13 @@ __all__ = [
     "Supports",
     "add_to_slopes",
     "choose_supports",
+    "feature_sums",
     "gram_of_last",
+    "indexed_csr",
     "solve_known_supports",
     "solve_supports",
     "solve_systems",
     "support_systems",
-    "walk_lengths",
 ]
 
 
@@ -79,8 +81,8 @@ class KnownRows(NamedTuple):
 class GramParts(NamedTuple):
     """What is kept of XᵀX: the ``triangle`` of the ``kept`` last features (:func:`gram_of_last`) and the ``diagonal``.
 
-    ``column_sums`` are Xᵀ√v, ``walks`` the :func:`walk_lengths`; ``column_step`` is what a step along a column costs in
-    steps along a row.
+    ``column_sums`` are Xᵀ√v, ``walks`` those of :func:`feature_sums`; ``column_step`` is what a step along a column
+    costs in steps along a row.
     """
 
     triangle: np.ndarray
@@ -116,21 +118,66 @@ class Choice(NamedTuple):
     given: Supports
 
 
-def walk_lengths(rows: IndexedCSR) -> np.ndarray:
-    """For each feature the stored entries at or after it, over all rows that hold it: int64 (d,). Time O(nnz)."""
-    ends = np.asarray(rows.indptr, dtype=np.int64)[1:][rows.feature_rows]
-    total = np.concatenate([[0], np.cumsum(ends - rows.feature_positions)])
-    return np.diff(total[rows.feature_indptr])
+def indexed_csr(X: sp.csr_matrix, root: np.ndarray) -> IndexedCSR:
+    """X (n×d), whose indices need not rise within a row, both ways; a feature is stored at most once per row.
+
+    Time O(nnz): by features, where rows rise by themselves, and from there back to rows, where features do.
+    """
+    by_feature = sp.csr_matrix(X.T)
+    indices, data = np.empty_like(X.indices), np.empty_like(X.data)
+    positions = np.empty(X.nnz, dtype=np.int64)
+    _back_to_rows(
+        by_feature.indptr, by_feature.indices, by_feature.data, X.indptr[:-1].copy(), (indices, data), positions
+    )
+    return IndexedCSR(X.indptr, indices, data, by_feature.indptr, by_feature.indices, positions, root)
 
 
-def gram_of_last(rows: IndexedCSR, count: int, *, n_threads: int = 1) -> np.ndarray:
+@compiled()
+def _back_to_rows(feature_indptr, feature_rows, values, ends, by_row, positions):
+    """Put the entries of one feature after the other behind those of their rows; ``ends`` (n,) are where rows end."""
+    indices, data = by_row
+    for feature in range(len(feature_indptr) - 1):
+        for place in range(feature_indptr[feature], feature_indptr[feature + 1]):
+            position = ends[feature_rows[place]]
+            ends[feature_rows[place]] = position + 1
+            indices[position], data[position], positions[place] = feature, values[place], position
+
+
+class FeatureSums(NamedTuple):
+    """Of each feature: stored entries at or after it in the rows that hold it (int64), Σ x² and Σ x√v (float64)."""
+
+    walks: np.ndarray
+    squares: np.ndarray
+    sums: np.ndarray
+
+
+def feature_sums(rows: IndexedCSR) -> FeatureSums:
+    """One pass over the rows. Time O(nnz)."""
+    n_features = len(rows.feature_indptr) - 1
+    found = FeatureSums(np.zeros(n_features, dtype=np.int64), np.zeros(n_features), np.zeros(n_features))
+    _add_features(rows, found)
+    return found
+
+
+@compiled()
+def _add_features(rows, found):
+    for row in range(len(rows.indptr) - 1):
+        stop = rows.indptr[row + 1]
+        for position in range(rows.indptr[row], stop):
+            feature, value = rows.indices[position], np.float64(rows.data[position])
+            found.walks[feature] += stop - position
+            found.squares[feature] += value * value
+            found.sums[feature] += value * rows.root[row]
+
+
+def gram_of_last(rows: IndexedCSR, count: int, *, walks: np.ndarray, n_threads: int = 1) -> np.ndarray:
     """The upper triangle of XᵀX of the last ``count`` features, row after row: (count·(count + 1)/2,).
 
-    Added up in float64, kept in X's type. Time the features' walk lengths, memory the result.
+    Added up in float64, kept in X's type. Time the features' ``walks`` (:func:`feature_sums`), memory the result.
     """
     first = len(rows.feature_indptr) - 1 - count
     triangle = np.empty(count * (count + 1) // 2, dtype=rows.data.dtype)
-    work = np.concatenate([[0], np.cumsum(walk_lengths(rows)[first:])])
+    work = np.concatenate([[0], np.cumsum(walks[first:])])
     run_chunks(lambda start, stop: _gram_of_last(rows, count, triangle, start, stop), work_chunks(work), n_threads)
     return triangle
 

@@ -152,7 +152,7 @@ class BinaryRelevance(UpdatableModel):
         fit_intercept: bool = True,
         normalize: bool = True,
         solver: str = "auto",
-        tol: float = 1e-3,
+        tol: float = 5e-4,
         memory_limit: float = 2**32,
         updatable: bool = False,
         dense_weight: float = 1.0,

@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW, MultiLabelModel, computing
-from tagwise.exceptions import InvalidInputError
+from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.interrupts import deferred_interrupts
 from tagwise.models.factor_model import PositiveWeight, resolve_positive_weight
-from tagwise.parallel import thread_count
+from tagwise.parallel import even_chunks, thread_count
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
 from tagwise.problems.labels import TrainingLabels, known_positives
 from tagwise.progress import FitProgress, counted
@@ -46,8 +46,10 @@ _NEW_SHARE = 0.05
 # All is learnt again once there are so many times as many rows as at the last fit. Rows that double and double again
 # make these fits cost less, all together, than two of the last size.
 _REFIT_GROWTH = 2.0
-# Known pairs of a mask that a whole fit may write out; 12 bytes each.
-_MOST_KNOWN_PAIRS = 10**8
+# New rows that are looked for among those that are kept.
+_ROWS_COMPARED = 64
+# Known pairs of a mask that a whole fit may write out, 12 bytes each, and that are written out for some labels at once.
+_MOST_KNOWN_PAIRS, _PAIRS_AT_ONCE = 10**8, 10**7
 
 
 class LabelRows(NamedTuple):
@@ -254,18 +256,23 @@ class UpdatableModel(MultiLabelModel):
         self
             ``drift_`` says how far the shared part is behind; ``fitted_rows_`` how many rows it was fitted to.
 
+        Warns
+        -----
+        TagwiseWarning
+            Most of the new rows are kept already, with the same features and labels. They then count twice.
+
         Notes
         -----
         Time: what the labels that are learnt again take in a fit, and some passes over the kept rows. Where some rows
-        are complete and others are not, a mask is written out for the labels that are learnt again: rows × labels
-        of them. An error, or an interrupt, leaves the model as it was.
+        are complete and others are not, a mask is written out for the labels that are learnt again, for some of them
+        at a time: 10⁷ pairs or one label. An error, or an interrupt, leaves the model as it was.
         """
         return self._update(X, Y, observed)
 
     def _update(self, X: Any, Y: Any, observed: Any, names: Any = None) -> Any:
         """:meth:`update`, where new labels may have ``names`` (m, d): see :meth:`_take_new_names`."""
         self._require_kept("update", "the rows of its fit")
-        features = self._fitted_features(X).astype(self._floats(), copy=False)
+        features = self._as_kept(self._fitted_features(X))
         if features.shape[0] == 0:
             raise InvalidInputError("X has no rows; an update needs at least one.")
         labels = check_labels(Y, n_rows=features.shape[0])
@@ -275,6 +282,7 @@ class UpdatableModel(MultiLabelModel):
                 "further ones for new labels."
             )
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
+        self._warn_of_repeated(features, known_positives(labels, mask))
         before, start = self.n_labels_, self._n_kept
         anew = start + features.shape[0] >= _REFIT_GROWTH * self.fitted_rows_
         with self._changing("update", shown=not anew) as progress:
@@ -291,11 +299,41 @@ class UpdatableModel(MultiLabelModel):
             ids = np.flatnonzero(due)
             if len(ids):
                 progress.note(f"{counted(len(ids), 'label')} again")
-                self._learn_labels(self._kept_rows(ids), ids, progress)
+                for some in self._learnt_together(ids):
+                    self._learn_labels(self._kept_rows(some), some, progress)
                 self.pending_ = np.where(due, 0, self.pending_)
             self._learn_shared(start, progress)
             self.drift_ = self._measured_drift()
         return self
+
+    def _as_kept(self, X: Features) -> Features:
+        """Rows in the form and type of those that are kept: CSR, or an array where the fit was given one."""
+        if sp.issparse(self.kept_features_):
+            X = canonical_csr(sp.csr_matrix(X)) if isinstance(X, np.ndarray) else X
+        elif not isinstance(X, np.ndarray):
+            X = X.toarray()
+        return X.astype(self._floats(), copy=False)
+
+    def _warn_of_repeated(self, X: Features, positives: sp.csr_matrix) -> None:
+        """Say so where most of several new rows are kept already: somebody has given the old rows with the new ones."""
+        if X.shape[0] < 2 or isinstance(X, np.ndarray):
+            return
+        some = np.unique(np.linspace(0, X.shape[0] - 1, _ROWS_COMPARED).astype(np.int64))
+        kept, new = _ends_of_rows(self.kept_features_), _ends_of_rows(X[some])
+        alike = np.flatnonzero(np.isin(kept, new[new >= 0]))
+        repeated = sum(
+            any(
+                _same_row(self.kept_features_, old, X, row) and _same_row(self.kept_labels_, old, positives, row)
+                for old in alike[kept[alike] == ends].tolist()
+            )
+            for row, ends in zip(some.tolist(), new)
+        )
+        if repeated > len(some) / 2:
+            warn(
+                f"{100 * repeated / len(some):.0f}% of the new rows are rows that the model has learnt already, and "
+                "that count twice now; give an update new rows alone.",
+                TagwiseWarning,
+            )
 
     # ------------------------------------------------------------------ what is kept
 
@@ -318,6 +356,7 @@ class UpdatableModel(MultiLabelModel):
             complete = np.diff(observed.indptr) == n_labels
             partly = sp.csr_matrix(sp.diags((~complete).astype(np.float32)) @ observed)
             partly.eliminate_zeros()
+            partly.sort_indices()  # a product of scipy has them in any order, and pairs are searched for
         stack = np.vstack if isinstance(X, np.ndarray) else _stacked
         self.kept_features_ = stack([self.kept_features_, X])
         self.kept_labels_ = _stacked([self.kept_labels_, positives])
@@ -339,6 +378,20 @@ class UpdatableModel(MultiLabelModel):
         mask = None if self.kept_complete_.all() else _with_complete_rows(observed, self.kept_complete_)
         weight = None if (self.kept_weight_ == 1).all() else self.kept_weight_
         return LabelRows(self.kept_features_, Y, mask, weight)
+
+    def _learnt_together(self, labels: np.ndarray) -> list[np.ndarray]:
+        """Labels in parts whose masks, where there have to be any, are small."""
+        complete = int(np.count_nonzero(self.kept_complete_))
+        if complete == self._n_kept:
+            return [labels]
+        width = max(1, _PAIRS_AT_ONCE // max(1, complete))
+        return [labels[start:stop] for start, stop in even_chunks(len(labels), width)]
+
+    def n_known_pairs(self) -> int | None:
+        """Of how many kept pairs of a row and a label it is known whether they belong together; None: of all."""
+        if self.kept_complete_.all():
+            return None
+        return int(np.count_nonzero(self.kept_complete_)) * self.n_labels_ + self.kept_observed_.nnz
 
     def _comparable_rows(self) -> LabelRows:
         """The kept rows that are complete; where none is, all of them with their mask."""
@@ -379,7 +432,12 @@ class UpdatableModel(MultiLabelModel):
                 f"X is None, but this {type(self).__name__} keeps no rows to learn from; give the rows of Y_new, or "
                 "fit with updatable=True."
             )
-        features = self.kept_features_ if X is None else self._fitted_features(X).astype(self._floats(), copy=False)
+        if X is None:
+            features = self.kept_features_
+        elif self.updatable:
+            features = self._as_kept(self._fitted_features(X))
+        else:
+            features = self._fitted_features(X).astype(self._floats(), copy=False)
         labels = check_labels(Y_new, name="Y_new", n_rows=features.shape[0])
         mask = None if observed is None else check_observed(observed, shape=labels.shape)
         if mask is not None and mask.nnz == labels.shape[0] * labels.shape[1]:
@@ -600,6 +658,21 @@ def _merged_columns(matrix: sp.csr_matrix, source: np.ndarray) -> sp.csr_matrix:
     both = sp.csr_matrix(matrix.maximum(canonical_csr(also)))
     both.data = np.ones_like(both.data)
     return both
+
+
+def _ends_of_rows(matrix: sp.csr_matrix) -> np.ndarray:
+    """Length, first and last index of each row as one number (n,), −1 for rows without entries."""
+    ends, sizes = np.full(matrix.shape[0], -1, dtype=np.int64), np.diff(matrix.indptr)
+    there = np.flatnonzero(sizes)
+    first, last = matrix.indices[matrix.indptr[there]], matrix.indices[matrix.indptr[there + 1] - 1]
+    ends[there] = (sizes[there].astype(np.int64) * matrix.shape[1] + first) * matrix.shape[1] + last
+    return ends
+
+
+def _same_row(left: sp.csr_matrix, i: int, right: sp.csr_matrix, j: int) -> bool:
+    """Whether row i of one matrix and row j of another hold the same, both with rising indices."""
+    one, other = slice(*left.indptr[i : i + 2]), slice(*right.indptr[j : j + 2])
+    return np.array_equal(left.indices[one], right.indices[other]) and np.array_equal(left.data[one], right.data[other])
 
 
 def _same(left: Features, right: Features) -> bool:

@@ -146,7 +146,10 @@ def _upgraded(record: ModelRecord) -> ModelRecord:
 
 
 def _with_blocks(record: ModelRecord) -> ModelRecord:
-    """Until 0.2.0, no model had a dense block of features beside a sparse one."""
+    """Until 0.2.0, no model had a dense block of features beside a sparse one; then names had none for a while."""
+    if record.class_name == "Cascade" and "dense_prototypes_" in record.tensors:
+        no_names = record.tensors["dense_prototypes_"][:, :0]
+        record = replace(record, tensors={"name_meanings_": no_names, **record.tensors})
     if record.class_name not in _READ_BLOCKS or "dense_weight" in record.parameters:
         return record
     return replace(record, parameters=record.parameters | {"dense_weight": 1.0})

@@ -13,7 +13,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
-from tagwise.parallel import even_chunks, single_threaded_blas
+from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.solvers.gram_system import cholesky_factor
 from tagwise.validation import Features, all_finite
 
@@ -21,6 +21,8 @@ __all__ = ["RidgeFactor", "RidgeSolution", "closed_form_memory", "reduced_rank_r
 
 # Numbers of a dense stripe of the matrix: 32 MB of float64.
 _STRIPE = 1 << 22
+# Columns of a dense matrix whose products with all others a thread makes at a time.
+_COLUMNS = 512
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class RidgeFactor:
     Notes
     -----
     In float64 throughout. With m = min(n, d): O(nnz(X)·m + m³/3) time to build, O(m²) per column to solve; memory 8·m²
-    bytes, twice that while it is built (and two copies of a dense X).
+    bytes, twice that while it is built (and a copy of a dense X).
     """
 
     def __init__(
@@ -131,14 +133,30 @@ class RidgeFactor:
 def _gram_of_features(blocks: list[Any], n_threads: int) -> np.ndarray:
     """XᵀX (d×d) in float64 of blocks of columns: one, or a sparse and a dense one."""
     if len(blocks) == 1:
-        return _gram_of_rows(blocks[0].T, n_threads)
+        return _gram_of_columns(blocks[0], n_threads)
     sparse, dense = blocks
     width = sparse.shape[1]
     out = np.empty((width + dense.shape[1],) * 2)
-    out[:width, :width] = _gram_of_rows(sparse.T, n_threads)
-    out[width:, width:] = _gram_of_rows(dense.T, n_threads)
+    out[:width, :width] = _gram_of_columns(sparse, n_threads)
+    out[width:, width:] = _gram_of_columns(dense, n_threads)
     out[:width, width:] = csr_matmul(sp.csr_matrix(sparse.T), dense.astype(np.float64), n_threads=n_threads)
     out[width:, :width] = out[:width, width:].T
+    return out
+
+
+def _gram_of_columns(matrix: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
+    """MᵀM in float64 for M (m×p)."""
+    if not isinstance(matrix, np.ndarray):
+        return _gram_of_rows(matrix.T, n_threads)
+    M = np.ascontiguousarray(matrix, dtype=np.float64)
+    out = np.empty((M.shape[1],) * 2)
+
+    def columns(start: int, stop: int) -> None:
+        np.matmul(M[:, start:stop].T, M, out=out[start:stop])
+
+    # BLAS reads a transpose as it is; a product of all columns at once is symmetric, which takes half the time.
+    with single_threaded_blas():
+        run_chunks(columns, even_chunks(len(out), _COLUMNS), n_threads)
     return out
 
 

@@ -21,12 +21,13 @@ from tagwise.kernels.supports import (
     Supports,
     add_to_slopes,
     choose_supports,
+    feature_sums,
     gram_of_last,
+    indexed_csr,
     solve_known_supports,
     solve_supports,
     solve_systems,
     support_systems,
-    walk_lengths,
 )
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 from tagwise.validation import canonical_csr
@@ -111,19 +112,16 @@ class SupportFeatures:
         features in all rows, where these are some of them.
         """
         order, rows = _by_rising_frequency(X, row_weight, order)
-        walks = walk_lengths(rows)
-        kept = _features_kept(walks, support, memory_limit, rows) if with_gram else 0
-        n_features = len(order)
+        found = feature_sums(rows)
+        kept = _features_kept(found.walks, support, memory_limit, rows) if with_gram else 0
         return cls(
             order=order,
             rows=rows,
-            walks=walks,
+            walks=found.walks,
             kept=kept,
-            triangle=gram_of_last(rows, kept, n_threads=n_threads),
-            diagonal=np.bincount(rows.indices, weights=rows.data.astype(np.float64) ** 2, minlength=n_features),
-            column_sums=np.bincount(
-                rows.indices, weights=rows.data * np.repeat(rows.root, np.diff(rows.indptr)), minlength=n_features
-            ),
+            triangle=gram_of_last(rows, kept, walks=found.walks, n_threads=n_threads),
+            diagonal=found.squares,
+            column_sums=found.sums,
         )
 
     @property
@@ -175,14 +173,7 @@ def _by_rising_frequency(
         order = order_of_features(np.bincount(X.indices, minlength=X.shape[1]))
     rank = np.empty(len(order), dtype=X.indices.dtype)
     rank[order] = np.arange(len(order), dtype=X.indices.dtype)
-    rows = sp.csr_matrix((X.data.copy(), rank[X.indices], X.indptr), shape=X.shape)
-    rows.sort_indices()
-    # Transposing the storage positions in place of the values tells where in its row each occurrence stands.
-    positions = sp.csr_matrix((np.arange(rows.nnz), rows.indices, rows.indptr), shape=X.shape)
-    by_feature = sp.csr_matrix(positions.T)
-    return order, IndexedCSR(
-        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data, root
-    )
+    return order, indexed_csr(sp.csr_matrix((X.data, rank[X.indices], X.indptr), shape=X.shape), root)
 
 
 def _features_kept(walks: np.ndarray, support: int, memory_limit: float, rows: IndexedCSR) -> int:

@@ -267,6 +267,11 @@ class EmbeddedFeatures:
         return [*self.words.feature_names, *[EMBEDDING] * self.embedder.n_dimensions]
 
     @property
+    def n_sparse(self) -> int:
+        """How many features the sparse block has."""
+        return len(self.words.feature_names)
+
+    @property
     def n_words_(self) -> int:
         """Of the words alone."""
         return int(self.words.n_words_)

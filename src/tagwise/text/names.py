@@ -4,6 +4,8 @@ A name is split at everything that is no letter or digit, such as ``::``, ``/``,
 counts as it is, or else with an s more or an s less, where the features have such a word; where they have none, a part
 in camelCase is split there and its pieces count likewise. Words need two letters: numbers and most ids have none. The
 words of tags that no text has are features even where texts have none of them.
+
+Where texts are embedded beside their words, so are names, their parts with spaces between.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidTypeError
 from tagwise.feature_blocks import FeatureBlocks
+from tagwise.text.embeddings import EmbeddedFeatures
 from tagwise.text.tags import Corpus, check_name, column_of, ones_in, require_one_type
 
-__all__ = ["check_vocabulary", "name_features", "name_words", "names_in_use"]
+__all__ = ["check_vocabulary", "has_name", "name_features", "name_words", "names_in_use", "without_names"]
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 _TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
@@ -96,21 +99,57 @@ def _rows_with_names(X: sp.csr_matrix, Y: sp.csr_matrix, words: dict[int, list[l
 
 def name_features(
     tags: Sequence[Any], vocabulary: Mapping[Any, str], features: Any, is_new: np.ndarray | None = None
-) -> sp.csr_matrix | None:
+) -> sp.csr_matrix | FeatureBlocks | None:
     """The known words of what each tag is called: 0/1 (len(tags), d); None where no tag has any.
 
     A tag is called what the vocabulary says. Where that says nothing else, the tag is its own name; if fewer than half
     of these tags have a known word, new ones aside (``is_new``, bool per tag), they are taken for ids, such as
-    ``p14068``, and have none.
+    ``p14068``, and have none. Beside words there are embeddings of names where ``features`` embed texts: zeros for ids
+    and for names without a word of two letters.
     """
     position = column_of(features.feature_names[: features.n_words_])
     columns = [sorted(set(_known_words(str(vocabulary.get(tag, tag)), position))) for tag in tags]
     itself = [place for place, tag in enumerate(tags) if vocabulary.get(tag, tag) == tag]
     old = itself if is_new is None else [place for place in itself if not is_new[place]]
-    if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old):
-        for place in itself:
-            columns[place] = []
+    ids = set(itself) if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old) else set()
+    columns = [[] if place in ids else known for place, known in enumerate(columns)]
+    if isinstance(features, EmbeddedFeatures):
+        texts = ["" if place in ids else _spaced(vocabulary.get(tag, tag)) for place, tag in enumerate(tags)]
+        names = FeatureBlocks([ones_in(columns, features.n_sparse), _embedded_names(texts, features)])
+        return names if has_name(names).any() else None
     return ones_in(columns, len(features.feature_names)) if any(columns) else None
+
+
+def has_name(names: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
+    """Which tags have a name that says something, in their :func:`name_features`: bool (L,)."""
+    if isinstance(names, FeatureBlocks):
+        return has_name(names.sparse) | names.dense.any(axis=1)
+    return np.asarray(np.diff(names.indptr) > 0)
+
+
+def without_names(names: sp.csr_matrix | FeatureBlocks, gone: Sequence[bool]) -> sp.csr_matrix | FeatureBlocks:
+    """The :func:`name_features` with none for tags that are ``gone``, one truth value per tag."""
+    if isinstance(names, FeatureBlocks):
+        kept = ~np.asarray(gone, dtype=bool)
+        return FeatureBlocks([without_names(names.sparse, gone), names.dense * kept[:, None]])
+    rest = sp.csr_matrix(sp.diags(1 - np.asarray(gone, dtype=np.float32)) @ names)
+    rest.eliminate_zeros()
+    return rest
+
+
+def _spaced(name: Any) -> str:
+    """The parts of a name with spaces between; "" where none is a word."""
+    parts = [part for part in _BETWEEN_WORDS.split(str(name)) if part]
+    return " ".join(parts) if any(_TWO_LETTERS.search(part) for part in parts) else ""
+
+
+def _embedded_names(texts: list[str], features: EmbeddedFeatures) -> np.ndarray:
+    """Embeddings (len(texts), q) in float32, zeros for those that are empty."""
+    out = np.zeros((len(texts), features.embedder.n_dimensions), dtype=np.float32)
+    named = [place for place, text in enumerate(texts) if text]
+    if named:
+        out[named] = features.embedder([texts[place] for place in named])
+    return out
 
 
 def name_words(names: Iterable[Any]) -> set[str]:

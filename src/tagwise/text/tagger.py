@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from tagwise.base import (
     DEFAULT_K,
@@ -22,9 +21,9 @@ from tagwise.base import (
     best_as_csr,
     ones_in_format,
     padded_answers,
-    saved_output_format,
 )
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
+from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
 from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
@@ -42,8 +41,7 @@ from tagwise.models.choice import (
 )
 from tagwise.parallel import thread_count
 from tagwise.persistence import Checkpoint, ModelRecord, write_model
-from tagwise.persistence.loading import model_from_parts, require_same, storable_parameters
-from tagwise.persistence.tensors import Tensor
+from tagwise.persistence.loading import require_same
 from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
@@ -52,34 +50,27 @@ from tagwise.text.choice import choose_features
 from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder, check_embedder
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
+from tagwise.text.names import check_vocabulary, has_name, name_features, name_words, names_in_use
 from tagwise.text.suggestion import Request, Suggestion, suggestions_as_frame, title_of
+from tagwise.text.tagger_parts import parts_of, read_parts
 from tagwise.text.tags import (
     Corpus,
     TrainingRows,
     ValidationRows,
-    check_known,
-    check_name,
     check_tags,
     column_of,
-    known_matrix,
-    normalised,
     ones_in,
-    require_one_type,
     respelt,
-    row_figures,
     tag_key,
     tag_matrix,
-    warn_of_unlearnable,
 )
+from tagwise.text.updating import UpdatableTagger
 from tagwise.text.vectorizers import (
     FITTED_FEATURES,
     TransformerFeatures,
     check_transformer,
-    features_from_parts,
-    features_to_parts,
 )
-from tagwise.validation import check_choice, check_flag, check_integer
+from tagwise.validation import check_choice, check_flag
 
 __all__ = ["Tagger"]
 
@@ -89,23 +80,8 @@ _BLOCK_TEXTS = 512
 # A vocabulary of so many tags is hardly one of new tags alone.
 _MANY_TAGS = 10
 
-# What a folder of a tagger is made of, and the counts of ``training_``.
-_PARTS = ("features", "calibration", "reference")
-_LATER_VALUES = ("features", "tag_type", "output_format", "reference")
-_COUNTS = (
-    "rows",
-    "features",
-    "words",
-    "tags",
-    "assignments",
-    "known_without_rows",
-    "rows_without_words",
-    "rows_without_tags",
-    "named_tags",
-)
 
-
-class Tagger(BaseEstimator):
+class Tagger(UpdatableTagger):
     """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
     Words become TF-IDF features in rows of unit length (:class:`~tagwise.TextFeatures`), tags become labels, and a
@@ -195,9 +171,6 @@ class Tagger(BaseEstimator):
     >>> [[suggestion.tag for suggestion in row] for row in tagger.suggest(["my dog", "some wine"], top=1)]
     [['pets'], ['drinks']]
     """
-
-    calibration_: Calibration | None
-    reference_: Profile | None
 
     def __init__(
         self,
@@ -335,170 +308,9 @@ class Tagger(BaseEstimator):
         if names is not None:
             more["label_features"] = names
         model = rows.fit(model, X, **more)
-        figures["named_tags"] = 0 if names is None else int(np.count_nonzero(np.diff(names.indptr)))
+        figures["named_tags"] = 0 if names is None else int(has_name(names).sum())
         figures["seconds"] = time.perf_counter() - start
         return self._set_fitted(rows.tags, features, model, choice, figures, None, rows.output_format)
-
-    # ------------------------------------------------------------------ after the fit
-
-    def update(self, texts: Iterable[str], tags: Any, known: Any = None) -> Tagger:
-        """Learn further texts in a tagger that was fitted with ``updatable=True``.
-
-        Words that ``min_df`` of the new texts have, and that are not features yet, become features. Tags that only the
-        new texts have are learnt; tags of which these texts hold much are learnt again, from all texts
-        (:meth:`tagwise.models.updating.UpdatableModel.update`).
-
-        Parameters
-        ----------
-        texts, tags, known
-            As in :meth:`fit`. New tags come behind the others in ``tags_``, and are off in earlier texts of which
-            everything was known.
-
-        Returns
-        -------
-        self
-            ``model_.drift_`` says how far it is behind a fit to all texts.
-
-        Warns
-        -----
-        TagwiseWarning
-            The calibration is dropped: scores are others now. :meth:`calibrate` again.
-
-        Notes
-        -----
-        An update that fails leaves the tagger as it was.
-        """
-        start = time.perf_counter()
-        self._require_updatable()
-        vocabulary = self._check_parameters()
-        if known is not None and self.unlisted == "unknown":
-            raise InvalidInputError(
-                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
-            )
-        rows = check_texts(texts)
-        if not rows:
-            raise InvalidInputError("texts is empty; an update needs at least one text.")
-        lists, looked_at = check_tags(tags, len(rows)), None if known is None else check_known(known, len(rows))
-        if self.normalise_tags:
-            lists, looked_at = normalised(lists, looked_at, self.tags_)
-        require_one_type([self.tags_, *lists], "tags differ in type from those of the fit")
-        new = sorted({tag for row in lists for tag in row}.difference(self._position))
-        position = column_of([*self.tags_, *new])
-        Y, _ = tag_matrix(lists, position)
-        observed = None
-        if looked_at is not None:
-            observed, without = known_matrix(looked_at, lists, position)
-            warn_of_unlearnable(without)
-        features, source = self.features_, np.arange(len(self.features_.feature_names))
-        if isinstance(features, TextFeatures):
-            features, source = features.extended(rows, self.training_["rows"])
-        X = features.transform(rows)
-        model = copy(self.model_)
-        if len(source) > model.n_features_in_:
-            model._select_features(source)
-        more: dict[str, Any] = {}
-        if new and info_of(type(model)).learns_from_names:
-            called = {tag: names[0] for tag, names in vocabulary.items()}
-            is_new = np.arange(len(position)) >= len(self.tags_)
-            names = name_features(list(position), called, features, is_new=is_new)
-            more["label_features"] = None if names is None else names[len(self.tags_) :]
-        model.update(X, Y, observed, **more)
-        if self.calibration_ is not None:
-            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        training = self._training_with(X, Y, observed, features.n_words_, time.perf_counter() - start)
-        return self._set_fitted(list(position), features, model, self.choice_, training, None, self._output_format)
-
-    def _require_updatable(self) -> None:
-        self._require_fitted()
-        if not getattr(self.model_, "updatable", False):
-            raise InvalidInputError(
-                "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
-                "updatable=True (tagwise train --updatable)."
-            )
-
-    def _training_with(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, observed: sp.csr_matrix | None, n_words: int, seconds: float
-    ) -> dict[str, Any]:
-        """``training_`` with further rows; ``seconds`` are those of the update."""
-        before, added = self.training_, row_figures(X, Y)
-        figures = {**before, "features": X.shape[1], "words": n_words, "tags": Y.shape[1], "seconds": seconds}
-        for name in ("rows", "assignments", "rows_without_words", "rows_without_tags"):
-            figures[name] = before[name] + added[name]
-        figures["tag_rows"] = np.pad(before["tag_rows"], (0, Y.shape[1] - len(before["tag_rows"]))) + added["tag_rows"]
-        if before["known_pairs"] is not None or observed is not None:
-            earlier = before["known_pairs"]
-            earlier = before["rows"] * Y.shape[1] if earlier is None else earlier
-            figures["known_pairs"] = int(earlier + (Y.shape[0] * Y.shape[1] if observed is None else observed.nnz))
-        return figures
-
-    def remove_tags(self, tags: Iterable[Any]) -> Tagger:
-        """Forget tags; they are suggested no more. Texts that had them stay, without them."""
-        return self._with_labels(tags, None)
-
-    def merge_tags(self, tags: Iterable[Any], into: Any) -> Tagger:
-        """Make tags one with the tag ``into``, which is learnt anew from the texts that had any of them.
-
-        For taggers that were fitted with ``updatable=True``: others do not know which texts had the tags.
-        """
-        self._require_updatable()
-        return self._with_labels(tags, into)
-
-    def _with_labels(self, tags: Iterable[Any], into: Any | None) -> Tagger:
-        self._require_fitted()
-        if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
-            raise InvalidTypeError(f"tags must be a list of tags; found {tags!r:.60}.")
-        given = [self._label_of(tag) for tag in tags]
-        if not given:
-            raise InvalidInputError("tags is empty; name at least one tag.")
-        goal = None if into is None else self._label_of(into)
-        gone = set(given) - {goal}
-        model, kept = copy(self.model_), [label for label in range(len(self.tags_)) if label not in gone]
-        if goal is None:
-            model.remove_labels(sorted(gone))
-        else:
-            model.merge_labels(given, goal)
-        names = [self.tags_[label] for label in kept]
-        tag_rows = self.training_["tag_rows"].copy()
-        if goal is not None:
-            tag_rows[goal] = int(model.kept_labels_.getnnz(axis=0)[kept.index(goal)])
-        tag_rows = tag_rows[kept]
-        training = {**self.training_, "tags": len(kept), "tag_rows": tag_rows, "assignments": int(tag_rows.sum())}
-        calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
-        if self.calibration_ is not None and goal is not None:
-            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        self._rewrite_vocabulary({self.tags_[label]: None for label in gone})
-        return self._set_fitted(names, self.features_, model, self.choice_, training, calibration, self._output_format)
-
-    def _rewrite_vocabulary(self, names: Mapping[Any, Any]) -> None:
-        """Write tags of the vocabulary as ``names`` does, None for those that are gone."""
-        own = self.vocabulary
-        if isinstance(own, Mapping):
-            self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
-        elif own is not None:
-            self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
-
-    def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
-        """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
-        self._require_fitted()
-        if not isinstance(names, Mapping) or not names:
-            raise InvalidTypeError(f"names must be a dictionary from tags to new ones; found {names!r:.60}.")
-        tags = list(self.tags_)
-        for number, (old, new) in enumerate(names.items()):
-            tags[self._label_of(old)] = check_name(new, "names", number)
-        require_one_type([tags], "tags would be numbers and names")
-        if len(set(tags)) < len(tags):
-            twice = next(tag for tag, many in Counter(tags).items() if many > 1)
-            raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
-        self._rewrite_vocabulary(names)
-        model = copy(self.model_)
-        return self._set_fitted(
-            tags, self.features_, model, self.choice_, self.training_, self.calibration_, self._output_format
-        )
-
-    def _label_of(self, tag: Any) -> int:
-        if tag not in self._position:
-            raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
-        return self._position[tag]
 
     # ------------------------------------------------------------------ what is learnt from
 
@@ -512,14 +324,6 @@ class Tagger(BaseEstimator):
         if isinstance(self.features, TextFeatures):
             return clone(self.features), ""
         return TransformerFeatures(self.features), ""
-
-    def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
-        """The features with the cache and the progress bar that the parameters ask for."""
-        if isinstance(features, EmbeddedFeatures):
-            cache = self.embedding_cache
-            features.embedder.cache = None if cache is None else EmbeddingCache(cache)
-            features.embedder.verbose = self.verbose
-        return features
 
     def use_embedder(self, embedder: Any) -> Tagger:
         """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
@@ -543,7 +347,7 @@ class Tagger(BaseEstimator):
         without_rows: np.ndarray,
         vocabulary: dict[Any, str],
         features: FITTED_FEATURES,
-    ) -> sp.csr_matrix | None:
+    ) -> sp.csr_matrix | FeatureBlocks | None:
         """The features of the tags' names, where the model learns from names and they are words.
 
         Warns about tags of the vocabulary of which the model can know nothing.
@@ -562,7 +366,7 @@ class Tagger(BaseEstimator):
             )
         unheard = without_rows & np.array([tag in vocabulary for tag in tags])
         if names is not None:
-            unheard &= np.diff(names.indptr) == 0
+            unheard &= ~has_name(names)
         if unheard.any():
             example = tags[int(np.argmax(unheard))]
             warn(
@@ -618,6 +422,14 @@ class Tagger(BaseEstimator):
             _output_format=output_format,
         )
         return self
+
+    def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
+        """The features with the cache and the progress bar that the parameters ask for."""
+        if isinstance(features, EmbeddedFeatures):
+            cache = self.embedding_cache
+            features.embedder.cache = None if cache is None else EmbeddingCache(cache)
+            features.embedder.verbose = self.verbose
+        return features
 
     def _check_parameters(self) -> dict[Any, tuple[Any, ...]]:
         """Returns the vocabulary: tag → name and alternative names."""
@@ -957,8 +769,9 @@ class Tagger(BaseEstimator):
         if reference is None:
             raise InvalidInputError(
                 "this tagger keeps no figures of the time of training to compare with: it was trained without "
-                "validation rows, or by tagwise 0.1. Train with --validation (Tagger.calibrate), or name texts of that "
-                "time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
+                "validation rows, or by tagwise 0.1, or has been updated since. Train with --validation "
+                "(Tagger.calibrate), or name texts of that time that it was not trained on: --reference FILE "
+                "(reference=tagger.profile(texts))."
             )
         return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
 
@@ -973,9 +786,8 @@ class Tagger(BaseEstimator):
 
     def _unknown_words(self, texts: list[str]) -> tuple[np.ndarray | None, Counter[str]]:
         """The share of unknown words of each text, and the words; None where features are others."""
-        if isinstance(self.features_, TextFeatures):
-            return self.features_.unknown_words(texts)
-        return None, Counter()
+        words = self.features_.words if isinstance(self.features_, EmbeddedFeatures) else self.features_
+        return words.unknown_words(texts) if isinstance(words, TextFeatures) else (None, Counter())
 
     def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
         self._require_fitted()
@@ -1008,45 +820,7 @@ class Tagger(BaseEstimator):
     def to_parts(self) -> ModelRecord:
         """What the folder of this tagger holds; ``docs/model-format.md`` describes it."""
         self._require_fitted()
-        vocabulary = self._check_parameters()
-        given = self.get_params(deep=False)
-        # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
-        parameters: dict[str, Any] = {}
-        for name in ("model", "features", "embedder"):
-            value = given.pop(name)
-            parameters[name] = value if isinstance(value, str) else None
-        given.pop("embedding_cache")  # a folder of this machine
-        own = given.pop("vocabulary")
-        parameters |= storable_parameters(given)
-        # Two lists: the keys of a folder's objects cannot be any text.
-        names = [called[0] for called in vocabulary.values()] if isinstance(own, Mapping) else None
-        parameters["vocabulary"] = None if own is None else {"tags": [str(tag) for tag in vocabulary], "names": names}
-        if any(len(called) > 1 for called in vocabulary.values()):
-            parameters["vocabulary"]["alternatives"] = [list(called[1:]) for called in vocabulary.values()]
-        calibration, arrays = (None, {}) if self.calibration_ is None else self.calibration_.to_parts()
-        reference, counts = (None, {}) if self.reference_ is None else self.reference_.to_parts()
-        features, terms = features_to_parts(self.features_)
-        tensors: dict[str, Tensor] = {f"features.{key}": array for key, array in terms.items()}
-        tensors |= {f"calibration.{key}": array for key, array in arrays.items()}
-        tensors |= {f"reference.{key}": array for key, array in counts.items()}
-        record = ModelRecord(
-            class_name="Tagger",
-            parameters=parameters,
-            tensors=tensors,
-            values={
-                "choice": asdict(self.choice_),
-                "training": self.training_,
-                "calibration": calibration,
-                "reference": reference,
-                "features": features,
-                "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
-                "output_format": None
-                if self._output_format is None
-                else [self._output_format[0], np.dtype(self._output_format[1]).str],
-            },
-            label_names=[str(tag) for tag in self.tags_],
-        )
-        return record.with_model("model", self.model_.to_parts())
+        return parts_of(self, self._check_parameters())
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
@@ -1057,40 +831,12 @@ class Tagger(BaseEstimator):
         ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
             The parts are not those of a tagger, or do not fit together.
         """
-        inner, record = record.split_model("model")
-        values, parts = record.values, _split_parts(record.tensors)
         expected = set(inspect.signature(cls.__init__).parameters) - {"self", "embedding_cache"}
         require_same("parameters", set(record.parameters), expected)
-        require_same("values", set(values), {"choice", "training", "calibration", *_LATER_VALUES})
-        tags = _checked_tags(record.label_names, values["tag_type"])
-        features = features_from_parts(values["features"], parts["features"])
-        model = model_from_parts(inner)
-        if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
-            raise ValueError(
-                f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "
-                f"{len(features.feature_names)} terms and {len(tags)} tags"
-            )
-        calibration = None
-        if values["calibration"] is not None:
-            calibration = Calibration.from_parts(values["calibration"], parts["calibration"], len(tags))
-        elif parts["calibration"]:
-            raise ValueError("arrays of a calibration, but no calibration")
-        reference = None
-        if values["reference"] is not None:
-            reference = Profile.from_parts(values["reference"], parts["reference"], len(tags))
-        elif parts["reference"]:
-            raise ValueError("arrays of a reference, but no reference")
-        vocabulary = _restored_vocabulary(record.parameters["vocabulary"], values["tag_type"])
-        tagger = cls(**{**record.parameters, "vocabulary": vocabulary})
-        if tagger.model is None:
-            tagger.model = clone(model)
-        if tagger.features is None:
-            words = features.words if isinstance(features, EmbeddedFeatures) else features
-            tagger.features = clone(words if isinstance(words, TextFeatures) else words.transformer)
+        parameters, state = read_parts(record)
+        tagger = cls(**parameters)
         tagger._check_parameters()
-        choice, training = _checked_choice(values["choice"]), _checked_training(values["training"], len(tags))
-        output = None if values["output_format"] is None else saved_output_format(values["output_format"])
-        return tagger._set_fitted(tags, features, model, choice, training, calibration, output, reference)
+        return tagger._set_fitted(*state)
 
     # ------------------------------------------------------------------ inside
 
@@ -1103,76 +849,14 @@ class Tagger(BaseEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    def _label_of(self, tag: Any) -> int:
+        if tag not in self._position:
+            raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
+        return self._position[tag]
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "tags_")
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
-
-
-def _split_parts(tensors: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
-    parts: dict[str, dict[str, Any]] = {name: {} for name in _PARTS}
-    for name, tensor in tensors.items():
-        part, _, key = name.partition(".")
-        if part not in parts or not key:
-            raise ValueError(f"tensor {name!r} belongs to no part of a tagger")
-        parts[part][key] = tensor
-    return parts
-
-
-def _checked_tags(names: list[str] | None, tag_type: Any) -> list[Any]:
-    if not names or len(set(names)) < len(names):
-        raise ValueError("label_names of a tagger must be different names")
-    check_choice(tag_type, "tag_type", ("str", "int"))
-    return [_whole(name) for name in names] if tag_type == "int" else names
-
-
-def _whole(name: str) -> int:
-    if len(name) > 20 or str(number := int(name)) != name:
-        raise ValueError(f"the tag {name!r:.60} where a whole number is expected")
-    return check_integer(number, "tag")
-
-
-def _restored_vocabulary(value: Any, tag_type: str) -> list[Any] | dict[Any, Any] | None:
-    if value is None:
-        return None
-    alternatives = value.get("alternatives")
-    require_same("values of the vocabulary", set(value) - {"alternatives"}, {"tags", "names"})
-    tags, names = value["tags"], value["names"]
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or len(set(tags)) < len(tags):
-        raise ValueError("the vocabulary must be a list of different tags")
-    if tag_type == "int":
-        tags = [_whole(tag) for tag in tags]
-    if names is None:
-        return tags
-    if not isinstance(names, list) or len(names) != len(tags):
-        raise ValueError("the vocabulary must have a name for each tag, or none")
-    if alternatives is None:
-        return dict(zip(tags, names))
-    if not isinstance(alternatives, list) or len(alternatives) != len(tags):
-        raise ValueError("the vocabulary must have alternative names for each tag, or none")
-    if not all(isinstance(others, list) for others in alternatives):
-        raise ValueError("alternative names of the vocabulary must be lists")
-    return {tag: [name, *others] if others else name for tag, name, others in zip(tags, names, alternatives)}
-
-
-def _checked_choice(value: Any) -> ModelChoice:
-    require_same("values of the choice", set(value), {"name", "parameters", "reason"})
-    name, parameters, reason = value["name"], value["parameters"], value["reason"]
-    if not isinstance(name, str) or not isinstance(reason, str) or not isinstance(parameters, dict):
-        raise ValueError("the choice must have a name, parameters and a reason")
-    return ModelChoice(name, parameters, reason)
-
-
-def _checked_training(value: Any, n_tags: int) -> dict[str, Any]:
-    require_same("values of the training", set(value), {*_COUNTS, "known_pairs", "tag_rows", "seconds"})
-    counts = [value[name] for name in _COUNTS] + ([] if value["known_pairs"] is None else [value["known_pairs"]])
-    if not all(type(count) is int and count >= 0 for count in counts) or type(value["seconds"]) is not float:
-        raise ValueError("training must hold counts of at least 0, and seconds")
-    tag_rows = value["tag_rows"]
-    if not isinstance(tag_rows, np.ndarray) or tag_rows.dtype != np.int64 or tag_rows.shape != (n_tags,):
-        raise ValueError(f"tag_rows must be {n_tags} counts")
-    if (tag_rows < 0).any() or (tag_rows > value["rows"]).any():
-        raise ValueError("tag_rows must be counts of rows")
-    return dict(value)

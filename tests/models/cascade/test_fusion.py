@@ -245,11 +245,14 @@ def test_labels_that_belong_together_lift_each_other():
     assert scores[both].mean() > scores[~on].mean() + 0.2
 
 
+BY_MEANING = ("meaning", "name_meaning", "unseen_meaning")
+
+
 def test_the_prior_is_the_measured_one():
     measured = json.loads((REPOSITORY / "benchmarks" / "results" / "fusion_prior.json").read_text(encoding="utf-8"))
     tables = {
         name: getattr(fusion_module, f"_{name.upper()}_PRIOR").T
-        for name in ("own", "scale", "context", "level", "name", "unseen")
+        for name in ("own", "scale", "context", "level", "name", "unseen", *BY_MEANING)
     }
     for name, table in tables.items():
         np.testing.assert_array_equal(table, measured[name])
@@ -266,3 +269,18 @@ def test_the_prior_of_a_dense_block_stands_beside_the_others(names):
     np.testing.assert_array_equal(beside[:, others], without)
     assert beside.shape == (2, n_terms(len(numbers) + 1) - 1)
     assert beside[0, terms.index("meaning")] > 0
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_the_prior_of_the_meaning_of_names_stands_beside_that_of_rows(names):
+    numbers = ["ranker", "proposer", "prototype", "frequency", *["name"] * names, "meaning"]
+    without, beside = (own_prior(names=names, dense=True, name_meanings=each) for each in (False, True))
+    terms = [*numbers, "its name's"]
+    terms += [f"{a} {b}" for i, a in enumerate(terms) for b in terms[i:]]
+    others = [at for at, term in enumerate(terms) if "its name's" not in term]
+    np.testing.assert_array_equal(beside[:, others], without)
+    table = fusion_module._NAME_MEANING_PRIOR
+    table = table if names else np.delete(table, 5, axis=1)  # the product with the name
+    np.testing.assert_array_equal(beside[:, [at for at in range(len(terms)) if at not in others]], table)
+    unseen = fusion_module.unseen_prior(name_meanings=True)
+    np.testing.assert_array_equal(unseen[:, :4], fusion_module.unseen_prior())

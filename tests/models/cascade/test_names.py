@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 import tagwise
 from tagwise import Cascade
-from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
+from tagwise.data import FeatureBlocks
+from tagwise.exceptions import InvalidInputError
+from tagwise.models.cascade.names import UnseenLabels, name_directions, name_weights, rows_with_name
+from tagwise.persistence.loading import model_from_parts
 
 
 def test_weights_of_names_say_how_much_of_a_name_a_row_has():
@@ -36,7 +39,7 @@ def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_t
     labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
     proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
     given = labels.copy()
-    unseen = UnseenLabels.of(N, frequency)
+    unseen = UnseenLabels.of(N, frequency, np.zeros((n_labels, 0)))
     found, scores, wider = unseen.propose(rows, labels, proposed, width, n_threads=n_threads)
     np.testing.assert_array_equal(labels, given)
     many = wider - width
@@ -49,6 +52,98 @@ def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_t
         behind = [-1 if j in added else j for j in given[row, width:]]
         assert found[row].tolist() == [*given[row, :width], *added, *behind]
         np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_unseen_labels_are_proposed_by_the_meaning_of_their_names_too(seed):
+    rng = np.random.default_rng(seed)
+    n_labels, n_rows, listed, width, many = 12, 9, 8, 5, 5
+    meanings = rng.standard_normal((n_labels, 4)) * (rng.random(n_labels) < 0.8)[:, None]
+    frequency = rng.integers(0, 2, n_labels)
+    directions = rng.standard_normal((n_rows, 4))
+    labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
+    proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
+    unseen = UnseenLabels.of(sp.csr_matrix((n_labels, 3)), frequency, meanings)
+    np.testing.assert_array_equal(unseen.labels, np.flatnonzero((frequency == 0) & meanings.any(axis=1)))
+    found, scores, wider = unseen.propose_by_meaning(directions, labels, proposed, width)
+    assert wider == width + many
+    for row in range(n_rows):
+        nearest = sorted(unseen.labels, key=lambda j: -directions[row] @ meanings[j])[:many]
+        added = [j if j not in labels[row, :width] else -1 for j in nearest] + [-1] * (many - len(nearest))
+        behind = [-1 if j in added else j for j in labels[row, width:]]
+        assert found[row].tolist() == [*labels[row, :width], *added, *behind]
+        np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
+
+
+def test_names_have_directions_from_their_mean():
+    embeddings = np.array([[3.0, 0, 0], [0, 0.5, 0], [0, 0, 0]])
+    expected = np.array([[1.0, -1, 0], [-1, 1, 0], [0, 0, 0]]) / np.sqrt(2)
+    np.testing.assert_allclose(name_directions(embeddings), expected)
+    assert name_directions(np.zeros((4, 3))).shape == (4, 0)
+
+
+@pytest.fixture(scope="module")
+def meant_problem():
+    """Rows that are noisy sums of directions in 24 dimensions, one per label; the last six labels have no rows."""
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((30, 24))
+    Y = rng.random((700, 30)) < 0.07
+    dense = Y @ directions + 0.5 * rng.standard_normal((700, 24))
+    X = FeatureBlocks([sp.random(700, 8, 0.3, format="csr", random_state=0), dense])
+    seen = ~Y[:, 24:].any(axis=1)
+    names = FeatureBlocks([sp.csr_matrix((30, 8)), directions])
+    return X[seen], sp.csr_matrix(Y[seen]), X[~seen], Y[~seen], names
+
+
+@pytest.fixture(scope="module")
+def by_meaning(meant_problem):
+    X, Y, _, _, names = meant_problem
+    return Cascade(shortlist=8).fit(X, Y, label_features=names)
+
+
+def test_labels_without_rows_are_suggested_by_the_meaning_of_their_names(meant_problem, by_meaning, tmp_path):
+    X, Y, rows, truth, _ = meant_problem
+    plain = Cascade(shortlist=8).fit(X, Y)
+    new = truth[:, 24:]
+
+    def recall(model):
+        labels, _ = model.predict_topk(rows, 5)
+        return sum(new[row, label - 24] for row, found in enumerate(labels) for label in found if label >= 24)
+
+    assert recall(by_meaning) > 0.5 * new.sum() > 2 * recall(plain)
+    scores = by_meaning.decision_function(rows)
+    assert (scores[:, 24:][new] > -0.5).mean() > 0.9
+    labels, values = by_meaning.predict_topk(rows, 30)
+    np.testing.assert_allclose(values, np.take_along_axis(scores, labels, axis=1), atol=1e-6)
+    by_meaning.save(tmp_path / "model")
+    np.testing.assert_array_equal(tagwise.load(tmp_path / "model").decision_function(rows), scores)
+
+
+def test_names_without_an_embedding_change_nothing(meant_problem):
+    """Neither where all are zeros, nor in a folder that is older than embeddings of names."""
+    X, Y, rows, _, names = meant_problem
+    plain = Cascade(shortlist=8).fit(X, Y)
+    nameless = Cascade(shortlist=8).fit(X, Y, label_features=FeatureBlocks([names.sparse, 0 * names.dense]))
+    assert nameless.name_meanings_.shape == (30, 0)
+    scores = plain.decision_function(rows)
+    np.testing.assert_array_equal(nameless.decision_function(rows), scores)
+    record = plain.to_parts()
+    del record.tensors["name_meanings_"]
+    np.testing.assert_array_equal(model_from_parts(record).decision_function(rows), scores)
+
+
+def test_the_meaning_of_names_does_not_depend_on_threads(meant_problem, by_meaning):
+    X, Y, rows, _, names = meant_problem
+    parallel = Cascade(shortlist=8, n_jobs=2).fit(X, Y, label_features=names)
+    np.testing.assert_array_equal(parallel.fusion_own_, by_meaning.fusion_own_)
+    np.testing.assert_array_equal(parallel.decision_function(rows), by_meaning.decision_function(rows))
+
+
+def test_names_and_rows_must_be_embedded_alike(meant_problem):
+    X, Y, _, _, names = meant_problem
+    other = FeatureBlocks([sp.csr_matrix((30, 10)), names.dense[:, :22]])
+    with pytest.raises(InvalidInputError, match="label_features has 22 dense features, and X 24; names and rows must"):
+        Cascade().fit(X, Y, label_features=other)
 
 
 @pytest.fixture(scope="module")

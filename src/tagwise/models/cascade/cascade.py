@@ -32,8 +32,9 @@ from tagwise.models.cascade.fusion import (
     counting_missing_labels,
     labels_to_learn_again,
     learn_fusion,
+    of_labels_in_use,
 )
-from tagwise.models.cascade.names import UnseenLabels, name_weights, rows_with_name
+from tagwise.models.cascade.names import UnseenLabels, name_directions, name_weights, rows_with_name
 from tagwise.models.cascade.opinions import (
     CascadeRows,
     FittedProposer,
@@ -52,7 +53,7 @@ from tagwise.models.updating import LabelRows, UpdatableModel, replaced, with_co
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.persistence.checkpoints import Checkpoint
 from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
-from tagwise.problems.labels import UNLISTED
+from tagwise.problems.labels import UNLISTED, known_positives
 from tagwise.progress import Callback, FitProgress
 from tagwise.randomness import random_generator
 from tagwise.validation import (
@@ -75,7 +76,7 @@ _SAMPLE_ROWS = 256
 # Measured: a sum label by label takes this many times as long per addition as one feature by feature.
 _EASE_BY_FEATURE = 1.5
 # What is learnt of a dense block, if there is one.
-_DENSE_ARRAYS = ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_")
+_DENSE_ARRAYS = ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_", "name_meanings_")
 # Parameters that are the proposer's own.
 _PROPOSER_PARAMETERS = (
     "rank",
@@ -181,6 +182,8 @@ class Cascade(UpdatableModel):
         w of the rankers for the q features of a dense block; q = 0 without one, as below.
     dense_mean_, dense_prototypes_ : arrays (q,), (L, q)
         The mean of the dense rows, and the direction from there to each label's rows.
+    name_meanings_ : array (L, q) or (L, 0)
+        The direction of each label's name from the mean of names, where ``label_features`` have a dense block.
     prototypes_ : CSR (L, d)
         The mean of each label's rows, of unit length; its 50 largest weights.
     label_frequency_ : int array (L,)
@@ -191,7 +194,7 @@ class Cascade(UpdatableModel):
         What the features of a label's name say; empty without ``label_features``.
     name_rows_ : int array (L,)
         Training rows that have all features of a label's name, and for which the label is known.
-    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,), (21,) or (28,), (8,), (6,) and (4,)
+    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,) to (36,), (8,), (6,) and (4,) or (6,)
         The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives, without the validation
@@ -254,6 +257,7 @@ class Cascade(UpdatableModel):
         "has_ranker_": (0,),
         "prototypes_": (0,),
         "dense_prototypes_": (0,),
+        "name_meanings_": (0,),
         "label_frequency_": (0,),
         "cooccurrence_": (0, 1),
         "name_weights_": (0,),
@@ -267,6 +271,7 @@ class Cascade(UpdatableModel):
     ranker_dense_weights_: np.ndarray
     dense_mean_: np.ndarray
     dense_prototypes_: np.ndarray
+    name_meanings_: np.ndarray
     ranker_intercept_: np.ndarray
     has_ranker_: np.ndarray
     prototypes_: sp.csr_matrix
@@ -380,9 +385,10 @@ class Cascade(UpdatableModel):
 
         Parameters
         ----------
-        label_features : CSR or array (L, d), optional
+        label_features : CSR, array or FeatureBlocks (L, d), optional
             The features of each label's name, in the space of X: which are stored, or not 0, matters, not their values.
-            A row that has the features of a label's name is evidence for the label.
+            A row that has the features of a label's name is evidence for the label. Where X has a dense block, names
+            may have one: how near the row is to the name, by that block, is an opinion too. Zeros there are no name.
 
         Notes
         -----
@@ -402,7 +408,9 @@ class Cascade(UpdatableModel):
             raise InvalidInputError(
                 "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
             )
-        self._label_features = None if label_features is None else check_features(label_features, name="label_features")
+        self._label_features = None
+        if label_features is not None:
+            self._label_features = check_features(label_features, name="label_features", blocks=True)
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         return {} if self._label_features is None else {"label_features": self._label_features}
@@ -430,6 +438,14 @@ class Cascade(UpdatableModel):
             raise InvalidInputError(
                 f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
                 f"{shape_text(self._label_features.shape)}."
+            )
+        if (
+            isinstance(self._label_features, FeatureBlocks)
+            and self._label_features.n_dense != self.n_dense_features_in_
+        ):
+            raise InvalidInputError(
+                f"label_features has {self._label_features.n_dense} dense features, and X {self.n_dense_features_in_}; "
+                "names and rows must be embedded alike."
             )
         folds, refit = self._validation_folds(rows)
         if self.unlisted == "unknown" and not folds:
@@ -462,7 +478,12 @@ class Cascade(UpdatableModel):
         )
 
     def _prior(self) -> Fusion:
-        return Fusion.prior(names=self.name_weights_.nnz > 0, dense=self.n_dense_features_in_ > 0)
+        return Fusion.prior(**self._opinions_beside())
+
+    def _opinions_beside(self) -> dict[str, bool]:
+        """Which opinions there are beside those that every cascade has."""
+        dense, name_meanings = self.n_dense_features_in_ > 0, self.name_meanings_.shape[1] > 0
+        return {"names": self.name_weights_.nnz > 0, "dense": dense, "name_meanings": name_meanings}
 
     def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
@@ -491,8 +512,13 @@ class Cascade(UpdatableModel):
         self.cooccurrence_ = rows.cooccurrence()
         self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=dtype)
         self.name_rows_ = np.zeros(self.n_labels_, dtype=np.int64)
+        self.name_meanings_ = np.zeros((self.n_labels_, 0), dtype=dtype)
         if self._label_features is not None:
-            names = name_weights(sp.csr_matrix(self._label_features), rows.feature_counts(), rows.n_rows)
+            words = self._label_features
+            if isinstance(words, FeatureBlocks):
+                words, embeddings = weights_of(words)
+                self.name_meanings_ = name_directions(embeddings).astype(dtype)
+            names = name_weights(sp.csr_matrix(words), rows.feature_counts(), rows.n_rows)
             self.name_weights_ = names.astype(dtype)
             self.name_rows_ = rows.rows_with_name(self.name_weights_)
         self.n_rows_, self.product_ = rows.n_rows, None
@@ -558,6 +584,7 @@ class Cascade(UpdatableModel):
         return Lesson(opinions, self._facts, on, known, weight)
 
     def _learn_fusion(self, lessons: list[Lesson], listed: sp.csr_matrix) -> Fusion:
+        lessons = of_labels_in_use(lessons, np.bincount(listed.indices, minlength=self.n_labels_))
         if self.unlisted == "unknown":
             lessons = counting_missing_labels(lessons, inverse_propensity(listed, listed_only=True))
         return learn_fusion(lessons)
@@ -617,8 +644,8 @@ class Cascade(UpdatableModel):
         Notes
         -----
         See :meth:`tagwise.models.updating.UpdatableModel.add_labels` for the other parameters. Hard negatives of the
-        new labels are looked for among their own proposals, as many per row as is their share of all labels; the
-        coefficients of the fusion stay.
+        new labels are looked for among their own proposals, as many per row as they have among the hard negatives that
+        a fit would find for some of the rows; the coefficients of the fusion stay.
         """
         self._require_fitted()
         if self.product_ is not None:
@@ -643,17 +670,15 @@ class Cascade(UpdatableModel):
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
         self.n_rows_ = max(self.n_rows_, rows.Y.shape[0])
         if names is not None and self.name_weights_.nnz:  # else the fusion has not learnt what names are worth
-            weights, found = self._named(sp.csr_matrix(names), sp.csr_matrix(rows.X), rows.observed)
+            weights = self._name_weights(sp.csr_matrix(names), sp.csr_matrix(rows.X))
             self.name_weights_ = with_rows(self.name_weights_, labels, weights)
+            found = rows_with_name(weights, sp.csr_matrix(rows.X), rows.observed)
             self.name_rows_ = replaced(self.name_rows_, labels, found)
 
-    def _named(
-        self, names: sp.csr_matrix, X: sp.csr_matrix, observed: sp.csr_matrix | None
-    ) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The weights of names (m, d) and how many rows have each in full (m,)."""
+    def _name_weights(self, names: sp.csr_matrix, X: sp.csr_matrix) -> sp.csr_matrix:
+        """The weights of names (m, d) by how many rows of X have their features."""
         counts = np.bincount(X.indices, minlength=X.shape[1])
-        weights = name_weights(names, counts, X.shape[0]).astype(self._floats())
-        return weights, rows_with_name(weights, X, observed)
+        return name_weights(names, counts, X.shape[0]).astype(self._floats())
 
     def update(self, X: Any, Y: Any, observed: Any = None, *, label_features: Any = None) -> Any:
         """Learn further rows: see :meth:`tagwise.models.updating.UpdatableModel.update`.
@@ -710,7 +735,10 @@ class Cascade(UpdatableModel):
         alone = self.proposer_._with_sparse_part(
             self.proposer_._of_labels(labels), sp.csr_matrix(self.proposer_.sparse_weights_[:, labels])
         )
-        self._take_rankers(local.learn_rankers(alone, self._options_for(len(labels))), labels)
+        options = self._options_for(len(labels))
+        if len(labels) < self.n_labels_:
+            options = options._replace(hard_negatives=self._usual_mistakes(rows, labels))
+        self._take_rankers(local.learn_rankers(alone, options), labels)
         self.prototypes_ = with_rows(self.prototypes_, labels, local.prototypes())
         frequency = np.bincount(local.positives.indices, minlength=len(labels))
         self.label_frequency_ = replaced(self.label_frequency_, labels, frequency)
@@ -719,6 +747,23 @@ class Cascade(UpdatableModel):
         """Of rankers of some labels alone: as many hard negatives per row as is their share of all labels."""
         many = math.ceil(self.hard_negatives * n_labels / self.n_labels_)
         return self._ranker_options()._replace(hard_negatives=many)
+
+    def _usual_mistakes(self, rows: LabelRows, labels: np.ndarray) -> int:
+        """How many of the wrong labels of a row that a fit would take for hard negatives are these, on average.
+
+        By some of the rows. Labels with many rows are proposed more often than is their share of all labels, and they
+        are what new rows teach most about: by their share they would get too few negatives, and margins too large.
+        """
+        n_rows = rows.X.shape[0]
+        some = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_ROWS)).astype(np.int64))
+        wanted = min(self.hard_negatives, self.n_labels_)
+        proposed, _ = self.proposer_.predict_topk(rows.X[some], wanted)
+        among = np.isin(proposed, labels)
+        place = np.zeros(self.n_labels_, dtype=np.int64)
+        place[labels] = np.arange(len(labels))
+        observed = None if rows.observed is None else rows.observed[some]
+        right = contains_pairs(known_positives(rows.Y[some], observed), place[np.maximum(proposed, 0)])
+        return max(1, math.ceil(np.count_nonzero(among & ~right) / len(some)))
 
     def _take_rankers(self, rankers: Rankers, labels: np.ndarray) -> None:
         self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
@@ -734,11 +779,12 @@ class Cascade(UpdatableModel):
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts) if start else counts
         if self.name_weights_.nnz:
             # Only complete rows and known pairs: an unknown pair says nothing about a name.
-            X = sp.csr_matrix(self.kept_features_)
-            observed = None
-            if not self.kept_complete_.all() and self._can_be_fitted():
-                observed = self._kept_rows().observed
-            self.name_weights_, self.name_rows_ = self._named(self.name_weights_, X, observed)
+            X, complete = sp.csr_matrix(self.kept_features_), self.kept_complete_
+            self.name_weights_ = self._name_weights(self.name_weights_, X)
+            self.name_rows_ = rows_with_name(self.name_weights_, X[complete], None)
+            if not complete.all():
+                some = rows_with_name(self.name_weights_, X[~complete], self.kept_observed_[~complete])
+                self.name_rows_ = self.name_rows_ + some
 
     def _measured_drift(self) -> float:
         return self.proposer_._low_rank_drift(self._comparable_rows())
@@ -765,8 +811,8 @@ class Cascade(UpdatableModel):
             self.name_weights_,
         )
         self._unseen = None
-        if self.name_weights_.nnz:
-            self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_)
+        if self.name_weights_.nnz or self.name_meanings_.shape[1]:
+            self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_, self.name_meanings_)
         learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
         self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
@@ -779,7 +825,12 @@ class Cascade(UpdatableModel):
         rows, dense = weights_of(features)
         width, threads = min(self.shortlist, labels.shape[1]), self._threads_for(rows)
         names = np.zeros((len(labels), 0), dtype=rows.dtype)
-        if self._unseen is not None:
+        directions = self._directions(dense, threads) if dense.shape[1] else dense
+        if self._unseen is not None and self.name_meanings_.shape[1]:
+            labels, proposed, width = self._unseen.propose_by_meaning(
+                directions, labels, proposed, width, n_threads=threads
+            )
+        if self._unseen is not None and self.name_weights_.nnz:
             there = (rows.data != 0).astype(rows.dtype)
             present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
             labels, proposed, width = self._unseen.propose(present, labels, proposed, width, n_threads=threads)
@@ -791,17 +842,21 @@ class Cascade(UpdatableModel):
         margins = shortlist_margins(rows, shortlist, self._rankers, b, n_threads=threads)
         unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
         cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        meanings = np.zeros((0, 0), dtype=rows.dtype)
+        meanings = name_meanings = np.zeros((0, 0), dtype=rows.dtype)
         if dense.shape[1]:
             margins += listed_products(dense, shortlist, self.ranker_dense_weights_, n_threads=threads)
-            # A zero row stays one: it is no text, and has no direction from the mean.
-            there = (dense != 0).max(axis=1)[:, None]
-            centred = unit_rows(dense, n_threads=threads) - there * self.dense_mean_
-            meanings = listed_products(
-                unit_rows(centred, n_threads=threads), shortlist, self.dense_prototypes_, n_threads=threads
-            )
-        return Opinions(
-            labels, proposed, finite_scores(margins), finite_scores(cosines), finite_scores(names), meanings
+            meanings = listed_products(directions, shortlist, self.dense_prototypes_, n_threads=threads)
+        if self.name_meanings_.shape[1]:
+            name_meanings = listed_products(directions, shortlist, self.name_meanings_, n_threads=threads)
+        numbers = finite_scores(margins), finite_scores(cosines), finite_scores(names)
+        return Opinions(labels, proposed, *numbers, meanings, name_meanings)
+
+    def _directions(self, dense: np.ndarray, n_threads: int) -> np.ndarray:
+        """The direction of dense rows (n, q) from their mean at fit."""
+        # A zero row stays one: it is no text, and has no direction from the mean.
+        there = (dense != 0).max(axis=1)[:, None]
+        return np.asarray(
+            unit_rows(unit_rows(dense, n_threads=n_threads) - there * self.dense_mean_, n_threads=n_threads)
         )
 
     def _opinions_on(self, X: Features) -> Opinions:
@@ -885,7 +940,7 @@ class Cascade(UpdatableModel):
         if not self.n_dense_features_in_:
             dtype, n_labels = self.ranker_intercept_.dtype, self.n_labels_
             self.ranker_dense_weights_, self.dense_mean_ = np.zeros((n_labels, 0), dtype), np.zeros(0, dtype)
-            self.dense_prototypes_ = np.zeros((n_labels, 0), dtype)
+            self.dense_prototypes_ = self.name_meanings_ = np.zeros((n_labels, 0), dtype)
         W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
         names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
         own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
@@ -904,7 +959,7 @@ class Cascade(UpdatableModel):
             fusion_level_=level,
             fusion_unseen_=unseen,
         )
-        require_dense(2, ranker_dense_weights_=self.ranker_dense_weights_, dense_prototypes_=self.dense_prototypes_)
+        require_dense(2, **{name: getattr(self, name) for name in _DENSE_ARRAYS if name != "dense_mean_"})
         proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
         n_dense = self.n_dense_features_in_
         if (proposer.n_dense_features_in_, proposer.dense_weight) != (n_dense, self.dense_weight):
@@ -920,6 +975,7 @@ class Cascade(UpdatableModel):
             "ranker_dense_weights_": (n_labels, n_dense),
             "dense_mean_": (n_dense,),
             "dense_prototypes_": (n_labels, n_dense),
+            "name_meanings_": (n_labels, n_dense if self.name_meanings_.size else 0),
             "label_frequency_": (n_labels,),
             "name_rows_": (n_labels,),
             "cooccurrence_": (n_labels, n_labels),
@@ -942,6 +998,6 @@ class Cascade(UpdatableModel):
         check_integer(self.n_rows_, "n_rows_", minimum=1)
         LabelFacts.of(has, frequency, self.n_rows_, pairs, self.name_rows_).check()
         if self.product_ is None:
-            Fusion(own, context, level, unseen).check(names=names.nnz > 0, dense=n_dense > 0)
+            Fusion(own, context, level, unseen).check(**self._opinions_beside())
         else:
             Product.from_values(self.product_)

@@ -9,6 +9,7 @@ prototype   log of (c + 0.1)/1.1 for the cosine c of the row with the label's pr
 frequency   ½ log((f + ½)/30) for a label with f known positive rows
 name        how much of the label's name the row has, where labels have names
 meaning     3c for the cosine c of the row with the label's prototype by a dense block, where there is one
+its name's  3c for the cosine c of the row with the label's name, where names have a dense block too
 ==========  ==============================================================================================
 
 1. z = w·(1, a, all products aᵢaⱼ) is the log odds of the label by its own opinions.
@@ -22,7 +23,8 @@ meaning     3c for the cosine c of the row with the label's prototype by a dense
    rank by z, …) is the log odds of the final probability.
 3. **Labels without training rows** have no opinion but their name's. Where a row has some of the name, their log odds
    are n·(1, name, whether the name is whole, log(1 + c) if so), for the c training rows that had the whole name, and
-   not the label: a name that was always passed over is no longer evidence.
+   not the label: a name that was always passed over is no longer evidence. Where names have a dense block, their
+   meaning a and a² join these, and any row is one that may have such a label.
 
 What numbers are worth beside each other, in z and in x, is learnt from the order of labels in rows, each row counting
 the same, or as it weighs; then scale and level from whether labels are on. All are logistic regressions with a normal
@@ -62,10 +64,12 @@ __all__ = [
     "learn_fusion",
     "level_design",
     "n_terms",
+    "of_labels_in_use",
     "own_design",
     "own_prior",
     "scale_design",
     "unseen_design",
+    "unseen_prior",
 ]
 
 # A margin beyond this says no more: float32 margins of separable labels may be any size.
@@ -80,8 +84,10 @@ _LOG_SHRINKAGE = math.log(PAIR_SHRINKAGE)
 # Labels that are less likely do not vouch, and this is the least weight of those that do.
 _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
 _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
-# The longest of a label's lists of terms: 6 opinions, their products and 1.
-_MOST_TERMS = 28
+# Of labels without rows, two more by the meaning of names.
+_UNSEEN_SIZES = (_UNSEEN_TERMS, _UNSEEN_TERMS + 2)
+# The longest of a label's lists of terms: 7 opinions, their products and 1.
+_MOST_TERMS = 36
 # Cosines with directions from the mean are around a third in size.
 _MEANING_SCALE = 3.0
 # Up to so many labels of a shortlist are ranked by comparing all pairs of them.
@@ -130,16 +136,28 @@ _NAME_PRIOR = np.array(
         (-0.393, 0.798),  # name · name
     ]
 ).T
-# Not by empirical Bayes: rounded from what training rows of one set taught with two embeddings.
+# Likewise, from three texts with one or two embeddings and a set of dense features.
 _MEANING_PRIOR = np.array(
     [
-        (1.0, 0.4),  # meaning
-        (-0.3, 0.3),  # ranker · meaning
-        (-0.3, 0.3),  # proposer · meaning
-        (-0.1, 0.3),  # prototype · meaning
-        (0.2, 0.3),  # frequency · meaning
-        (0.0, 0.3),  # name · meaning
-        (0.0, 0.3),  # meaning · meaning
+        (0.798, 0.981),  # meaning
+        (-0.150, 0.185),  # ranker · meaning
+        (-0.159, 0.195),  # proposer · meaning
+        (-1.132, 0.244),  # prototype · meaning
+        (-0.231, 0.116),  # frequency · meaning
+        (0.068, 0.252),  # name · meaning
+        (-0.064, 0.073),  # meaning · meaning
+    ]
+).T
+_NAME_MEANING_PRIOR = np.array(
+    [
+        (1.212, 0.380),  # its name's
+        (0.250, 0.217),  # ranker · its name's
+        (-0.105, 0.104),  # proposer · its name's
+        (-0.090, 0.268),  # prototype · its name's
+        (-0.474, 0.173),  # frequency · its name's
+        (-0.674, 0.249),  # name · its name's
+        (-0.741, 0.186),  # meaning · its name's
+        (0.200, 0.139),  # its name's · its name's
     ]
 ).T
 _SCALE_PRIOR = np.array(
@@ -178,6 +196,12 @@ _UNSEEN_PRIOR = np.array(
         (-5.941, 1.467),  # 1
     ]
 ).T
+_UNSEEN_MEANING_PRIOR = np.array(
+    [
+        (2.787, 0.362),  # the name's meaning
+        (0.154, 0.357),  # its square
+    ]
+).T
 
 
 _NONE_HIDDEN = np.zeros((0, 0), dtype=np.bool_)
@@ -200,31 +224,33 @@ class Fusion(State):
     own: np.ndarray = array(None, dtype=np.float64)
     context: np.ndarray = array(_CONTEXT_TERMS, dtype=np.float64)
     level: np.ndarray = array(_LEVEL_TERMS, dtype=np.float64)
-    unseen: np.ndarray = array(_UNSEEN_TERMS, dtype=np.float64)
+    unseen: np.ndarray = array(None, dtype=np.float64)
 
     @classmethod
-    def prior(cls, *, names: bool = False, dense: bool = False) -> Fusion:
+    def prior(cls, *, names: bool = False, dense: bool = False, name_meanings: bool = False) -> Fusion:
         """What is taken where nothing is learnt: the means of the prior."""
         scale, shift = _SCALE_PRIOR[0]
-        own = np.append(scale * own_prior(names=names, dense=dense)[0], shift)
-        return cls(own, _CONTEXT_PRIOR[0].copy(), _LEVEL_PRIOR[0].copy(), _UNSEEN_PRIOR[0].copy())
+        own = np.append(scale * own_prior(names=names, dense=dense, name_meanings=name_meanings)[0], shift)
+        unseen = unseen_prior(name_meanings=name_meanings)[0].copy()
+        return cls(own, _CONTEXT_PRIOR[0].copy(), _LEVEL_PRIOR[0].copy(), unseen)
 
-    def check(self, *, names: bool | None = None, dense: bool | None = None) -> None:
-        """Raise ValueError unless these are coefficients of all terms, those of names and of a dense block if known."""
+    def check(self, *, names: bool | None = None, dense: bool | None = None, name_meanings: bool | None = None) -> None:
+        """Raise ValueError unless these are coefficients of all terms, those of optional opinions where it is known."""
         fitting = sorted(
             {
-                n_terms(4 + with_names + with_dense)
+                (n_terms(4 + with_names + with_dense + with_meanings), _UNSEEN_SIZES[with_meanings])
                 for with_names in ((False, True) if names is None else (names,))
                 for with_dense in ((False, True) if dense is None else (dense,))
+                for with_meanings in ((False, True) if name_meanings is None else (name_meanings,))
             }
         )
         coefficients = self._coefficients
         shapes = [part.shape for part in coefficients]
-        if shapes not in [[(size,), (_CONTEXT_TERMS,), (_LEVEL_TERMS,), (_UNSEEN_TERMS,)] for size in fitting]:
+        if shapes not in [[(own,), (_CONTEXT_TERMS,), (_LEVEL_TERMS,), (unseen,)] for own, unseen in fitting]:
+            own, unseen = (" or ".join(map(str, dict.fromkeys(sizes))) for sizes in zip(*fitting))
             raise ValueError(
-                f"the fusion needs {' or '.join(map(str, fitting))} coefficients of opinions, {_CONTEXT_TERMS} of "
-                f"co-occurrence, {_LEVEL_TERMS} of the level and {_UNSEEN_TERMS} of labels without rows; found "
-                f"{', '.join(map(str, shapes))}"
+                f"the fusion needs {own} coefficients of opinions, {_CONTEXT_TERMS} of co-occurrence, {_LEVEL_TERMS} "
+                f"of the level and {unseen} of labels without rows; found {', '.join(map(str, shapes))}"
             )
         if not (np.abs(np.concatenate(coefficients)) <= _MOST_COEFFICIENT).all():
             raise ValueError(f"coefficients of the fusion must be at most {_MOST_COEFFICIENT:g} in size")
@@ -350,6 +376,20 @@ def counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Le
     return [lesson._replace(on=lesson.on * counts[lesson.opinions.labels]) for lesson in lessons]
 
 
+def of_labels_in_use(lessons: list[Lesson], frequency: np.ndarray) -> list[Lesson]:
+    """The lessons without what they say by the meaning of names on labels that no row has (``frequency`` (L,) is 0).
+
+    Some name is the nearest to every row. That nobody ever used a label says nothing about how near the names of labels
+    in use are to their rows.
+    """
+    if not lessons[0].opinions.name_meanings.shape[1]:
+        return lessons
+    return [
+        lesson._replace(known=lesson.known & ~(known_by_name(lesson) & (frequency[lesson.opinions.labels] == 0)))
+        for lesson in lessons
+    ]
+
+
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
     """The regressions by maximum a posteriori: order and level by the opinions, then with co-occurrence, and names."""
     by_name = [known_by_name(lesson) for lesson in lessons]
@@ -358,12 +398,14 @@ def learn_fusion(lessons: list[Lesson]) -> Fusion:
     named = [lesson.known & alone for lesson, alone in zip(lessons, by_name)]
     weight = [lesson.weight for lesson in lessons]
     names = lessons[0].opinions.names.shape[1] > 0
-    unseen = _UNSEEN_PRIOR[0].copy()
-    if names:
-        unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, _UNSEEN_PRIOR, weight)
+    name_meanings = lessons[0].opinions.name_meanings.shape[1] > 0
+    prior = unseen_prior(name_meanings=name_meanings)
+    unseen = prior[0].copy()
+    if names or name_meanings:
+        unseen = map_logistic([unseen_design(lesson) for lesson in lessons], on, named, prior, weight)
 
     terms = [own_design(lesson) for lesson in lessons]
-    prior = own_prior(names=names, dense=lessons[0].opinions.meanings.shape[1] > 0)
+    prior = own_prior(names=names, dense=lessons[0].opinions.meanings.shape[1] > 0, name_meanings=name_meanings)
     order = map_listwise([part[..., :-1] for part in terms], on, seen, prior, weight)
     scale, shift = map_logistic([scale_design(part, order) for part in terms], on, seen, _SCALE_PRIOR, weight)
     own = np.append(scale * order, shift)
@@ -384,24 +426,32 @@ def known_by_name(lesson: Lesson) -> np.ndarray:
     return out
 
 
-def own_prior(*, names: bool, dense: bool = False) -> Prior:
+def own_prior(*, names: bool, dense: bool = False, name_meanings: bool = False) -> Prior:
     """Means and deviations (2, p) in the order of :func:`_own_terms`, without 1."""
     known, of_name, of_meaning = iter(_OWN_PRIOR.T), iter(_NAME_PRIOR.T), iter(_MEANING_PRIOR.T)
+    of_name_meaning = iter(_NAME_MEANING_PRIOR.T)
     # Which opinion of which table each number is: a product belongs to the later table of its two.
-    tables = [known] * 4 + [of_name] * names + [of_meaning] * dense
+    tables = [known] * 4 + [of_name] * names + [of_meaning] * dense + [of_name_meaning] * name_meanings
     numbers = [next(table) for table in tables]
     products = []
     for i in range(len(tables)):
-        if dense and not names and i == 4:
-            next(of_meaning)  # name · meaning
+        if not names and i == 4:  # products with the name are left out
+            for table in tables[4:]:
+                next(table)
         products += [next(tables[j]) for j in range(i, len(tables))]
     return np.array([*numbers, *products]).T
+
+
+def unseen_prior(*, name_meanings: bool = False) -> Prior:
+    """Means and deviations (2, p) in the order of :func:`_unseen_terms`."""
+    return np.hstack([_UNSEEN_PRIOR, _UNSEEN_MEANING_PRIOR]) if name_meanings else _UNSEEN_PRIOR
 
 
 def own_design(lesson: Lesson) -> np.ndarray:
     """(n, M, p)."""
     opinions = lesson.opinions
-    many = 4 + (opinions.names.shape[1] > 0) + (opinions.meanings.shape[1] > 0)
+    beside = opinions.names, opinions.meanings, opinions.name_meanings
+    many = 4 + sum(part.shape[1] > 0 for part in beside)
     out = np.zeros((*opinions.margins.shape, n_terms(many)))
     _fill_own(lesson.opinions, lesson.facts, out)
     return out
@@ -409,7 +459,8 @@ def own_design(lesson: Lesson) -> np.ndarray:
 
 def unseen_design(lesson: Lesson) -> np.ndarray:
     """(n, M, p), of use where :func:`known_by_name` says so."""
-    out = np.zeros((*lesson.opinions.margins.shape, _UNSEEN_TERMS))
+    size = _UNSEEN_SIZES[lesson.opinions.name_meanings.shape[1] > 0]
+    out = np.zeros((*lesson.opinions.margins.shape, size))
     _fill_unseen(lesson.opinions, lesson.facts, out)
     return out
 
@@ -460,6 +511,9 @@ def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: 
     if opinions.meanings.shape[1] > 0:
         terms[many] = _MEANING_SCALE * np.float64(opinions.meanings[row, at])
         many += 1
+    if opinions.name_meanings.shape[1] > 0:
+        terms[many] = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
+        many += 1
     end = many
     for i in range(many):
         for j in range(i, many):
@@ -470,22 +524,30 @@ def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: 
 
 @compiled(inline="always")
 def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bool:
-    """A label that is there, has no training row, and some of whose name the row has."""
+    """A label that is there, has no training row, and some of whose name the row has, or whose name has a meaning."""
     label = opinions.labels[row, at]
-    if label < 0 or opinions.names.shape[1] == 0:
+    if label < 0 or facts.frequency[label] > 0:
         return False
-    return facts.frequency[label] == 0 and opinions.names[row, at] > 0
+    if opinions.names.shape[1] > 0 and opinions.names[row, at] > 0:
+        return True
+    # Names without an embedding are zeros, whose cosine is 0.
+    return opinions.name_meanings.shape[1] > 0 and opinions.name_meanings[row, at] != 0
 
 
 @compiled(inline="always")
 def _unseen_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
-    label, name = opinions.labels[row, at], np.float64(opinions.names[row, at])
+    label = opinions.labels[row, at]
+    name = np.float64(opinions.names[row, at]) if opinions.names.shape[1] > 0 else 0.0
     # But for rounding.
-    whole = 1.0 if name >= 0.999 * facts.whole_name[label] else 0.0
+    whole = 1.0 if name > 0 and name >= 0.999 * facts.whole_name[label] else 0.0
     terms[0] = name
     terms[1] = whole
     terms[2] = whole * facts.log_named[label]
     terms[3] = 1.0
+    if opinions.name_meanings.shape[1] > 0:
+        meaning = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
+        terms[4] = meaning
+        terms[5] = meaning * meaning
 
 
 @compiled()

@@ -1,4 +1,4 @@
-"""What labels are called, as an opinion on rows that have the words, and as the one way to labels without rows."""
+"""What labels are called, as an opinion on rows that say or mean it, and as the one way to labels without rows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.products import unit_rows
 from tagwise.kernels.sampled_pairs import contains_pair
-from tagwise.kernels.top_k import hidden_pairs, keep
+from tagwise.kernels.top_k import hidden_pairs, keep, top_k_of_factors
 from tagwise.parallel import run_chunks, work_chunks
 
-__all__ = ["UnseenLabels", "name_weights", "rows_with_name"]
+__all__ = ["UnseenLabels", "name_directions", "name_weights", "rows_with_name"]
 
 # indptr and indices of a CSR or CSC, and its data too.
 _Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
 _Lists: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# So many labels without rows are proposed to a row.
+# So many labels without rows are proposed to a row by the words of their names, and as many by their meaning.
 _MOST_UNSEEN = 5
 
 
@@ -38,6 +39,21 @@ def name_weights(label_features: sp.csr_matrix, frequency: np.ndarray, n_rows: i
     whole = np.asarray(names.sum(axis=1)).ravel()
     names.data /= np.sqrt(10 * np.repeat(whole, np.diff(names.indptr)))
     return sp.csr_matrix(names)
+
+
+def name_directions(embeddings: np.ndarray) -> np.ndarray:
+    r"""The direction of each label's name from the mean of all names, from their embeddings (L, q): (L, q) again.
+
+    .. math:: v_j = (e_j - \nu) / \lVert e_j - \nu\rVert , \qquad \nu = \mathrm{mean}_j\ e_j
+
+    for e of unit length. Zeros are no name, and stay; (L, 0) where all are.
+    """
+    unit = np.asarray(unit_rows(embeddings))
+    named = (embeddings != 0).any(axis=1)
+    if not named.any():
+        return np.zeros((len(embeddings), 0), dtype=embeddings.dtype)
+    mean = unit[named].mean(axis=0, dtype=np.float64).astype(unit.dtype)
+    return np.asarray(unit_rows((unit - mean) * named[:, None]))
 
 
 def rows_with_name(names: sp.csr_matrix, X: sp.csr_matrix, observed: sp.csr_matrix | None) -> np.ndarray:
@@ -64,12 +80,15 @@ class UnseenLabels(NamedTuple):
     """int (U,), increasing."""
     names: sp.csr_matrix
     """CSR (d, U): the weights of their names."""
+    meanings: np.ndarray
+    """(U, q): the directions of their names; q = 0 where names have none."""
 
     @classmethod
-    def of(cls, name_weights: sp.csr_matrix, frequency: np.ndarray) -> UnseenLabels:
-        """From N (L, d) and the known positive rows of each label (L,)."""
-        labels = np.flatnonzero((frequency == 0) & (np.diff(name_weights.indptr) > 0))
-        return cls(labels, sp.csr_matrix(name_weights[labels].T))
+    def of(cls, name_weights: sp.csr_matrix, frequency: np.ndarray, meanings: np.ndarray) -> UnseenLabels:
+        """From N (L, d), the known positive rows of each label (L,), and directions (L, q)."""
+        named = (np.diff(name_weights.indptr) > 0) | (meanings != 0).any(axis=1)
+        labels = np.flatnonzero((frequency == 0) & named)
+        return cls(labels, sp.csr_matrix(name_weights[labels].T), np.ascontiguousarray(meanings[labels]))
 
     def propose(
         self, rows: sp.csr_matrix, labels: np.ndarray, proposed: np.ndarray, width: int, *, n_threads: int = 1
@@ -80,22 +99,39 @@ class UnseenLabels(NamedTuple):
         behind its first ``width`` labels moves forward, and −1 takes its place there. ``rows`` (n, d) say by a stored
         1 which features there are. Time O(Σ names with the row's features).
         """
-        # As many places whatever labels are unseen, so that lessons of several cascades have the same width.
-        n_rows, many = len(labels), _MOST_UNSEEN
-        gap = np.full((n_rows, many), -1, dtype=labels.dtype)
-        wider = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
-        nothing = np.zeros((n_rows, many), dtype=proposed.dtype)
-        scores = np.concatenate([proposed[:, :width], nothing, proposed[:, width:]], axis=1)
+        wider, scores = _with_places(labels, proposed, width)
         features, names = (
             (rows.indptr, rows.indices, rows.data),
             (self.names.indptr, self.names.indices, self.names.data),
         )
 
         def part(start: int, stop: int) -> None:
-            _propose(features, names, self.labels, wider, width, many, start, stop)
+            _propose(features, names, self.labels, wider, width, _MOST_UNSEEN, start, stop)
 
         run_chunks(part, work_chunks(rows.indptr.astype(np.int64)), n_threads)
-        return wider, scores, width + many
+        return wider, scores, width + _MOST_UNSEEN
+
+    def propose_by_meaning(
+        self, directions: np.ndarray, labels: np.ndarray, proposed: np.ndarray, width: int, *, n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Five more places, as in :meth:`propose`, for labels whose names are nearest to the ``directions`` (n, q).
+
+        Time O(n·U·q) by BLAS.
+        """
+        wider, scores = _with_places(labels, proposed, width)
+        if len(self.labels):
+            nearest, _ = top_k_of_factors(directions, self.meanings, _MOST_UNSEEN, n_threads=n_threads)
+            _insert_all(wider, self.labels, nearest, width)
+        return wider, scores, width + _MOST_UNSEEN
+
+
+def _with_places(labels: np.ndarray, proposed: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of labels and scores (n, N) with places for unseen ones after the first ``width``: −1, and 0."""
+    # As many places whatever labels are unseen, so that lessons of several cascades have the same width.
+    gap = np.full((len(labels), _MOST_UNSEEN), -1, dtype=labels.dtype)
+    nothing = np.zeros(gap.shape, dtype=proposed.dtype)
+    wider = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
+    return wider, np.concatenate([proposed[:, :width], nothing, proposed[:, width:]], axis=1)
 
 
 @compiled()
@@ -159,6 +195,15 @@ def _propose(
         for place in range(many):
             if found[place] >= 0:
                 _insert(labels[row], unseen[found[place]], width, width + place, width + many)
+
+
+@compiled()
+def _insert_all(labels: np.ndarray, unseen: np.ndarray, found: np.ndarray, width: int) -> None:
+    """The ``found`` (n, m) of the ``unseen`` labels, −1 for none, to the m places after the first ``width``."""
+    for row in range(len(labels)):
+        for place in range(found.shape[1]):
+            if found[row, place] >= 0:
+                _insert(labels[row], unseen[found[row, place]], width, width + place, width + found.shape[1])
 
 
 @compiled()

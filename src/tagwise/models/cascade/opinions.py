@@ -76,6 +76,8 @@ class Opinions(NamedTuple):
     """(n, M): how much of the label's name the row has; (n, 0) where labels have no names."""
     meanings: np.ndarray = np.zeros((0, 0), dtype=np.float32)
     """(n, M): the cosine of the row with the label's prototype by the dense block; (…, 0) where there is none."""
+    name_meanings: np.ndarray = np.zeros((0, 0), dtype=np.float32)
+    """(n, M): the cosine of the row with the label's name by the dense block; (…, 0) where names have no embedding."""
 
 
 class LabelFacts(NamedTuple):

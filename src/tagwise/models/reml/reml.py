@@ -69,7 +69,7 @@ _FEW_LEARNT = 150
 _SUPPORT_SHARE = 4
 
 Report: TypeAlias = Callable[..., bool]
-"""Called with the objective after every round, its ``state`` and ``unsolved``; True ends the alternation."""
+"""Called with the objective after every round, its ``state``, ``unsolved`` and ``fall``; True ends the alternation."""
 
 
 class REML(UpdatableModel, FactorModel):
@@ -149,8 +149,9 @@ class REML(UpdatableModel, FactorModel):
     rank_ : int
         k; with ``partitions`` that of the first part.
     objective_, history_, n_iter_
-        Equation 5 after each round (without λ3‖XH‖₁ for "support", and before pruning). With ``partitions``: of each
-        part alone, and at last of all labels together.
+        Equation 5 after each round (without λ3‖XH‖₁ for "support", and before pruning); ``fall`` in the history is by
+        how much the round lowered it, over what the first one did. With ``partitions``: the objective of each part
+        alone, and at last of all labels together.
 
     Notes
     -----
@@ -346,7 +347,7 @@ class REML(UpdatableModel, FactorModel):
             low_rank.step_labels(factors)  # V and b: closed form
             step = sparse.step(factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
             rounds.add(step, step.value + _penalty(factors, reg), self.tol)
-            if report(_EQUATION_5 * rounds.value, state=rounds, unsolved=step.unsolved):
+            if report(_EQUATION_5 * rounds.value, state=rounds, unsolved=step.unsolved, fall=rounds.share):
                 break
         return replace(rounds, factors=factors.shifted(offset))
 
