@@ -85,7 +85,8 @@ def read_plugin(path: str | Path) -> Plugin:
     if spec is None or spec.loader is None:
         raise PluginError(f"{path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # Not by its loader, which takes compiled code for current where a file was changed within a second.
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))
     missing = [name for name in CONSTANTS if not hasattr(module, name)]
     missing += [f"{name}()" for name in FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:

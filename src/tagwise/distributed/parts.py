@@ -339,7 +339,8 @@ class Shard:
     labels: TrainingLabels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shard, (self.X, self.labels)
+        # Without the transpose, which would double what is sent and spilled and is quickly made again.
+        return _shard_of_rows, (self.X.matrix, self.X.n_threads, self.labels)
 
     @classmethod
     def of(cls, part: Part, positive_weight: np.ndarray | None, *, normalize: bool, dtype: Any, n_jobs: Any) -> Shard:
@@ -376,6 +377,10 @@ class Shard:
         if name not in self.__dict__:
             self.__dict__[name] = make()
         return self.__dict__[name]
+
+
+def _shard_of_rows(X: sp.csr_matrix, n_threads: int, labels: TrainingLabels) -> Shard:
+    return Shard(CSRWithTranspose(X, n_threads=n_threads), labels)
 
 
 for _kind in (Shard, SupportRidge, MultiLabelModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -103,6 +103,10 @@ class CSRWithTranspose(FeatureMatrix):
     def transpose(self) -> sp.csr_matrix:
         """Xᵀ (d×n), made when it is first needed."""
         return sp.csr_matrix(self.matrix.T)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Processes that are sent the matrix share one transpose instead of each making its own.
+        return {"matrix": self.matrix, "n_threads": self.n_threads, "transpose": self.transpose}
 
     @property
     def shape(self) -> tuple[int, int]:
