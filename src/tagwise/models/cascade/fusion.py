@@ -673,9 +673,10 @@ def _fuse(
     own, context, level, unseen = coefficients
     labels = opinions.labels[row, : len(odds)]
     by_name = np.full(len(odds), -np.inf)
+    has_names = opinions.names.shape[1] > 0 or opinions.name_meanings.shape[1] > 0
     for at in range(len(odds)):
         odds[at] = -np.inf
-        if _named_alone(opinions, facts, row, at):
+        if has_names and _named_alone(opinions, facts, row, at):
             _unseen_terms(opinions, facts, row, at, terms)
             by_name[at] = _dot(terms, unseen)
         elif labels[at] >= 0:
