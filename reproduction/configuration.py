@@ -126,6 +126,8 @@ class Block:
     def own(self, method: Method) -> Method:
         """The method as this block's cells have it."""
         changes = {"grid": self.grid, "selection": self.selection}
+        if self.grid is not None:
+            changes["grid_by_dataset"] = {}
         return replace(method, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -439,6 +441,8 @@ def _check(study: Study) -> None:
         _check_method(study, method)
     for block in study.cells:
         _all_known(block.methods, study.methods, "cells.methods")
+        for name in block.methods:
+            _check_method(study, block.own(study.methods[name]))
     if study.quick and study.quick.methods:
         _all_known(study.quick.methods, study.methods, "quick.methods")
     axes = list(dict.fromkeys(axis for block in study.cells for axis in block.settings))

@@ -240,7 +240,7 @@ def parts(cell: Cell, data: Split) -> dict[str, Any]:
     depend little on what else the machine does: ``one thread`` is their sum, ``longest part`` that of the slowest part,
     ``before and after the parts`` what all parts wait for or what waits for all of them (preparing XᵀX, the projection,
     H of all labels), and ``a process per part`` the sum of the last two: what a fit takes where every part has a core.
-    With more, ``fit seconds`` by the clock, so many parts at a time in processes of their own.
+    ``fit seconds`` are by the clock; with several processes, so many parts at a time are in processes of their own.
     """
     t, processes = int(cell.settings["partitions"]), int(cell.settings["processes"])
     parameters = resolve_parameters(
@@ -264,7 +264,7 @@ def parts(cell: Cell, data: Split) -> dict[str, Any]:
         spans = np.diff(ends[:t]) if t > 1 else np.empty(0)
         longest = float(spans.max()) if t > 1 else 0.0
         around = seconds["one thread"] - float(spans.sum() + spans.mean()) if t > 1 else seconds["one thread"]
-        values = {
+        values |= {
             "one thread": seconds["one thread"],
             "longest part": longest,
             "before and after the parts": around,

@@ -15,7 +15,7 @@ from reproduction.configuration import Cell, Selection
 from reproduction.methods import METHOD_CLASSES, make_model
 from reproduction.metrics import fitted, metric_values, metrics_on_known, weighted_mean
 from tagwise.data.splits import fold_numbers, split_rows
-from tagwise.exceptions import ConvergenceWarning
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.mse.selection import select_parameters
 from tagwise.randomness import random_generator
 from tagwise.solvers.search import Evaluation, search
@@ -105,6 +105,8 @@ def _value(
     train, metric = ~mask, rule.metric
     fitted(model, X[train], Y[train], None if observed is None else observed[train])
     if not isinstance(metric, str):
+        if observed is not None:
+            raise InvalidInputError("A weighted metric cannot be measured on labels of which some are unknown.")
         return weighted_mean(cell.study.weights_for(cell.method), Y[mask], model.predict(X[mask]))
     if observed is None:
         return metric_values(model, (metric,), Y[train], X[mask], Y[mask])[0][metric]

@@ -112,6 +112,14 @@ def test_models_of_matrices(tmp_path):
     assert failed(updated, 2, "a matrix has none")
     done = run("labels", tmp_path / "m2", "--remove", "0", "--rename", "3=three", "--out", tmp_path / "m3")
     assert load(tmp_path / "m3").n_labels_ == 4
+    assert load(tmp_path / "m3").n_labels_ == 4
+    # Ids are those of the folder that is given, however many labels have gone before.
+    done = run("labels", tmp_path / "m", "--merge", "1=0", "--merge", "4=3", "--remove", "2", "--out", tmp_path / "m5")
+    assert done.returncode == 0, done.stderr
+    merged, given = load(tmp_path / "m5"), Y[:60].toarray()
+    assert merged.label_names_ is None
+    united = np.column_stack([given[:, [0, 1]].max(axis=1), given[:, [3, 4]].max(axis=1)])
+    np.testing.assert_array_equal(merged.kept_labels_.toarray(), united)
 
 
 KILLED = """

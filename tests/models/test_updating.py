@@ -16,7 +16,7 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, ModelForma
 from tagwise.metrics import precision_at_k
 from tagwise.models import updating
 from tagwise.models.cascade.opinions import LocalRows, cooccurrence_counts
-from tagwise.models.updating import taken, with_columns, with_rows
+from tagwise.models.updating import LabelRows, taken, with_columns, with_rows
 
 NEW = 3
 SMALL = {"support": 6, "shortlist": 6, "hard_negatives": 4, "rank": 4}
@@ -231,6 +231,14 @@ def test_what_a_cascade_counts_is_that_of_all_rows():
     assert (model.cooccurrence_ != cooccurrence_counts(Y.astype(np.float32))).nnz == 0
     np.testing.assert_array_equal(model.label_frequency_, np.bincount(Y.indices, minlength=11))
     assert model.n_rows_ == 150
+
+
+def test_unknown_pairs_are_not_counted_as_mistakes():
+    model, labels = Cascade(**SMALL, updatable=True).fit(X, Y), np.arange(5)
+    some = Y[:, labels].astype(np.float32)
+    everything = LabelRows(X, some, None, None)
+    positives_alone = LabelRows(X, some, some, None)
+    assert model._usual_mistakes(positives_alone, labels) == 1 < model._usual_mistakes(everything, labels)
 
 
 @pytest.mark.parametrize("name", UPDATABLE)

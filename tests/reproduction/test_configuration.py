@@ -184,3 +184,18 @@ def test_cells_may_have_a_grid_and_a_rule_of_their_own(tmp_path):
     assert (many.question()["selection"]["rule"], many.question()["selection"]["metric"]) == ("validation", "P@1")
     assert few.question()["grid"] == {"reg": [0.1, 1.0, 3.0]}
     assert (few.question()["selection"]["rule"], few.question()["selection"]["folds"]) == ("folds", 4)
+
+
+def test_the_grid_of_some_cells_goes_before_that_of_a_data_set_and_their_rule_is_checked(tmp_path):
+    text = (
+        'title = "t"\nmetrics = ["P@1"]\n[selection]\nmetric = "P@1"\n[methods.LEML]\nclass = "LEML"\n'
+        'grid_by_dataset = { bibtex = { reg = [1.0] } }\n[[cells]]\ndatasets = ["bibtex"]\n'
+        'methods = ["LEML"]\ngrid = { reg = [0.1, 3.0] }\n'
+    )
+    path = tmp_path / "study.toml"
+    path.write_text(text)
+    (cell,) = cells_of(read_study(path, "toy"))
+    assert cell.method.grid_for("bibtex") == {"reg": [0.1, 3.0]}
+    path.write_text(text + 'selection = { rule = "fold" }\n')
+    with pytest.raises(InvalidInputError, match=r"selection\.rule"):
+        read_study(path, "toy")

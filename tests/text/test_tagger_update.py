@@ -130,6 +130,15 @@ def test_tags_are_removed_renamed_and_merged(rows, tmp_path):
     assert load(tmp_path / "tagger").suggest(rows[0][:9]) == tagger.suggest(rows[0][:9])
 
 
+def test_a_change_that_fails_leaves_the_vocabulary_alone(rows):
+    tagger = fitted(rows)
+    tagger.set_params(vocabulary=["pets", 3])
+    with pytest.raises(InvalidTypeError, match="vocabulary holds numbers and names"):
+        tagger.rename_tags({"pets": "beasts"})
+    assert tagger.vocabulary == ["pets", 3]
+    assert "pets" in tagger.tags_
+
+
 def test_a_calibration_follows_its_tags(rows, tmp_path):
     tagger = Tagger("binary-relevance", updatable=True).fit(rows[0][:80], rows[1][:80])
     tagger.calibrate(rows[0][80:], rows[1][80:])

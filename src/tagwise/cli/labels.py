@@ -56,6 +56,9 @@ def command(
     renamed, merged = _pairs(rename, "--rename"), _pairs(merge, "--merge")
     fitted = load(model)
     before = _tags(fitted)
+    numbered = not isinstance(fitted, Tagger) and fitted.label_names_ is None
+    if numbered:
+        fitted.label_names_ = before  # ids move up when labels go; these names stay with their labels
     groups: dict[Any, list[Any]] = {}
     for tag in merged:
         into = _last_of_chain(merged, tag)
@@ -79,6 +82,8 @@ def command(
             fitted.rename_tags({old: _whole(new) if whole else new for old, new in names.items()})
         else:
             fitted.rename_labels(names)
+    if numbered and not renamed:
+        fitted.label_names_ = None
     fitted.save(out, overwrite=overwrite)
     figures: dict[str, Any] = {
         "out": out,
@@ -111,7 +116,7 @@ def _last_of_chain(merged: dict[str, str], tag: str) -> str:
     into, seen = merged[tag], {tag}
     while into in merged:
         if into in seen:
-            raise click.BadParameter(f"merges {tag!r:.60} into itself; name a tag that stays.", param_hint="--merge")
+            raise click.BadParameter(f"merges {into!r:.60} into itself; name a tag that stays.", param_hint="--merge")
         seen.add(into)
         into = merged[into]
     return into

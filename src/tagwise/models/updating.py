@@ -319,26 +319,30 @@ class UpdatableModel(MultiLabelModel):
         if X.shape[0] < 2 or isinstance(X, np.ndarray):
             return
         some = np.unique(np.linspace(0, X.shape[0] - 1, _ROWS_COMPARED).astype(np.int64))
-        kept, new = _ends_of_rows(self.kept_features_), _ends_of_rows(X[some])
-        alike = np.flatnonzero(np.isin(kept, new[new >= 0]))
+        kept, new = _fingerprints(self.kept_features_), _fingerprints(X[some])
+        alike = np.flatnonzero(np.isin(kept, new[new != 0]))
         repeated = sum(
             any(
                 _same_row(self.kept_features_, old, X, row) and _same_row(self.kept_labels_, old, positives, row)
-                for old in alike[kept[alike] == ends].tolist()
+                for old in alike[kept[alike] == fingerprint].tolist()
             )
-            for row, ends in zip(some.tolist(), new)
+            for row, fingerprint in zip(some.tolist(), new)
         )
         if repeated > len(some) / 2:
             warn(
-                f"{100 * repeated / len(some):.0f}% of the new rows are rows that the model has learnt already, and "
-                "that count twice now; give an update new rows alone.",
+                f"About {100 * repeated / len(some):.0f}% of the new rows are rows that the model has learnt already; "
+                "they count twice now. Give give an update new rows alone.",
                 TagwiseWarning,
             )
 
     # ------------------------------------------------------------------ what is kept
 
     def _keep_rows(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None) -> None:
-        self._require_sparse_alone("updatable=True")
+        if self.n_dense_features_in_:
+            raise InvalidInputError(
+                f"updatable=True cannot be combined with a dense block of features, and X has one of "
+                f"{self.n_dense_features_in_:,} (an embedder makes one); leave one of them out."
+            )
         self.kept_features_, self.kept_labels_ = X[:0], sp.csr_matrix((0, Y.shape[1]), dtype=np.float32)
         self.kept_observed_, self.kept_complete_ = self.kept_labels_, np.zeros(0, dtype=bool)
         self.kept_weight_, self.pending_ = np.zeros(0), np.zeros(Y.shape[1], dtype=np.int64)
@@ -660,13 +664,9 @@ def _merged_columns(matrix: sp.csr_matrix, source: np.ndarray) -> sp.csr_matrix:
     return both
 
 
-def _ends_of_rows(matrix: sp.csr_matrix) -> np.ndarray:
-    """Length, first and last index of each row as one number (n,), −1 for rows without entries."""
-    ends, sizes = np.full(matrix.shape[0], -1, dtype=np.int64), np.diff(matrix.indptr)
-    there = np.flatnonzero(sizes)
-    first, last = matrix.indices[matrix.indptr[there]], matrix.indices[matrix.indptr[there + 1] - 1]
-    ends[there] = (sizes[there].astype(np.int64) * matrix.shape[1] + first) * matrix.shape[1] + last
-    return ends
+def _fingerprints(matrix: sp.csr_matrix) -> np.ndarray:
+    """A random projection of each row (n,): the same for the same row in any matrix, 0 for one without entries."""
+    return np.asarray(matrix @ np.random.default_rng(0).standard_normal(matrix.shape[1]))
 
 
 def _same_row(left: sp.csr_matrix, i: int, right: sp.csr_matrix, j: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, TypeVar
 
@@ -208,16 +209,24 @@ class UpdatableTagger(BaseEstimator):
         calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
         if self.calibration_ is not None and goal is not None:
             warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        self._rewrite_vocabulary({self.tags_[label]: None for label in gone})
-        return self._set_fitted(names, self.features_, model, self.choice_, training, calibration, self._output_format)
+        with self._vocabulary_of({self.tags_[label]: None for label in gone}):
+            return self._set_fitted(
+                names, self.features_, model, self.choice_, training, calibration, self._output_format
+            )
 
-    def _rewrite_vocabulary(self, names: Mapping[Any, Any]) -> None:
-        """Write tags of the vocabulary as ``names`` does, None for those that are gone."""
+    @contextmanager
+    def _vocabulary_of(self, names: Mapping[Any, Any]) -> Iterator[None]:
+        """Write tags of the vocabulary as ``names`` does, None for those that are gone; an error takes it back."""
         own = self.vocabulary
-        if isinstance(own, Mapping):
-            self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
-        elif own is not None:
-            self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
+        try:
+            if isinstance(own, Mapping):
+                self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
+            elif own is not None:
+                self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
+            yield
+        except BaseException:
+            self.vocabulary = own
+            raise
 
     def rename_tags(self: TaggerT, names: Mapping[Any, Any]) -> TaggerT:
         """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
@@ -231,15 +240,14 @@ class UpdatableTagger(BaseEstimator):
         if len(set(tags)) < len(tags):
             twice = next(tag for tag, many in Counter(tags).items() if many > 1)
             raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
-        self._rewrite_vocabulary(names)
-        model = copy(self.model_)
-        return self._set_fitted(
-            tags,
-            self.features_,
-            model,
-            self.choice_,
-            self.training_,
-            self.calibration_,
-            self._output_format,
-            self.reference_,
-        )
+        with self._vocabulary_of(names):
+            return self._set_fitted(
+                tags,
+                self.features_,
+                copy(self.model_),
+                self.choice_,
+                self.training_,
+                self.calibration_,
+                self._output_format,
+                self.reference_,
+            )

@@ -75,6 +75,15 @@ def test_unseen_labels_are_proposed_by_the_meaning_of_their_names_too(seed):
         np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
 
 
+def test_what_has_no_direction_is_not_proposed_by_meaning():
+    """A cosine of 0 with a name says nothing; the label would have the place of one with an even chance."""
+    meanings = np.array([[1.0, 0], [0, 0], [-1, 0]])
+    unseen = UnseenLabels.of(sp.csr_matrix(np.eye(3)), np.zeros(3, dtype=np.int64), meanings)
+    directions = np.array([[1.0, 0], [0, 0]])
+    found, _, _ = unseen.propose_by_meaning(directions, np.full((2, 1), 7), np.zeros((2, 1)), 1)
+    assert [[label for label in row if label >= 0] for row in found.tolist()] == [[7, 0, 2], [7]]
+
+
 def test_names_have_directions_from_their_mean():
     embeddings = np.array([[3.0, 0, 0], [0, 0.5, 0], [0, 0, 0]])
     expected = np.array([[1.0, -1, 0], [-1, 1, 0], [0, 0, 0]]) / np.sqrt(2)
@@ -205,6 +214,22 @@ def test_unseen_labels_learn_from_labels_that_only_validation_rows_have():
     telling = Cascade().fit(sp.csr_matrix(own), Y, label_features=sp.csr_matrix(np.eye(n_labels, 600)))
     assert (np.bincount(Y.indices, minlength=n_labels) <= 2).any()
     assert telling.fusion_unseen_.sum() > misleading.fusion_unseen_.sum() + 1
+
+
+def test_a_fusion_that_weighs_names_does_so_without_the_last_of_them(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix((rng.random((200, 9)) < 0.4).astype(np.float32))
+    Y = sp.csr_matrix((rng.random((200, 6)) < 0.3).astype(np.float32))
+    names = sp.csr_matrix(([1.0], ([5], [0])), (6, 9))
+    model = Cascade().fit(X, Y, label_features=names).remove_labels([5])
+    assert not model.name_weights_.nnz
+    opinions = model._opinions_on(X)
+    assert opinions.names.shape == opinions.margins.shape
+    assert not opinions.names.any()
+    model.save(tmp_path / "model")
+    again = tagwise.load(tmp_path / "model")
+    for ours, theirs in zip(model.predict_topk(X, 3), again.predict_topk(X, 3), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -30,6 +30,7 @@ from tagwise.models.cascade.fusion import (
     counting_missing_labels,
     labels_to_learn_again,
     learn_fusion,
+    n_terms,
     of_labels_in_use,
 )
 from tagwise.models.cascade.names import UnseenLabels, name_directions, name_weights
@@ -469,6 +470,12 @@ class Cascade(UpdatableCascade):
         dense, name_meanings = self.n_dense_features_in_ > 0, self.name_meanings_.shape[1] > 0
         return {"names": self.name_weights_.nnz > 0, "dense": dense, "name_meanings": name_meanings}
 
+    @property
+    def _weighs_names(self) -> bool:
+        """Whether the fusion has coefficients for names; it keeps them when the last label with a name has gone."""
+        beside = self._opinions_beside()
+        return len(self.fusion_own_) == n_terms(5 + beside["dense"] + beside["name_meanings"])
+
     def _take_fusion(self, fusion: Fusion) -> None:
         self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
         self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
@@ -627,7 +634,7 @@ class Cascade(UpdatableCascade):
             self.name_weights_,
         )
         self._unseen = None
-        if self.name_weights_.nnz or self.name_meanings_.shape[1]:
+        if self._weighs_names or self.name_meanings_.shape[1]:
             self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_, self.name_meanings_)
         learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
         self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
@@ -646,7 +653,7 @@ class Cascade(UpdatableCascade):
             labels, proposed, width = self._unseen.propose_by_meaning(
                 directions, labels, proposed, width, n_threads=threads
             )
-        if self._unseen is not None and self.name_weights_.nnz:
+        if self._unseen is not None and self._weighs_names:
             there = (rows.data != 0).astype(rows.dtype)
             present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
             labels, proposed, width = self._unseen.propose(present, labels, proposed, width, n_threads=threads)
@@ -814,6 +821,8 @@ class Cascade(UpdatableCascade):
         check_integer(self.n_rows_, "n_rows_", minimum=1)
         LabelFacts.of(has, frequency, self.n_rows_, pairs, self.name_rows_).check()
         if self.product_ is None:
-            Fusion(own, context, level, unseen).check(**self._opinions_beside())
+            # Names that the fusion weighs may be gone; labels do not get any that it does not weigh.
+            beside = self._opinions_beside()
+            Fusion(own, context, level, unseen).check(**beside | {"names": beside["names"] or None})
         else:
             Product.from_values(self.product_)

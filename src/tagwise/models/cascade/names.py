@@ -120,8 +120,9 @@ class UnseenLabels(NamedTuple):
         """
         wider, scores = _with_places(labels, proposed, width)
         if len(self.labels):
-            nearest, _ = top_k_of_factors(directions, self.meanings, _MOST_UNSEEN, n_threads=n_threads)
-            _insert_all(wider, self.labels, nearest, width)
+            nearest, cosines = top_k_of_factors(directions, self.meanings, _MOST_UNSEEN, n_threads=n_threads)
+            # A row or a name without a direction has nothing to say about the other.
+            _insert_all(wider, self.labels, np.where(cosines != 0, nearest, -1), width)
         return wider, scores, width + _MOST_UNSEEN
 
 

@@ -54,6 +54,11 @@ class UpdatableCascade(UpdatableModel):
     def _ranker_options(self) -> RankerOptions:
         """Of the rankers of all labels."""
 
+    @property
+    @abstractmethod
+    def _weighs_names(self) -> bool:
+        """Whether the fusion has coefficients for names."""
+
     def add_labels(self, X: Any, Y_new: Any, observed: Any = None, *, Y: Any = None, label_features: Any = None) -> Any:
         """Learn labels beside those of the fit: proposer, ranker, prototype and co-occurrence of each.
 
@@ -93,7 +98,7 @@ class UpdatableCascade(UpdatableModel):
         counts.eliminate_zeros()
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
         self.n_rows_ = max(self.n_rows_, rows.Y.shape[0])
-        if names is not None and self.name_weights_.nnz:  # else the fusion has not learnt what names are worth
+        if names is not None and self._weighs_names:  # else the fusion has not learnt what names are worth
             weights = self._name_weights(sp.csr_matrix(names), sp.csr_matrix(rows.X))
             self.name_weights_ = with_rows(self.name_weights_, labels, weights)
             found = rows_with_name(weights, sp.csr_matrix(rows.X), rows.observed)
@@ -120,7 +125,7 @@ class UpdatableCascade(UpdatableModel):
         return self._update(X, Y, observed, names)
 
     def _take_new_names(self, labels: np.ndarray, names: sp.csr_matrix) -> None:
-        if self.name_weights_.nnz:  # what they are worth is said once the rows have been counted
+        if self._weighs_names:  # what they are worth is said once the rows have been counted
             self.name_weights_ = with_rows(self.name_weights_, labels, names.astype(self._floats()))
 
     def _checked_label_features(self, label_features: Any, many: int) -> sp.csr_matrix | None:
@@ -186,8 +191,11 @@ class UpdatableCascade(UpdatableModel):
         place = np.zeros(self.n_labels_, dtype=np.int64)
         place[labels] = np.arange(len(labels))
         observed = None if rows.observed is None else rows.observed[some]
-        right = contains_pairs(known_positives(rows.Y[some], observed), place[np.maximum(proposed, 0)])
-        return max(1, math.ceil(np.count_nonzero(among & ~right) / len(some)))
+        proposed = place[np.maximum(proposed, 0)]
+        wrong = among & ~contains_pairs(known_positives(rows.Y[some], observed), proposed)
+        if observed is not None:
+            wrong &= contains_pairs(observed, proposed)
+        return max(1, math.ceil(np.count_nonzero(wrong) / len(some)))
 
     def _take_rankers(self, rankers: Rankers, labels: np.ndarray) -> None:
         self.ranker_weights_ = with_columns(self.ranker_weights_, labels, sp.csr_matrix(rankers.weights.T))
