@@ -234,7 +234,7 @@ def test_what_a_cascade_counts_is_that_of_all_rows():
 
 
 def test_unknown_pairs_are_not_counted_as_mistakes():
-    model, labels = Cascade(**SMALL, updatable=True).fit(X, Y), np.arange(5)
+    model, labels = Cascade(**SMALL | {"hard_negatives": 9}, updatable=True).fit(X, Y), np.arange(5)
     some = Y[:, labels].astype(np.float32)
     everything = LabelRows(X, some, None, None)
     positives_alone = LabelRows(X, some, some, None)

@@ -331,7 +331,7 @@ class UpdatableModel(MultiLabelModel):
         if repeated > len(some) / 2:
             warn(
                 f"About {100 * repeated / len(some):.0f}% of the new rows are rows that the model has learnt already; "
-                "they count twice now. Give give an update new rows alone.",
+                "they count twice now. Give an update new rows alone.",
                 TagwiseWarning,
             )
 
