@@ -1,4 +1,4 @@
-# `make help` lists the targets. `make demo` and `make test` need only Python (3.10 to 3.13 are tested) and make: each prepares .venv,
+# `make help` lists the targets. `make demo` and `make test` need only Python (3.10 to 3.14 are tested) and make: each prepares .venv,
 # installs, and runs.
 PYTHON ?= python3
 VENV := .venv
