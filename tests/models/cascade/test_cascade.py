@@ -463,7 +463,6 @@ def changed(matrix, **parts):
     ("forge", "message"),
     [
         (lambda t: {"fusion_own_": t["fusion_own_"][:15]}, r"21 coefficients of opinions, 8 of .* found \(15,\)"),
-        (lambda t: {"name_weights_": sp.csr_matrix((30, 60), dtype=t["prototypes_"].dtype)}, "15 coefficients of"),
         (lambda t: {"fusion_context_": t["fusion_context_"][1:]}, r"found \(21,\), \(7,\), \(6,\), \(4,\)"),
         (lambda t: {"fusion_level_": t["fusion_level_"][1:]}, r"found \(21,\), \(8,\), \(5,\), \(4,\)"),
         (lambda t: {"fusion_unseen_": t["fusion_unseen_"][1:]}, r"found \(21,\), \(8,\), \(6,\), \(3,\)"),
