@@ -3,8 +3,10 @@ import os
 import signal
 import threading
 import time
+import warnings
 import weakref
 
+import joblib
 import numpy as np
 import pytest
 import threadpoolctl
@@ -84,6 +86,14 @@ def test_an_error_in_a_chunk_reaches_the_caller():
 
     with pytest.raises(RuntimeError, match="chunk 0"):
         run_chunks(broken, even_chunks(10, 2), 2)
+
+
+def test_a_daemonic_process_has_threads_and_no_warning(monkeypatch):
+    """As a worker of Dask that a nanny watches: joblib would grant it one job, and say so."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (thread_count(None), thread_count(3), thread_count(-1)) == (1, 3, joblib.cpu_count())
 
 
 def test_thread_count_follows_joblib():

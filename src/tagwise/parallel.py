@@ -7,6 +7,7 @@ threads would compete with ours, and the rounding of its sums may depend on how 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from collections import deque
@@ -42,7 +43,12 @@ def thread_count(n_jobs: int | None) -> int:
     if n_jobs == 0:
         raise InvalidInputError("n_jobs must not be 0; use None or 1 for one thread, -1 for all cores.")
     # Work that is already spread over processes has this thread alone, and joblib would say so in a warning.
-    return 1 if _thread.busy else int(joblib.effective_n_jobs(n_jobs))
+    if _thread.busy:
+        return 1
+    if n_jobs is not None and multiprocessing.current_process().daemon:
+        # joblib grants such a process, a worker of Dask for one, no processes of its own; these are threads.
+        return int(n_jobs) if n_jobs > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def even_chunks(n_rows: int, rows_per_chunk: int) -> Bounds:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from dask.distributed import LocalCluster
 from systems import needs_signals
 
 from tagwise import load
+from tagwise.distributed.cluster import open_client
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,17 @@ def predict(folder, out, *more, files="parts/**/*.gz"):
     return run("predict", folder / "local", folder / files, "--out", out, *more)
 
 
+@pytest.mark.parametrize("name", ["distributed.comm.core", "distributed.client", "asyncio"])
+def test_tracebacks_of_dask_are_not_shown(address, name):
+    """A scheduler that goes away is told in a sentence, and Dask logs each of its tries to reach it again."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    with open_client(address):
+        assert not logger.isEnabledFor(logging.ERROR)
+    assert logger.level == before
+    assert logger.isEnabledFor(logging.ERROR)
+
+
 def test_train_gives_the_tagger_of_the_same_rows(folder, address, tmp_path):
     local = json.loads(train(folder / "all.jsonl", tmp_path / "local").stdout)
     done = train(folder / "parts/**/*.gz", tmp_path / "tagger", "--dask", address)
@@ -58,6 +71,8 @@ def test_train_gives_the_tagger_of_the_same_rows(folder, address, tmp_path):
         assert found[name] == pytest.approx(local[name]), name
     mine, theirs = load(tmp_path / "tagger"), load(tmp_path / "local")
     assert mine.tags_ == theirs.tags_
+    # Workers would otherwise have all cores each.
+    assert mine.n_jobs is None
     assert mine.features_.idf_.tobytes() == theirs.features_.idf_.tobytes()
     assert mine.calibration_ is not None
 

@@ -52,6 +52,8 @@ _MOST_PROCESSES, _SECONDS_TO_CONNECT = 1024, 30
 _WITHOUT_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 # Steps of problems that do not depend on each other, under way at once.
 _OVERLAPPING = 4
+# Those of Dask, and of what it is built on.
+_DASK_LOGGERS = ("distributed", "tornado", "asyncio")
 # How often a client that waits looks for an interrupt.
 _SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -97,8 +99,19 @@ def open_client(address: str) -> Iterator[Client]:
         ):
             yield client
         return
+    with _without_dask_log(), _client_of(address) as client:
+        try:
+            client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise ClusterError(
+                f"The Dask scheduler at {address} has no workers. Start some with: dask worker {address} --nthreads 1."
+            ) from None
+        yield client
+
+
+def _client_of(address: str) -> Client:
     try:
-        client = Client(address, timeout=_SECONDS_TO_CONNECT)
+        return Client(address, timeout=_SECONDS_TO_CONNECT)
     except ValueError as error:
         raise InvalidInputError(
             f"{address!r:.100} is not the address of a Dask scheduler ({error}); it looks like tcp://host:8786, or is "
@@ -109,14 +122,23 @@ def open_client(address: str) -> Iterator[Client]:
             f"No Dask scheduler answers at {address}. Start one with: dask scheduler. Or use local:4 for four "
             "processes on this machine."
         ) from None
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise ClusterError(
-                f"The Dask scheduler at {address} has no workers. Start some with: dask worker {address} --nthreads 1."
-            ) from None
-        yield client
+
+
+@contextmanager
+def _without_dask_log() -> Iterator[None]:
+    """Nothing of what Dask logs in this process, such as its tries to reach a scheduler again, with their tracebacks.
+
+    What ends the work is raised, and told in a sentence.
+    """
+    known = (name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in _DASK_LOGGERS)
+    levels = [(logger, logger.level) for logger in map(logging.getLogger, known)]
+    for logger, _ in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels:
+            logger.setLevel(level)
 
 
 class Sent:
