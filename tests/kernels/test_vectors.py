@@ -5,11 +5,13 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tagwise import LEML
 from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.blocked_csr import BlockedCSR
-from tagwise.kernels.vectors import aligned_copy, aligned_empty, axpy, aypx, dot
+from tagwise.kernels.vectors import aligned_copy, aligned_empty, axpy, aypx, dot, take_logarithms
 from tagwise.solvers.cg import conjugate_gradient
 
 SHAPES = [(0, 3), (1,), (17,), (40, 3), (300_000, 2)]  # the last in several chunks
@@ -155,3 +157,19 @@ def test_an_aligned_copy_is_equal_and_its_own():
     np.testing.assert_array_equal(copy, original)
     assert copy.ctypes.data % 64 == 0
     assert not np.shares_memory(copy, original)
+
+
+@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=70))
+def test_logarithms_are_those_of_numpy_to_two_units_in_the_last_place(numbers):
+    values = np.array(numbers)
+    expected = np.log(values)
+    take_logarithms(values, np.empty_like(values))
+    np.testing.assert_array_less(np.abs(values - expected), 2.5 * np.spacing(np.abs(expected) + 1e-300))
+
+
+@given(st.lists(st.floats(-0.3, 0.4), min_size=1, max_size=70))
+def test_logarithms_near_one_lose_no_digits(numbers):
+    values = 1 + np.array(numbers)
+    expected = np.log(values)
+    take_logarithms(values, np.empty_like(values))
+    np.testing.assert_allclose(values, expected, rtol=1e-15, atol=0)

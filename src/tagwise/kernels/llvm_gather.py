@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["sum_rows"]
+__all__ = ["fetch_lines", "sum_rows"]
 
 # Bytes of a vector: what AVX2 and newer x86 hold in a register; LLVM splits it where registers are shorter.
 _VECTOR_BYTES = 32
@@ -88,7 +88,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
             ahead = builder.select(beyond, builder.sub(ahead, rewind), ahead)
             ahead = builder.select(builder.icmp_signed("<", ahead, limit), ahead, position)
             wanted = builder.gep(row_of(ahead), [builder.select(beyond, next_column, column)])
-            _fetch(builder, wanted, -(-count * lanes * number_bytes // _CACHE_LINE_BYTES))
+            fetch_lines(builder, wanted, -(-count * lanes * number_bytes // _CACHE_LINE_BYTES))
             value = builder.load(builder.gep(entry_values.data, [position]))
             value = context.cast(builder, value, signature.args[1].dtype, signature.args[2].dtype)
             first_lane = builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
@@ -136,8 +136,11 @@ def _phi(builder, kind, *incoming):
     return value
 
 
-def _fetch(builder, start, n_lines):
-    """Ask for the cache lines from ``start`` on, to be read soon and kept; addresses beyond an array do no harm."""
+def fetch_lines(builder, start, n_lines):
+    """Ask for the cache lines from ``start`` on, to be read soon and kept; addresses beyond an array do no harm.
+
+    It writes IR at the builder's place: for functions that are intrinsics themselves.
+    """
     signature = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER, _INT32, _INT32, _INT32])
     prefetch = builder.module.declare_intrinsic("llvm.prefetch", (_BYTE_POINTER,), signature)
     to_read, keep, of_data = (ir.Constant(_INT32, choice) for choice in (0, 3, 1))

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.prefetch import fetch
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
@@ -285,8 +286,11 @@ def _add_up(row, features, lists, shift, sums):
     list_indptr, list_labels, list_weights = lists
     for label in range(len(shift)):  # four times as fast as an assignment of arrays
         sums[label] = shift[label]
-    for entry in range(indptr[row], indptr[row + 1]):
-        value = sums.dtype.type(data[entry])
+    end = indptr[row + 1]
+    for entry in range(indptr[row], end):
+        value, following = sums.dtype.type(data[entry]), indices[min(entry + 1, end - 1)]
+        fetch(list_labels, list_indptr[following], list_indptr[following + 1])
+        fetch(list_weights, list_indptr[following], list_indptr[following + 1])
         for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
             sums[np.uintp(list_labels[at])] += value * sums.dtype.type(list_weights[at])
 

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.norm_pruned import product
+from tagwise.kernels.prefetch import fetch
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.kernels.vectors import scratch
@@ -39,6 +40,8 @@ _ROWS = 512
 # Measured: looking a weight up takes as long as adding so many that are next to each other.
 _ADDITIONS_PER_LOOKUP = 4
 _BITS = 64
+# Labels ahead whose weights are asked for.
+_AHEAD = 3
 # A row has a bitmap if it has more entries than this, and more than one in so many columns: the bitmap then takes at
 # most three quarters of the bytes of the row's entries.
 _SHORT, _SPARSE = 256, 32
@@ -322,6 +325,9 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
             label = labels[row, place]
             if label < 0:
                 continue
+            later = max(0, labels[row, min(place + _AHEAD, labels.shape[1] - 1)])
+            fetch(weight_features, label_indptr[later], label_indptr[later + 1])
+            fetch(weights, label_indptr[later], label_indptr[later + 1])
             total = intercept[label]
             for position in range(np.uintp(label_indptr[label]), np.uintp(label_indptr[label + 1])):
                 total += weights[position] * spread[np.uintp(weight_features[position])]
@@ -341,7 +347,10 @@ def _margins_by_feature(features, labels, lookup, shift, totals, out, start, sto
             if listed[place] >= 0:
                 margins[place], totals[listed[place]] = shift[listed[place]], 0
         for entry in range(indptr[row], indptr[row + 1]):
-            value, feature = data[entry], indices[entry]
+            value, feature, later = data[entry], indices[entry], indices[min(entry + 1, indptr[row + 1] - 1)]
+            if lookup.bitmap_of[later] < 0:
+                fetch(lookup.columns, lookup.starts[later], lookup.starts[later + 1])
+                fetch(lookup.values, lookup.starts[later], lookup.starts[later + 1])
             begin, end, bitmap = lookup.starts[feature], lookup.starts[feature + 1], lookup.bitmap_of[feature]
             if bitmap < 0:
                 for at in range(np.uintp(begin), np.uintp(end)):

@@ -34,6 +34,7 @@ __all__ = [
     "dot_rows",
     "scratch",
     "sigmoid",
+    "take_logarithms",
 ]
 
 Inner: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -41,6 +42,9 @@ Inner: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _CACHE_LINE_BYTES = 64
 # Numbers that a thread takes at a time.
 _CHUNK = 1 << 18
+# Of float64: √½, sign and exponent, and log 2 in two parts.
+_BITS_OF_ROOT_HALF, _EXPONENT_BITS = 0x3FE6A09E667F3BCD, -(1 << 52)
+_LOG_2, _LOG_2_REST = 0.693147180369123816490, 1.90821492927058770002e-10
 # Numbers added at a time where factors differ: a temporary of a quarter of a megabyte, which stays in the cache.
 _BLOCK = 1 << 15
 
@@ -182,6 +186,33 @@ def _axpy(target, factor, source):
 def _aypx(target, factor, source):
     for i in range(len(target)):
         target[i] = factor * target[i] + source[i]
+
+
+# numba's own error model looks for a division by 0 at every number, one by one.
+@compiled(fastmath={"contract"}, error_model="numpy")
+def take_logarithms(values, exponents):
+    """The natural logarithms of an array of positive normal numbers in float64, in their place; in compiled code.
+
+    ``exponents`` is workspace of the same length. Several numbers at once, where ``math.log`` takes one by one: a third
+    of its time. At most two units in the last place from the exact logarithm.
+
+    A number is 2^k·z with z from √½ to √2, and log z = 2(s + s³/3 + s⁵/5 + …) with s = (z − 1)/(z + 1), |s| < 0.172.
+    """
+    bits = values.view(np.int64)
+    for i in range(len(values)):
+        above = bits[i] - _BITS_OF_ROOT_HALF
+        exponents[i] = above >> 52
+        bits[i] -= above & _EXPONENT_BITS
+    for i in range(len(values)):
+        s = (values[i] - 1) / (values[i] + 1)
+        square = s * s
+        tail = 2 / 19 + square * (2 / 21)
+        tail = 2 / 15 + square * (2 / 17 + square * tail)
+        tail = 2 / 11 + square * (2 / 13 + square * tail)
+        tail = 2 / 7 + square * (2 / 9 + square * tail)
+        tail = 2 / 3 + square * (2 / 5 + square * tail)
+        # log 2 in two parts, the first so short that its multiples are exact.
+        values[i] = exponents[i] * _LOG_2 + (2 * s + (s * square * tail + exponents[i] * _LOG_2_REST))
 
 
 @compiled()

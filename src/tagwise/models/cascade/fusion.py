@@ -44,9 +44,10 @@ import scipy.sparse as sp
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.prefetch import fetch
 from tagwise.kernels.shortlists import Lookup, behind, place_in_bitmap
 from tagwise.kernels.top_k import keep, nothing_found
-from tagwise.kernels.vectors import scratch, sigmoid
+from tagwise.kernels.vectors import scratch, sigmoid, take_logarithms
 from tagwise.models.cascade.opinions import PAIR_SHRINKAGE, LabelFacts, Opinions
 from tagwise.models.cascade.regressions import Prior, map_listwise, map_logistic
 from tagwise.parallel import even_chunks, run_chunks
@@ -80,7 +81,6 @@ _LEAST = 1e-3
 _LEAST_COSINE = 0.1
 # So many labels of a row vouch for others.
 _SOURCES = 8
-_LOG_SHRINKAGE = math.log(PAIR_SHRINKAGE)
 # Labels that are less likely do not vouch, and this is the least weight of those that do.
 _LEAST_CHANCE, _LEAST_SOURCES = 0.05, 0.3
 _CONTEXT_TERMS, _LEVEL_TERMS, _UNSEEN_TERMS = 8, 6, 4
@@ -453,7 +453,7 @@ def own_design(lesson: Lesson) -> np.ndarray:
     beside = opinions.names, opinions.meanings, opinions.name_meanings
     many = 4 + sum(part.shape[1] > 0 for part in beside)
     out = np.zeros((*opinions.margins.shape, n_terms(many)))
-    _fill_own(lesson.opinions, lesson.facts, out)
+    _fill_own(lesson.opinions, lesson.facts, _places(lesson.facts), out)
     return out
 
 
@@ -461,7 +461,7 @@ def unseen_design(lesson: Lesson) -> np.ndarray:
     """(n, M, p), of use where :func:`known_by_name` says so."""
     size = _UNSEEN_SIZES[lesson.opinions.name_meanings.shape[1] > 0]
     out = np.zeros((*lesson.opinions.margins.shape, size))
-    _fill_unseen(lesson.opinions, lesson.facts, out)
+    _fill_unseen(lesson.opinions, lesson.facts, _places(lesson.facts), out)
     return out
 
 
@@ -480,46 +480,109 @@ def context_design(lesson: Lesson, odds: np.ndarray) -> np.ndarray:
 def level_design(odds: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """(n, M, p) from z and x (n, M), both of a row's labels."""
     out = np.zeros((*odds.shape, _LEVEL_TERMS))
-    _fill_level(odds, scores, out)
+    _fill_level(odds, scores, np.zeros(0, dtype=np.int32), out)
     return out
 
 
 def _places(facts: LabelFacts) -> np.ndarray:
-    """A number per label, all 0: workspace of :func:`_lifts`."""
+    """A number per label, all 0: for :func:`_find_lifts`."""
     return scratch("places", len(facts.often), np.int32)
 
 
-# ---------------------------------------------------------------------- the formula, for single numbers
+# ---------------------------------------------------------------------- the formula, for the labels of a row
 
 
-@compiled(inline="always")
-def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
-    """The opinions on one label, their products and 1."""
-    label = opinions.labels[row, at]
-    score = np.float64(opinions.proposed[row, at])
-    # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
-    margin = np.float64(opinions.margins[row, at]) if facts.has_ranker[label] else 2 * score
-    cosine = min(1.0, max(np.float64(opinions.cosines[row, at]), 0.0))
-    terms[0] = min(_MOST_MARGIN, max(margin, -_MOST_MARGIN))
-    terms[1] = math.log(min(1.0, max(score + 0.5, _LEAST))) + 1.5
-    terms[2] = math.log((cosine + _LEAST_COSINE) / (1 + _LEAST_COSINE)) + 1.2
-    terms[3] = facts.often[label]
+class _Workspace(NamedTuple):
+    """For the M labels of a row: all of a term is side by side, so that a step takes several labels at once."""
+
+    terms: np.ndarray
+    """(p, M): numbers to be weighted and added up."""
+    odds: np.ndarray
+    """(M,): log odds, of the opinions first and in the end those of the probability."""
+    ranks: np.ndarray
+    """int (M,): how many labels of the row have larger odds by the opinions."""
+    lifts: np.ndarray
+    """ℓ (M,)."""
+    by_name: np.ndarray
+    """(M,): log odds of labels without training rows."""
+    some: np.ndarray
+    """(4, M): for steps in between."""
+    together: np.ndarray
+    """int (M + 1,), zeros, and left so."""
+    place_of: np.ndarray
+    """int (L,), zeros, and left so."""
+
+
+@compiled()
+def _workspace(n_listed: int, place_of: np.ndarray) -> _Workspace:
+    numbers, counts = np.zeros((_MOST_TERMS + 7, n_listed)), np.zeros(n_listed + 1, dtype=np.int64)
+    return _Workspace(
+        numbers[:_MOST_TERMS],
+        numbers[_MOST_TERMS],
+        np.zeros(n_listed, dtype=np.int64),
+        numbers[_MOST_TERMS + 1],
+        numbers[_MOST_TERMS + 2],
+        numbers[_MOST_TERMS + 3 :],
+        counts,
+        place_of,
+    )
+
+
+@compiled()
+def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, space: _Workspace) -> int:
+    """The opinions on each label, their products and 1; returns how many. No matter which for the label −1."""
+    terms, n_listed = space.terms, space.terms.shape[1]
+    labels, proposed, margins, cosines = opinions.labels, opinions.proposed, opinions.margins, opinions.cosines
+    for at in range(n_listed):
+        label, score = max(labels[row, at], 0), np.float64(proposed[row, at])
+        # Twice the centred score is least squares' score of labels −1/+1, the scale of a margin.
+        margin = np.float64(margins[row, at]) if facts.has_ranker[label] else 2 * score
+        cosine = min(1.0, max(np.float64(cosines[row, at]), 0.0))
+        terms[0, at] = min(_MOST_MARGIN, max(margin, -_MOST_MARGIN))
+        terms[1, at] = min(1.0, max(score + 0.5, _LEAST))
+        terms[2, at] = (cosine + _LEAST_COSINE) / (1 + _LEAST_COSINE)
+        terms[3, at] = facts.often[label]
+    take_logarithms(terms[1], space.some[0])
+    take_logarithms(terms[2], space.some[0])
+    for at in range(n_listed):
+        terms[1, at] += 1.5
+        terms[2, at] += 1.2
     many = 4
     if opinions.names.shape[1] > 0:
-        terms[many] = np.float64(opinions.names[row, at])
+        for at in range(n_listed):
+            terms[many, at] = opinions.names[row, at]
         many += 1
     if opinions.meanings.shape[1] > 0:
-        terms[many] = _MEANING_SCALE * np.float64(opinions.meanings[row, at])
+        for at in range(n_listed):
+            terms[many, at] = _MEANING_SCALE * np.float64(opinions.meanings[row, at])
         many += 1
     if opinions.name_meanings.shape[1] > 0:
-        terms[many] = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
+        for at in range(n_listed):
+            terms[many, at] = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
         many += 1
     end = many
     for i in range(many):
         for j in range(i, many):
-            terms[end] = terms[i] * terms[j]
+            _multiply(terms[i], terms[j], terms[end])
             end += 1
     terms[end] = 1.0
+    return end + 1
+
+
+@compiled()
+def _multiply(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    for at in range(len(out)):
+        out[at] = left[at] * right[at]
+
+
+@compiled(fastmath={"contract"})
+def _weighted(terms: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+    """Σ_t ``coefficients[t]``·``terms[t]`` of each label."""
+    out[:] = 0
+    for term in range(len(coefficients)):
+        values, factor = terms[term], coefficients[term]
+        for at in range(len(out)):
+            out[at] += factor * values[at]
 
 
 @compiled(inline="always")
@@ -534,89 +597,109 @@ def _named_alone(opinions: Opinions, facts: LabelFacts, row: int, at: int) -> bo
     return opinions.name_meanings.shape[1] > 0 and opinions.name_meanings[row, at] != 0
 
 
-@compiled(inline="always")
-def _unseen_terms(opinions: Opinions, facts: LabelFacts, row: int, at: int, terms: np.ndarray) -> None:
-    label = opinions.labels[row, at]
-    name = np.float64(opinions.names[row, at]) if opinions.names.shape[1] > 0 else 0.0
-    # But for rounding.
-    whole = 1.0 if name > 0 and name >= 0.999 * facts.whole_name[label] else 0.0
-    terms[0] = name
-    terms[1] = whole
-    terms[2] = whole * facts.log_named[label]
-    terms[3] = 1.0
-    if opinions.name_meanings.shape[1] > 0:
-        meaning = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
-        terms[4] = meaning
-        terms[5] = meaning * meaning
+@compiled()
+def _unseen_terms(opinions: Opinions, facts: LabelFacts, row: int, space: _Workspace) -> int:
+    """Those of each label as if it had no training row; returns how many."""
+    terms = space.terms
+    for at in range(terms.shape[1]):
+        label = max(opinions.labels[row, at], 0)
+        name = np.float64(opinions.names[row, at]) if opinions.names.shape[1] > 0 else 0.0
+        # But for rounding.
+        whole = 1.0 if name > 0 and name >= 0.999 * facts.whole_name[label] else 0.0
+        terms[0, at] = name
+        terms[1, at] = whole
+        terms[2, at] = whole * facts.log_named[label]
+        terms[3, at] = 1.0
+        if opinions.name_meanings.shape[1] > 0:
+            meaning = _MEANING_SCALE * np.float64(opinions.name_meanings[row, at])
+            terms[4, at] = meaning
+            terms[5, at] = meaning * meaning
+    return _UNSEEN_TERMS + (2 if opinions.name_meanings.shape[1] > 0 else 0)
 
 
 @compiled()
-def _context_terms(odds: float, is_first: bool, frequency: float, lift: float, terms: np.ndarray) -> None:
-    counted = 0.0 if is_first else lift
-    terms[0] = odds
-    terms[1] = odds * odds / 5
-    terms[2] = frequency
-    terms[3] = frequency * odds
-    terms[4] = counted
-    terms[5] = counted * odds
-    terms[6] = counted * frequency
-    terms[7] = counted * counted
+def _context_terms(facts: LabelFacts, labels: np.ndarray, space: _Workspace) -> None:
+    """From z, its ranks and ℓ of each label."""
+    terms, ranks, lifts = space.terms, space.ranks, space.lifts
+    for at in range(terms.shape[1]):
+        odds, frequency = space.odds[at], facts.often[max(labels[at], 0)]
+        counted = lifts[at] if ranks[at] > 0 else 0.0
+        terms[0, at] = odds
+        terms[1, at] = odds * odds / 5
+        terms[2, at] = frequency
+        terms[3, at] = frequency * odds
+        terms[4, at] = counted
+        terms[5, at] = counted * odds
+        terms[6, at] = counted * frequency
+        terms[7, at] = counted * counted
 
 
 @compiled()
-def _level_terms(score: float, rank: int, terms: np.ndarray) -> None:
-    """``score`` is x, ``rank`` how many labels of the row have larger odds z."""
-    first = 1.0 if rank == 0 else 0.0
-    terms[0] = score
-    terms[1] = score * score / 5
-    terms[2] = first
-    terms[3] = first * score
-    terms[4] = math.log(1.0 + rank)
-    terms[5] = 1.0
+def _level_terms(scores: np.ndarray, space: _Workspace) -> None:
+    """From x of each label, and how many labels of the row have larger odds z."""
+    terms, ranks = space.terms, space.ranks
+    for at in range(terms.shape[1]):
+        first = 1.0 if ranks[at] == 0 else 0.0
+        terms[0, at] = scores[at]
+        terms[1, at] = scores[at] * scores[at] / 5
+        terms[2, at] = first
+        terms[3, at] = first * scores[at]
+        terms[4, at] = 1.0 + ranks[at]
+        terms[5, at] = 1.0
+    take_logarithms(terms[4], space.some[1])
 
 
-@compiled(inline="always")
-def _lifts(
-    facts: LabelFacts, labels: np.ndarray, odds: np.ndarray, ranks: np.ndarray, place_of: np.ndarray
-) -> np.ndarray:
-    """ℓ of the labels of a row; ``place_of`` (L) is workspace, full of zeros, and left so."""
-    lifts, weights = np.zeros(len(labels)), np.zeros(len(labels))
-    # What occurs together with a source, by the place of the other label, counted from 1; others share place 0.
-    together = np.zeros(len(labels) + 1, dtype=facts.pairs.values.dtype)
-    for place in range(len(labels)):
+@compiled()
+def _find_lifts(facts: LabelFacts, labels: np.ndarray, space: _Workspace) -> None:
+    """ℓ of the labels of a row, from their odds and ranks."""
+    odds, lifts, place_of, together = space.odds, space.lifts, space.place_of, space.together
+    weights, rarity, ratios, exponents = space.some[0], space.some[1], space.some[2], space.some[3]
+    lifts[:] = 0
+    weights[:] = 0
+    for place in range(len(lifts)):
+        rarity[place] = facts.rarity[max(labels[place], 0)]
         if labels[place] >= 0:
+            # Places count from 1: labels that are not listed share place 0.
             place_of[labels[place]] = place + 1
-    for source in _most_probable(odds, ranks):
+    sources = _most_probable(odds, space.ranks)
+    for at in range(len(sources)):
+        source, later = sources[at], labels[sources[min(at + 1, len(sources) - 1)]]
+        fetch(facts.pairs.columns, facts.pairs.starts[later], facts.pairs.starts[later + 1])
+        fetch(facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
         other, chance = labels[source], sigmoid(odds[source])
         if chance < _LEAST_CHANCE:
             break
-        log_rows = facts.log_rows[other]
         _count_together(facts.pairs, other, labels, place_of, together)
-        for place in range(len(labels)):
-            count = together[place + 1]
-            # log((c + 5π)/π) without a logarithm for the many pairs that never occur.
-            ratio = _LOG_SHRINKAGE
-            if count > 0:
-                ratio, together[place + 1] = math.log(count * facts.rarity[labels[place]] + PAIR_SHRINKAGE), 0
-            if place != source:
-                lifts[place] += chance * (ratio - log_rows)
-                weights[place] += chance
-    for place in range(len(labels)):
+        # log((c + 5π)/π)
+        for place in range(len(lifts)):
+            ratios[place] = together[place + 1] * rarity[place] + PAIR_SHRINKAGE
+            together[place + 1] = 0
+        take_logarithms(ratios, exponents)
+        log_rows, own = facts.log_rows[other], lifts[source]
+        for place in range(len(lifts)):
+            lifts[place] += chance * (ratios[place] - log_rows)
+            weights[place] += chance
+        # A label does not vouch for itself.
+        lifts[source], weights[source] = own, weights[source] - chance
+    for place in range(len(lifts)):
         lifts[place] /= max(weights[place], _LEAST_SOURCES)
         if labels[place] >= 0:
             place_of[labels[place]] = 0
-    return lifts
 
 
 @compiled()
 def _most_probable(odds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The places of up to eight labels with the largest odds, best first."""
-    places, found = np.empty(_SOURCES, dtype=np.int64), 0
-    for rank in range(_SOURCES):
-        for place in range(len(odds)):
-            if ranks[place] == rank and odds[place] > -np.inf and found < _SOURCES:
-                places[found] = place
-                found += 1
+    """The places of up to eight labels with the largest odds, best first; of equal ones the first."""
+    places, equal, found = np.zeros(_SOURCES, dtype=np.int64), np.zeros(_SOURCES, dtype=np.int64), 0
+    for place in range(len(odds)):
+        rank = ranks[place]
+        if rank >= _SOURCES or odds[place] == -np.inf:
+            continue
+        at = rank + equal[rank]
+        equal[rank] += 1
+        if at < _SOURCES:
+            places[at] = place
+            found += 1
     return places[:found]
 
 
@@ -635,71 +718,62 @@ def _count_together(pairs: Lookup, label: int, others: np.ndarray, place_of: np.
 
 
 @compiled()
-def _dot(terms: np.ndarray, coefficients: np.ndarray) -> float:
-    total = 0.0
-    for at in range(len(coefficients)):
-        total += terms[at] * coefficients[at]
-    return total
-
-
-@compiled()
-def _ranks(odds: np.ndarray) -> np.ndarray:
+def _find_ranks(odds: np.ndarray, ranks: np.ndarray) -> None:
     """How many odds are larger than each."""
-    ranks = np.zeros(len(odds), dtype=np.int64)
+    ranks[:] = 0
     if len(odds) > _FEW_LABELS:
         order = np.argsort(-odds, kind="mergesort")
         for place in range(1, len(odds)):
             at, above = order[place], order[place - 1]
             ranks[at] = ranks[above] if odds[at] == odds[above] else place
-        return ranks
+        return
     # All pairs, several at once and without a branch: faster than sorting a shortlist.
     for other in range(len(odds)):
         for place in range(len(odds)):
             ranks[place] += odds[other] > odds[place]
-    return ranks
 
 
-@compiled(inline="always")
+@compiled()
 def _fuse(
-    opinions: Opinions,
-    facts: LabelFacts,
-    coefficients: _Coefficients,
-    row: int,
-    odds: np.ndarray,
-    terms: np.ndarray,
-    place_of: np.ndarray,
-) -> None:
-    """Final log odds of a row's shortlist, in ``odds`` (M,), −∞ for the label −1; the last two are workspace."""
+    opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, row: int, space: _Workspace
+) -> np.ndarray:
+    """Final log odds of a row's shortlist (M,), −∞ for the label −1."""
     own, context, level, unseen = coefficients
-    labels = opinions.labels[row, : len(odds)]
-    by_name = np.full(len(odds), -np.inf)
+    odds, by_name, labels = space.odds, space.by_name, opinions.labels[row]
     has_names = opinions.names.shape[1] > 0 or opinions.name_meanings.shape[1] > 0
+    if has_names:
+        _unseen_terms(opinions, facts, row, space)
+        _weighted(space.terms, unseen, by_name)
+    _own_terms(opinions, facts, row, space)
+    _weighted(space.terms, own, odds)
     for at in range(len(odds)):
-        odds[at] = -np.inf
-        if has_names and _named_alone(opinions, facts, row, at):
-            _unseen_terms(opinions, facts, row, at, terms)
-            by_name[at] = _dot(terms, unseen)
-        elif labels[at] >= 0:
-            _own_terms(opinions, facts, row, at, terms)
-            odds[at] = _dot(terms, own)
-    ranks = _ranks(odds)
-    lifts = _lifts(facts, labels, odds, ranks, place_of)
+        if labels[at] < 0:
+            odds[at] = by_name[at] = -np.inf
+        elif has_names and _named_alone(opinions, facts, row, at):
+            odds[at] = -np.inf
+        else:
+            by_name[at] = -np.inf
+    _find_ranks(odds, space.ranks)
+    _find_lifts(facts, labels, space)
+    _context_terms(facts, labels, space)
+    scores = space.some[0]
+    _weighted(space.terms, context, scores)
+    _level_terms(scores, space)
+    final = space.some[0]
+    _weighted(space.terms, level, final)
     for at in range(len(odds)):
         if odds[at] == -np.inf:
-            odds[at] = by_name[at]
-            continue
-        _context_terms(odds[at], ranks[at] == 0, facts.often[labels[at]], lifts[at], terms)
-        _level_terms(_dot(terms, context), ranks[at], terms)
-        odds[at] = _dot(terms, level)
+            final[at] = by_name[at]
+    return final
 
 
 @compiled()
 def _scores(
     opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, place_of: np.ndarray, out: np.ndarray
 ) -> None:
-    odds, terms = np.empty(out.shape[1]), np.empty(_MOST_TERMS)
+    space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
-        _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
+        odds = _fuse(opinions, facts, coefficients, row, space)
         for at in range(out.shape[1]):
             out[row, at] = sigmoid(odds[at]) - 0.5
 
@@ -717,10 +791,10 @@ def _best(
 ) -> None:
     labels, proposed = opinions.labels, opinions.proposed
     shortlisted = opinions.margins.shape[1]
-    odds, terms = np.empty(shortlisted), np.empty(_MOST_TERMS)
+    space = _workspace(shortlisted, place_of)
     best_labels, best_scores = best
     for row in range(start, stop):
-        _fuse(opinions, facts, coefficients, row, odds, terms, place_of)
+        odds = _fuse(opinions, facts, coefficients, row, space)
         chosen, names = best_scores[row], best_labels[row]
         for at in range(labels.shape[1]):
             label = labels[row, at]
@@ -731,40 +805,50 @@ def _best(
 
 
 @compiled()
-def _fill_own(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
+def _fill_own(opinions: Opinions, facts: LabelFacts, place_of: np.ndarray, out: np.ndarray) -> None:
+    space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
+        many = _own_terms(opinions, facts, row, space)
         for at in range(out.shape[1]):
             if opinions.labels[row, at] >= 0:
-                _own_terms(opinions, facts, row, at, out[row, at])
+                out[row, at] = space.terms[:many, at]
 
 
 @compiled()
 def _fill_context(
     opinions: Opinions, facts: LabelFacts, odds: np.ndarray, place_of: np.ndarray, out: np.ndarray
 ) -> None:
+    space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
-        labels, ranks = opinions.labels[row, : odds.shape[1]], _ranks(odds[row])
-        lifts = _lifts(facts, labels, odds[row], ranks, place_of)
-        for at in range(len(ranks)):
+        space.odds[:] = odds[row]
+        labels = opinions.labels[row]
+        _find_ranks(space.odds, space.ranks)
+        _find_lifts(facts, labels, space)
+        _context_terms(facts, labels, space)
+        for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                _context_terms(odds[row, at], ranks[at] == 0, facts.often[labels[at]], lifts[at], out[row, at])
+                out[row, at] = space.terms[:_CONTEXT_TERMS, at]
 
 
 @compiled()
-def _fill_level(odds: np.ndarray, scores: np.ndarray, out: np.ndarray) -> None:
+def _fill_level(odds: np.ndarray, scores: np.ndarray, place_of: np.ndarray, out: np.ndarray) -> None:
+    space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
-        ranks = _ranks(odds[row])
-        for at in range(len(ranks)):
+        _find_ranks(odds[row], space.ranks)
+        _level_terms(scores[row], space)
+        for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                _level_terms(scores[row, at], ranks[at], out[row, at])
+                out[row, at] = space.terms[:_LEVEL_TERMS, at]
 
 
 @compiled()
-def _fill_unseen(opinions: Opinions, facts: LabelFacts, out: np.ndarray) -> None:
+def _fill_unseen(opinions: Opinions, facts: LabelFacts, place_of: np.ndarray, out: np.ndarray) -> None:
+    space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
+        many = _unseen_terms(opinions, facts, row, space)
         for at in range(out.shape[1]):
             if _named_alone(opinions, facts, row, at):
-                _unseen_terms(opinions, facts, row, at, out[row, at])
+                out[row, at] = space.terms[:many, at]
 
 
 @compiled()
