@@ -207,8 +207,9 @@ def _choices(study: Study, results: StudyResults, folder: Results) -> list[str]:
         if choice is None or stored is None or rule is None:
             continue
         rules.setdefault(_rule_text(rule))
+        grid = _part_of_grid(stored["chosen"], stored["question"]["grid"])
         chosen = ", ".join(
-            f"{name} = {_short(value)}{_end_mark(name, value, stored['question']['grid'])}"
+            f"{name} = {_short(value)}{_end_mark(name, value, grid)}"
             for name, value in sorted(stored["chosen"].items())
         )
         places = {**choice.settings, **({"seed": choice.seed} if several_seeds else {})}
@@ -224,9 +225,17 @@ def _choices(study: Study, results: StudyResults, folder: Results) -> list[str]:
     return ["## Hyper-parameters", " ".join(notes), _markdown(head, list(rows.values()), 4)]
 
 
-def _end_mark(name: str, chosen: Any, grid: Any) -> str:
+def _part_of_grid(chosen: dict[str, Any], grid: Any) -> dict[str, Any]:
+    """The grid, or of a list of grids the first that has the chosen point."""
+    if isinstance(grid, dict):
+        return grid
+    has = (part for part in grid if all(chosen.get(name) in values for name, values in part.items()))
+    return next(has, {})
+
+
+def _end_mark(name: str, chosen: Any, grid: dict[str, Any]) -> str:
     """The mark of a number at an end of a grid of at least three; counts and shares in one grid do not compare."""
-    values = grid.get(name, []) if isinstance(grid, dict) else []
+    values = grid.get(name, [])
     alike = {type(value) for value in values} in ({int}, {float})
     return f" {END_OF_GRID}" if alike and len(values) > 2 and chosen in (min(values), max(values)) else ""
 

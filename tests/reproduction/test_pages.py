@@ -10,7 +10,7 @@ import pytest
 
 from reproduction.configuration import cells_of, papers_in, read_studies
 from reproduction.figures import along_axis
-from reproduction.pages import _end_mark, make_pages, study_page
+from reproduction.pages import _end_mark, _part_of_grid, make_pages, study_page
 from reproduction.results import PaperValues, Results, StudyResults
 from reproduction.runner import plan
 
@@ -182,3 +182,10 @@ def test_a_choice_at_the_end_of_its_grid_is_marked(toy, studies, results):
     assert _end_mark("reg", 1.0, {"reg": [0.3, 1.0, 3.0]}) == ""
     assert _end_mark("rank", 0.05, {"rank": [1, 3, 0.05]}) == "", "a share and a number do not compare"
     assert _end_mark("threshold", 0.2, {"reg": [0.3, 1.0, 3.0]}) == ""
+
+
+def test_a_choice_is_marked_by_the_grid_it_comes_from():
+    grids = [{"intercept": [True], "reg": [1.0, 3.0]}, {"intercept": [False], "reg": [0.3, 1.0, 3.0]}]
+    assert _part_of_grid({"intercept": False, "reg": 3.0}, grids) is grids[1]
+    assert _part_of_grid({"reg": 1.0}, {"reg": [1.0]}) == {"reg": [1.0]}
+    assert _part_of_grid({"reg": 7.0}, grids) == {}
