@@ -44,7 +44,7 @@ def problems(draw):
     return left, right, parts, exclude
 
 
-@given(problems(), st.sampled_from([1, 2, 5, 100]), st.integers(1, 3), st.sampled_from([1, 7, 1 << 20]))
+@given(problems(), st.sampled_from([1, 2, 5, 12, 30, 100]), st.integers(1, 3), st.sampled_from([1, 7, 150, 1 << 20]))
 def test_top_k_equals_the_twin_for_any_tile(problem, k, n_threads, tile_scores):
     left, right, parts, exclude = problem
     with pytest.MonkeyPatch.context() as patch:
@@ -82,12 +82,13 @@ def large_problem(rank, dtype=np.float32):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("k", [8, 200])
 @pytest.mark.parametrize("rank", [0, 6])
-def test_many_tiles_and_row_blocks(rank, dtype):
+def test_many_tiles_and_row_blocks(rank, k, dtype):
     left, right, parts = large_problem(rank, dtype)
-    labels, scores = kernels.top_k_of_factors_and_sparse(left, right, 8, **parts, n_threads=2)
+    labels, scores = kernels.top_k_of_factors_and_sparse(left, right, k, **parts, n_threads=2)
     exact = reference.scores_of_factors_and_sparse(left, right, **parts)
-    np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :8], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :k], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(exact, labels, axis=1), scores, rtol=1e-5, atol=1e-5)
     dense = kernels.scores_of_factors_and_sparse(left, right, **parts, n_threads=2)
     np.testing.assert_allclose(dense, exact, rtol=1e-4, atol=1e-5)

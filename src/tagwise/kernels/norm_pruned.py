@@ -22,14 +22,15 @@ from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
     check_parts,
-    count_above,
     count_from,
     hidden_pairs,
     hide,
     keep,
+    keep_from,
     kth_largest,
     nothing_found,
     row_blocks,
+    sort_best,
 )
 from tagwise.kernels.vectors import scratch
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
@@ -327,9 +328,9 @@ def _search_within_bounds(factors, parts, hidden, space, best, best_first, start
             if floor == lowest or count_from(scores[:count], floor) >= k:
                 break
             floor = least  # a score that k labels reach
-        _keep_from(least, scores[:count], candidates, best_scores[row], best_labels[row])
+        keep_from(least, scores[:count], candidates, best_scores[row], best_labels[row])
         if best_first:
-            _sort(best_scores[row], best_labels[row], min(k, count))
+            sort_best(best_scores[row], best_labels[row], min(k, count))
 
 
 @compiled()
@@ -392,22 +393,3 @@ def _listed(marks, positions):
                 positions[count] = position
                 count += marks[position]
     return count
-
-
-@compiled()
-def _keep_from(least, scores, names, best_scores, best_names):
-    """The k best scores and their names, in the order they come in: those above ``least``, and the first equal ones."""
-    equal = len(best_scores) - count_above(scores, least)
-    kept = 0
-    for at in range(len(scores)):
-        if scores[at] > least or (scores[at] == least and equal > 0):
-            equal -= scores[at] == least
-            best_scores[kept], best_names[kept] = scores[at], names[at]
-            kept += 1
-
-
-@compiled()
-def _sort(scores, names, count):
-    """Bring the first ``count`` scores, and their names, in falling order; equal ones stay in theirs."""
-    order = np.argsort(-scores[:count], kind="mergesort")
-    scores[:count], names[:count] = scores[order], names[order]

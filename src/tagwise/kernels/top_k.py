@@ -31,11 +31,13 @@ __all__ = [
     "hidden_pairs",
     "hide",
     "keep",
+    "keep_from",
     "kth_largest",
     "merge",
     "nothing_found",
     "row_blocks",
     "scores_of_factors_and_sparse",
+    "sort_best",
     "top_k_of_factors",
     "top_k_of_factors_and_sparse",
     "top_k_of_scores",
@@ -53,6 +55,8 @@ SCAN_WIDTH = 64
 _SPARSE_TILE_SCORES = 1 << 20
 _ROWS_WITH_FACTORS = 256
 _ROWS_WITHOUT_FACTORS = 16
+# Measured: from so many of the best on, and up to so many scores for each of them, a search for the least one pays.
+_LONG_LIST, _SCORES_PER_PLACE = 10, 64
 
 _NONE_HIDDEN = np.zeros(0, dtype=np.int32)
 
@@ -270,11 +274,25 @@ def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
     """:func:`merge` of scores to which the labels' ``shift`` (width) is still to be added."""
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
+    # Of a long list, most scores that enter are pushed out again, unless those that stay are known beforehand.
+    k = last + 1
+    is_long = k >= _LONG_LIST and k < width <= _SCORES_PER_PLACE * k
+    shifted = np.empty(width if is_long else 0, dtype=tile.dtype)
+    own_names = np.arange(first_label, first_label + (width if is_long else 0))
+    floor = tile.dtype.type(-np.inf)
     for row in range(n_rows):
         scores = tile[row]
         best = best_scores[row]
         names = best_labels[row]
         worst = best[last]
+        if is_long:
+            for column in range(width):
+                shifted[column] = scores[column] + shift[column]
+            floor = kth_largest(shifted, k)
+            if names[0] < 0 and floor > -np.inf:
+                keep_from(floor, shifted, own_names, best, names)
+                sort_best(best, names, k)
+                continue
         for begin in range(0, width, SCAN_WIDTH):
             end = begin + SCAN_WIDTH
             if end > width:
@@ -284,13 +302,14 @@ def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
                 # answer the same question, is computed a score at a time by the compiler.
                 above = np.int32(0)
                 for column in range(begin, begin + SCAN_WIDTH):
-                    above += np.int32(scores[column] + shift[column] > worst)
+                    score = scores[column] + shift[column]
+                    above += np.int32(score > worst) & np.int32(score >= floor)
                 if above == 0:
                     continue
             for column in range(begin, end):
                 score = scores[column] + shift[column]
                 # Labels come in rising order, so ">" leaves an equal score to the label that is there already.
-                if score > worst:
+                if score > worst and score >= floor:
                     place = last
                     while place > 0 and best[place - 1] < score:
                         best[place] = best[place - 1]
@@ -402,3 +421,22 @@ def _add_sparse(tile, first, start, features, lists, shift, cursors):
             for i in range(count):
                 target[np.uintp(labels[i] - first)] += value * tile.dtype.type(weights[i])
             cursors[entry - origin] = begin + count
+
+
+@compiled()
+def keep_from(least, scores, names, best_scores, best_names):
+    """The k best scores and their names, in the order they come in: those above ``least``, and the first equal ones."""
+    equal = len(best_scores) - count_above(scores, least)
+    kept = 0
+    for at in range(len(scores)):
+        if scores[at] > least or (scores[at] == least and equal > 0):
+            equal -= scores[at] == least
+            best_scores[kept], best_names[kept] = scores[at], names[at]
+            kept += 1
+
+
+@compiled()
+def sort_best(scores, names, count):
+    """Bring the first ``count`` scores, and their names, in falling order; equal ones stay in theirs."""
+    order = np.argsort(-scores[:count], kind="mergesort")
+    scores[:count], names[:count] = scores[order], names[order]
