@@ -340,20 +340,21 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     def _fit_stage(self, X: Any, Y: Any, observed: Any, sample_weight: Any, progress: FitProgress) -> None:
         """Fit as one stage of another model's fit, which owns the progress, its history and its checkpoint."""
-        features, labels, mask = self._take_data(X, Y, observed, sample_weight)
+        # The other model has looked for a dense block.
+        features, labels, mask = self._take_data(X, Y, observed, sample_weight, recognise=False)
         with computing():
             self._fit(features, labels, mask, progress)
         self._complete_fit(progress)
         self.__dict__.pop("_row_weight", None)
 
     def _take_data(
-        self, X: Any, Y: Any, observed: Any, sample_weight: Any = None
+        self, X: Any, Y: Any, observed: Any, sample_weight: Any = None, *, recognise: bool = True
     ) -> tuple[Features, sp.csr_matrix, sp.csr_matrix | None]:
         """Check the data of a fit, and remember its sizes and types; a mask that knows every pair is none.
 
         Rows that weigh 0 are left out.
         """
-        features = self._validated(X, reset=True)
+        features = self._validated(X, reset=True, recognise=recognise)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
         rank = None if getattr(self, "kernel", None) is not None else getattr(self, "rank", None)
@@ -769,10 +770,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             return None
         return check_observed(exclude, shape=(n_rows, self.n_labels_), name="exclude", may_be_empty=True)
 
-    def _validated(self, X: Any, *, reset: bool) -> Features:
+    def _validated(self, X: Any, *, reset: bool, recognise: bool = False) -> Features:
         features = check_features(X, blocks=True)
-        if reset:
+        if recognise:
             features = self._recognised(features)
+        if reset:
             self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if not reset and not named and features.shape[1] == self.n_features_in_:

@@ -35,7 +35,7 @@ _BORDER_ROWS = 4096
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """Threads for joblib's ``n_jobs``: None is 1, -1 is all cores, -2 all but one."""
+    """Threads for joblib's ``n_jobs``: None is 1, -1 is all cores, -2 all but one (1 in daemons)."""
     import joblib
 
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, (int, np.integer))):
@@ -46,8 +46,9 @@ def thread_count(n_jobs: int | None) -> int:
     if _thread.busy:
         return 1
     if n_jobs is not None and multiprocessing.current_process().daemon:
-        # joblib grants such a process, a worker of Dask for one, no processes of its own; these are threads.
-        return int(n_jobs) if n_jobs > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+        # Such a process, a worker of Dask for one, shares the cores with others. joblib would grant it one job however
+        # many are asked for, and warn, as it may not start processes of its own; these are threads.
+        return max(1, int(n_jobs))
     return int(joblib.effective_n_jobs(n_jobs))
 
 

@@ -71,8 +71,8 @@ def test_train_gives_the_tagger_of_the_same_rows(folder, address, tmp_path):
         assert found[name] == pytest.approx(local[name]), name
     mine, theirs = load(tmp_path / "tagger"), load(tmp_path / "local")
     assert mine.tags_ == theirs.tags_
-    # Workers would otherwise have all cores each.
-    assert mine.n_jobs is None
+    assert mine.n_jobs == theirs.n_jobs
+    assert "n_jobs" not in done.stderr, "workers that cannot have all cores say nothing about it"
     assert mine.features_.idf_.tobytes() == theirs.features_.idf_.tobytes()
     assert mine.calibration_ is not None
 

@@ -208,9 +208,19 @@ def test_models_answer_alike_without_compilation(tmp_path):
 
 @pytest.mark.slow
 def test_kernels_stay_within_their_arrays(tmp_path):
-    """The kernels' tests with numba's bounds checks, which raise IndexError."""
+    """The tests of the kernels, and of the fusion, with numba's bounds checks, which raise IndexError."""
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/kernels"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "tests/kernels",
+            "tests/models/cascade/test_fusion.py",
+        ],
         cwd=REPOSITORY,
         env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
         capture_output=True,

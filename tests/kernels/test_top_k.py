@@ -163,7 +163,9 @@ def test_parts_that_do_not_fit_are_named(change, message):
 
 
 @given(
-    st.lists(st.sampled_from([-np.inf, -1e30, -3.5, -1e-45, 0.0, 1e-45, 1.0, 1 + 2**-23, 7e37, 3e38]), min_size=1),
+    st.lists(
+        st.sampled_from([-np.inf, -1e30, -3.5, -1e-45, 0.0, 1e-45, 1.0, 1 + 2**-23, 7e37, 3e38, np.inf]), min_size=1
+    ),
     st.integers(0, 2**32 - 1),
     st.sampled_from([np.float32, np.float64]),
 )
@@ -180,3 +182,15 @@ def test_the_kth_largest_parts_the_k_largest_from_the_others(some, seed, dtype):
         assert count_above(values, border) == (values > border).sum() <= k
         if (values >= border).sum() > k:  # equal values, of which some are among the k largest
             assert border == falling[k - 1]
+
+
+@given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.0, np.inf]), min_size=1, max_size=80), st.integers(1, 40))
+def test_infinite_scores_have_their_place(some, k):
+    """Models refuse them, but only after the best are found."""
+    scores = np.array([some], dtype=np.float32)
+    labels, best = top_k.top_k_of_scores(scores, k)
+    order = np.argsort(-scores[0], kind="stable")[:k]
+    order = order[scores[0][order] > -np.inf]
+    np.testing.assert_array_equal(labels[0, : len(order)], order)
+    np.testing.assert_array_equal(best[0, : len(order)], scores[0][order])
+    assert (labels[0, len(order) :] == -1).all()

@@ -180,6 +180,24 @@ def test_cascade_ranks_better_with_both_than_with_either(problem):
     assert both > score(FeatureBlocks([empty, X.dense])) + 0.02
 
 
+@pytest.mark.parametrize("make", [lambda: LEML(5), lambda: REML(5, sparse_part="support"), BinaryRelevance])
+def test_dense_columns_behind_sparse_ones_are_a_block(make, problem):
+    X, Y = problem
+    blocks, stacked = make().fit(X, Y), make().fit(sp.hstack([X.sparse, X.dense], format="csr"), Y)
+    assert stacked.n_dense_features_in_ == N_DENSE
+    assert_array_equal(stacked.predict_topk(X.tocsr())[1], blocks.predict_topk(X)[1])
+    # Too few of them, alone, in an array, or in a model that keeps its rows: features like all others.
+    for one in (X.tocsr()[:, : N_WORDS + 31], sp.csr_matrix(X.dense), X.tocsr().toarray()):
+        assert make().fit(one, Y).n_dense_features_in_ == 0
+    assert make().set_params(updatable=True).fit(X.tocsr(), Y).n_dense_features_in_ == 0
+
+
+def test_a_cascade_that_keeps_its_rows_reads_all_features_alike(problem):
+    X, Y = problem
+    model = Cascade(updatable=True).fit(X.tocsr(), Y)
+    assert model.n_dense_features_in_ == model.proposer_.n_dense_features_in_ == 0
+
+
 def test_cascade_finds_a_dense_block(problem):
     X, Y = problem
     blocks = Cascade().fit(X, Y)

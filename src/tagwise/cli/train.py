@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import numpy as np
-from click.core import ParameterSource
 
 from tagwise import Tagger, TextFeatures, load
 from tagwise.base import MultiLabelModel
@@ -153,7 +152,7 @@ def command(
     so later, on any rows.
 
     With --dask the files are read, counted and learnt from on a cluster, and the tagger is the same; validation rows
-    and --test are measured here. Each worker uses one thread unless --jobs says otherwise.
+    and --test are measured here. Each worker uses one thread, or as many as --jobs says if that is a positive number.
     """
     started = time.perf_counter()
     if report is not None and test is None and validation is None:
@@ -171,10 +170,7 @@ def command(
         model_info(model)
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
-    by_default = click.get_current_context().get_parameter_source("jobs") is ParameterSource.DEFAULT
-    # All workers of a cluster with all cores each would be too many threads.
-    n_jobs = None if dask is not None and by_default else jobs
-    shared: dict[str, Any] = {"n_jobs": n_jobs, "random_state": seed, "verbose": 0 if quiet else 1}
+    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
     if dask is None and holds_matrix(file, rows):
         for option, value in (("--validation", validation), ("--test", test), ("--report", report)):
             if value is not None:

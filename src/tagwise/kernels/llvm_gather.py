@@ -6,6 +6,7 @@ traffic, and half as long for up to 128 columns. Each column is summed in the or
 
 Rows are gathered in no order that hardware could foresee, so each step also asks for the row of a later step. What
 comes later is known beyond the entries of one sum: the same entries in the next columns, then those of the next sum.
+:func:`fetch` is that hint alone, for loops elsewhere (:mod:`tagwise.kernels.prefetch`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numba.extending import intrinsic
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["fetch_lines", "sum_rows"]
+__all__ = ["fetch", "sum_rows"]
 
 # Bytes of a vector: what AVX2 and newer x86 hold in a register; LLVM splits it where registers are shorter.
 _VECTOR_BYTES = 32
@@ -28,6 +29,8 @@ _VECTORS = 8
 # Entries ahead whose rows are fetched into the cache.
 _AHEAD = 12
 _CACHE_LINE_BYTES = 64
+# Hardware notices by then that lines are read one after the other.
+_MOST_LINES = 16
 
 _INT32, _INT64, _BYTE_POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 
@@ -88,7 +91,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
             ahead = builder.select(beyond, builder.sub(ahead, rewind), ahead)
             ahead = builder.select(builder.icmp_signed("<", ahead, limit), ahead, position)
             wanted = builder.gep(row_of(ahead), [builder.select(beyond, next_column, column)])
-            fetch_lines(builder, wanted, -(-count * lanes * number_bytes // _CACHE_LINE_BYTES))
+            _fetch_lines(builder, wanted, -(-count * lanes * number_bytes // _CACHE_LINE_BYTES))
             value = builder.load(builder.gep(entry_values.data, [position]))
             value = context.cast(builder, value, signature.args[1].dtype, signature.args[2].dtype)
             first_lane = builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
@@ -136,11 +139,8 @@ def _phi(builder, kind, *incoming):
     return value
 
 
-def fetch_lines(builder, start, n_lines):
-    """Ask for the cache lines from ``start`` on, to be read soon and kept; addresses beyond an array do no harm.
-
-    It writes IR at the builder's place: for functions that are intrinsics themselves.
-    """
+def _fetch_lines(builder, start, n_lines):
+    """Ask for the cache lines from ``start`` on, to be read soon and kept; addresses beyond an array do no harm."""
     signature = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER, _INT32, _INT32, _INT32])
     prefetch = builder.module.declare_intrinsic("llvm.prefetch", (_BYTE_POINTER,), signature)
     to_read, keep, of_data = (ir.Constant(_INT32, choice) for choice in (0, 3, 1))
@@ -173,3 +173,25 @@ def sum_rows(indices, data, dense, entries, columns, add, target, shift):
         vectors = (count, column, last, next_column, rewind, add)
         _sum_columns(indices, data, dense, (begin, end, limit), vectors, target, shift)
         column = following
+
+
+def _fetch_line_in_ir(typing, array, position):
+    """Ask for the cache line of ``array[position]``, counted as if the array were flat."""
+
+    def generate(context, builder, signature, arguments):
+        values = context.make_array(signature.args[0])(context, builder, arguments[0])
+        _fetch_lines(builder, builder.gep(values.data, [arguments[1]]), 1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+_fetch_line: Callable[..., None] = intrinsic(_fetch_line_in_ir)
+
+
+@compiled()
+def fetch(array, begin, end):
+    """See :data:`tagwise.kernels.prefetch.fetch`."""
+    step = _CACHE_LINE_BYTES // array.itemsize
+    for position in range(begin, min(end, begin + _MOST_LINES * step), step):
+        _fetch_line(array, position)

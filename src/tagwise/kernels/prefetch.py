@@ -1,8 +1,8 @@
 """A hint that entries of an array are needed soon, so that memory is read while something else is computed.
 
 Lists of a sparse matrix are short and read in no order that hardware could foresee: the first lines of each are waited
-for, unless they were asked for before. It is LLVM's ``prefetch``, through numba's ``intrinsic``; where the internals of
-numba have changed so that it cannot be imported or compiled, :func:`fetch` does nothing. Results never depend on it.
+for, unless they were asked for before. The hint is in :mod:`tagwise.kernels.llvm_gather`; where numba's internals have
+changed so that it cannot be imported or compiled, :func:`fetch` does nothing. Results never depend on it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ from tagwise.kernels.compiled import compiled
 
 __all__ = ["fetch", "fetch_nothing"]
 
-_CACHE_LINE_BYTES = 64
-# Hardware notices by then that lines are read one after the other.
-_MOST_LINES = 16
-
 
 @compiled()
 def fetch_nothing(array, begin, end):
-    """In the place of :func:`fetch`."""
+    """What :func:`fetch` is where LLVM's hint cannot be built."""
 
 
 def choose(candidate: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
@@ -37,26 +33,7 @@ def choose(candidate: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def _by_llvm() -> Callable[..., Any]:
-    from numba import types
-    from numba.extending import intrinsic
-
-    from tagwise.kernels.llvm_gather import fetch_lines
-
-    def fetch_line_in_ir(typing, array, position):
-        def generate(context, builder, signature, arguments):
-            values = context.make_array(signature.args[0])(context, builder, arguments[0])
-            fetch_lines(builder, builder.gep(values.data, [arguments[1]]), 1)
-            return context.get_dummy_value()
-
-        return types.void(array, types.int64), generate
-
-    fetch_line: Callable[..., None] = intrinsic(fetch_line_in_ir)
-
-    @compiled()
-    def fetch(array, begin, end):
-        step = _CACHE_LINE_BYTES // array.itemsize
-        for position in range(begin, min(end, begin + _MOST_LINES * step), step):
-            fetch_line(array, position)
+    from tagwise.kernels.llvm_gather import fetch  # imports what may not be there in another numba
 
     return fetch
 

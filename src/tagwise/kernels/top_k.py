@@ -384,6 +384,10 @@ def kth_largest(values, k):
             return values.dtype.type(-np.inf)
     if count_from(values, high) >= k:
         return high
+    if high == np.inf:
+        high = np.finfo(values.dtype).max
+        if count_from(values, high) >= k:
+            return high
     # At least k values reach low, and fewer reach high.
     half = values.dtype.type(0.5)
     while True:

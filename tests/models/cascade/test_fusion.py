@@ -111,6 +111,25 @@ def test_scores_of_all_have_the_bits_of_the_best(problem):
     np.testing.assert_array_equal(-np.sort(-scores, axis=1), best)
 
 
+@pytest.mark.parametrize("listed", [3, 8])
+def test_labels_that_occur_with_most_others_are_looked_up(listed):
+    """Their lists are long enough for bitmaps; labels behind the shortlist are candidates, and vouch for nothing."""
+    rng = np.random.default_rng(listed)
+    Y = rng.random((500, 300)) < 0.02
+    Y[:, :4] = rng.random((500, 4)) < 0.9
+    frequency, pairs = Y.sum(axis=0), cooccurrence_counts(sp.csr_matrix(Y))
+    facts = LabelFacts.of(np.ones(300, dtype=bool), frequency, 500, pairs)
+    assert (facts.pairs.bitmap_of[:4] >= 0).all()
+    labels = np.array([np.append(rng.permutation(4)[:2], 4 + rng.permutation(296)[:6]) for _ in range(5)])
+    proposed = -np.sort(-rng.normal(size=labels.shape), axis=1)
+    margins, cosines = 3 + rng.normal(size=(5, listed)), rng.random((5, listed))
+    opinions = Opinions(labels, proposed, margins, cosines, np.zeros((5, 0)))
+    _, best = Fusion.prior().best(opinions, facts, 8)
+    fused = reference.fused_scores(Fusion.prior(), opinions, facts)
+    expected = np.concatenate([fused, behind_shortlist(proposed[:, listed:])], axis=1)
+    np.testing.assert_allclose(best, -np.sort(-expected, axis=1), atol=1e-9)
+
+
 def test_equal_scores_come_in_the_order_of_their_labels():
     opinions = Opinions(
         np.array([[7, 3, 5, 1]]),

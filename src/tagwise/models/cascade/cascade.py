@@ -347,7 +347,7 @@ class Cascade(UpdatableCascade):
         return (*arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else arrays
 
     def _recognised(self, X: Features) -> Features:
-        # A model that is to be updated reads all features alike.
+        # Of arrays too, and dense columns alone: their rows have no words to look up.
         return X if self.updatable else FeatureBlocks.recognised(X)
 
     def _iterations(self) -> int:

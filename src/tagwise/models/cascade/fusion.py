@@ -498,7 +498,7 @@ class _Workspace(NamedTuple):
     terms: np.ndarray
     """(p, M): numbers to be weighted and added up."""
     odds: np.ndarray
-    """(M,): log odds, of the opinions first and in the end those of the probability."""
+    """z (M,): log odds by the opinions."""
     ranks: np.ndarray
     """int (M,): how many labels of the row have larger odds by the opinions."""
     lifts: np.ndarray
@@ -508,7 +508,7 @@ class _Workspace(NamedTuple):
     some: np.ndarray
     """(4, M): for steps in between."""
     together: np.ndarray
-    """int (M + 1,), zeros, and left so."""
+    """int (M + 1,): how often a label occurs with another, at 1 + its place; zeros, and left so, but for place 0."""
     place_of: np.ndarray
     """int (L,), zeros, and left so."""
 
@@ -530,7 +530,7 @@ def _workspace(n_listed: int, place_of: np.ndarray) -> _Workspace:
 
 @compiled()
 def _own_terms(opinions: Opinions, facts: LabelFacts, row: int, space: _Workspace) -> int:
-    """The opinions on each label, their products and 1; returns how many. No matter which for the label −1."""
+    """The opinions on each label, their products and 1; returns how many. Those of the label −1 are never used."""
     terms, n_listed = space.terms, space.terms.shape[1]
     labels, proposed, margins, cosines = opinions.labels, opinions.proposed, opinions.margins, opinions.cosines
     for at in range(n_listed):
@@ -664,8 +664,9 @@ def _find_lifts(facts: LabelFacts, labels: np.ndarray, space: _Workspace) -> Non
     sources = _most_probable(odds, space.ranks)
     for at in range(len(sources)):
         source, later = sources[at], labels[sources[min(at + 1, len(sources) - 1)]]
-        fetch(facts.pairs.columns, facts.pairs.starts[later], facts.pairs.starts[later + 1])
-        fetch(facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
+        if facts.pairs.bitmap_of[later] < 0:
+            fetch(facts.pairs.columns, facts.pairs.starts[later], facts.pairs.starts[later + 1])
+            fetch(facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
         other, chance = labels[source], sigmoid(odds[source])
         if chance < _LEAST_CHANCE:
             break
@@ -693,7 +694,7 @@ def _most_probable(odds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     places, equal, found = np.zeros(_SOURCES, dtype=np.int64), np.zeros(_SOURCES, dtype=np.int64), 0
     for place in range(len(odds)):
         rank = ranks[place]
-        if rank >= _SOURCES or odds[place] == -np.inf:
+        if rank >= _SOURCES or not odds[place] > -np.inf:
             continue
         at = rank + equal[rank]
         equal[rank] += 1
@@ -737,9 +738,9 @@ def _find_ranks(odds: np.ndarray, ranks: np.ndarray) -> None:
 def _fuse(
     opinions: Opinions, facts: LabelFacts, coefficients: _Coefficients, row: int, space: _Workspace
 ) -> np.ndarray:
-    """Final log odds of a row's shortlist (M,), −∞ for the label −1."""
+    """Final log odds of a row's shortlist (M,), −∞ for the label −1; in the workspace, until the next row."""
     own, context, level, unseen = coefficients
-    odds, by_name, labels = space.odds, space.by_name, opinions.labels[row]
+    odds, by_name, labels = space.odds, space.by_name, opinions.labels[row, : len(space.odds)]
     has_names = opinions.names.shape[1] > 0 or opinions.name_meanings.shape[1] > 0
     if has_names:
         _unseen_terms(opinions, facts, row, space)
@@ -821,7 +822,7 @@ def _fill_context(
     space = _workspace(out.shape[1], place_of)
     for row in range(out.shape[0]):
         space.odds[:] = odds[row]
-        labels = opinions.labels[row]
+        labels = opinions.labels[row, : out.shape[1]]
         _find_ranks(space.odds, space.ranks)
         _find_lifts(facts, labels, space)
         _context_terms(facts, labels, space)
