@@ -148,8 +148,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return False
 
     def _recognised(self, X: Features) -> Features:
-        """Features to fit, a dense block among them in its own place where the model looks for one."""
-        return X
+        """Features to fit, dense columns behind sparse ones of a CSR matrix as a block, if the model reads blocks.
+
+        One that is to be updated reads all features alike.
+        """
+        if not self._reads_blocks() or getattr(self, "updatable", False) or not sp.issparse(X):
+            return X
+        found = FeatureBlocks.recognised(X)
+        return found if isinstance(found, FeatureBlocks) and found.sparse.shape[1] else X
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""

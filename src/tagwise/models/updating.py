@@ -22,7 +22,6 @@ import scipy.sparse as sp
 
 from tagwise.base import OVERFLOW, MultiLabelModel, computing
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
-from tagwise.feature_blocks import FeatureBlocks
 from tagwise.interrupts import deferred_interrupts
 from tagwise.models.factor_model import PositiveWeight, resolve_positive_weight
 from tagwise.parallel import even_chunks, thread_count
@@ -102,11 +101,6 @@ class UpdatableModel(MultiLabelModel):
     pending_: np.ndarray
     fitted_rows_: int
     drift_: float
-
-    def _recognised(self, X: Features) -> Features:
-        # Of a CSR matrix the dense columns behind sparse ones; a model that is to be updated reads all features alike.
-        found = X if self.updatable or not sp.issparse(X) else FeatureBlocks.recognised(X)
-        return found if isinstance(found, FeatureBlocks) and found.sparse.shape[1] else X
 
     # ------------------------------------------------------------------ for subclasses
 
