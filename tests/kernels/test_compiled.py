@@ -1,5 +1,6 @@
 """The cache of compiled code: damage, full disks and several writers cost time only."""
 
+import ast
 import importlib.util
 import os
 import subprocess
@@ -240,3 +241,35 @@ def test_kernels_stay_within_their_arrays(tmp_path):
         text=True,
     )
     assert "IndexError" in found.stderr
+
+
+def test_functions_with_fastmath_raise_nothing_to_a_power():
+    """numba compiles a power once per process, with the flags of the function that needs it first."""
+    faulty = []
+    for path in (REPOSITORY / "src" / "tagwise").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+            options = [word.arg for one in decorators if isinstance(one, ast.Call) for word in one.keywords]
+            if "fastmath" in options and any(isinstance(part, ast.Pow) for part in ast.walk(node)):
+                faulty.append(f"{path.name}: {node.name}")
+    assert not faulty
+
+
+def test_rounding_does_not_depend_on_what_was_compiled_before(tmp_path):
+    """Each in a process and with a cache of its own."""
+    script = """
+import sys
+import numpy as np, scipy.sparse as sp
+from tagwise.kernels.products import squared_norms, unit_rows
+X = sp.random(60, 12, 0.4, format="csr", random_state=0)
+if sys.argv[1] == "norms":
+    squared_norms(X)
+print(unit_rows(X).data.tobytes().hex())
+"""
+    found = set()
+    for first in ("norms", "rows"):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / first)}
+        run = subprocess.run([sys.executable, "-c", script, first], env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        found.add(run.stdout)
+    assert len(found) == 1

@@ -449,13 +449,14 @@ def _infer(
                 for c in range(size):
                     left[c] -= step * code[c]
                 if sweep >= _FIXED_SWEEPS:
-                    alpha[j] = (shape + 0.5) / (rate + 0.5 * (mu[j] ** 2 + 1 / precision[j]))
+                    alpha[j] = (shape + 0.5) / (rate + 0.5 * (mu[j] * mu[j] + 1 / precision[j]))
             for c in range(size):
                 explained[c] = z[c] - left[c]
                 z[c] = weight * p[c] + (1 - weight) * explained[c]
                 left[c] = z[c] - explained[c]
         for c in range(size):
-            bound += 0.5 * left[c] ** 2 / code_noise + 0.5 * (z[c] - p[c]) ** 2 / feature_noise
+            moved = z[c] - p[c]
+            bound += 0.5 * left[c] * left[c] / code_noise + 0.5 * moved * moved / feature_noise
             if means.size:
                 means[row, c] = z[c]
         for j in range(n_labels):
@@ -463,7 +464,7 @@ def _infer(
                 variance = 1 / precision[j]
                 bound += 0.5 * variance * norms[j] / code_noise - 0.5 * np.log(variance)
                 # With q(α) at its optimum, all of its terms come to this.
-                bound += (shape + 0.5) * np.log(rate + 0.5 * (mu[j] ** 2 + variance))
+                bound += (shape + 0.5) * np.log(rate + 0.5 * (mu[j] * mu[j] + variance))
             if labels.size:
                 labels[row, j] = mu[j]
     return bound

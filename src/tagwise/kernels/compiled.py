@@ -3,6 +3,9 @@
 Short inner loops over entries of a sparse matrix use unsigned indices (``numpy.uintp``): numba checks whether a signed
 one counts from the end, which costs a third to two thirds of such a loop's time.
 
+Functions with ``fastmath`` multiply instead of raising to a power: numba compiles ``x**2`` once per process, with the
+flags of whichever function needs it first, so that the rounding of all others would depend on what came before.
+
 The first compilation in a process is logged to ``tagwise`` (level INFO): it takes a while, and only once where the
 result can be cached. Between two passes of the compiler an interrupt may end it.
 

@@ -263,7 +263,7 @@ def _newton_step(gram, starts, reg, beta, gradient):
         first = place
         length = 0.0
         while place < size and atoms[place] < starts[group + 1]:
-            length += beta[atoms[place]] ** 2
+            length += beta[atoms[place]] * beta[atoms[place]]
             place += 1
         length = np.sqrt(length)
         for i in range(first, place):
@@ -271,7 +271,7 @@ def _newton_step(gram, starts, reg, beta, gradient):
             step[i] -= reg * value
             system[i, i] += reg / length
             for j in range(first, i + 1):
-                system[i, j] -= reg * value * beta[atoms[j]] / length**2
+                system[i, j] -= reg * value * beta[atoms[j]] / (length * length)
     if size == 0 or not _solve_symmetric(system, step):
         return False
     for _ in range(_HALVINGS):
@@ -319,8 +319,9 @@ def _change(gram, starts, reg, beta, gradient, atoms, step):
         before, after = 0.0, 0.0
         while place < size and atoms[place] < starts[group + 1]:
             atom = atoms[place]
-            before += beta[atom] ** 2
-            after += (beta[atom] + step[place]) ** 2
+            moved = beta[atom] + step[place]
+            before += beta[atom] * beta[atom]
+            after += moved * moved
             along = 0.0
             for j in range(size):
                 along += gram[atom, atoms[j]] * step[j]

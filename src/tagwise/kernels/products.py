@@ -469,7 +469,8 @@ def _largest_and_length(data, begin, end):
         largest = max(largest, abs(np.float64(data[position])))
     if largest > 0:
         for position in range(begin, end):
-            squared += (np.float64(data[position]) / largest) ** 2
+            share = np.float64(data[position]) / largest
+            squared += share * share
     return largest, np.sqrt(squared)
 
 

@@ -115,13 +115,13 @@ def _step(factors, squares, which, slope, factor, rate, radius):
     rank = factors.shape[1]
     size = 0.0
     for column in range(rank):
-        size += np.float64(slope[column]) ** 2
+        size += np.float64(slope[column]) * np.float64(slope[column])
     squares[which] += factor * factor * size / rank
     scale = factors.dtype.type(rate * factor / np.sqrt(squares[which] + _SMALLEST_SQUARE))
     length = 0.0
     for column in range(rank):
         factors[which, column] -= scale * slope[column]
-        length += np.float64(factors[which, column]) ** 2
+        length += np.float64(factors[which, column]) * np.float64(factors[which, column])
     if length > radius * radius:
         shrink = factors.dtype.type(radius / np.sqrt(length))
         for column in range(rank):
