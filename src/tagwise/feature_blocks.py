@@ -15,6 +15,8 @@ __all__ = ["FeatureBlocks"]
 
 # What is recognised as a dense block: so many columns at least, that are not 0 in this share of the rows.
 _LEAST_DENSE, _DENSE_SHARE = 32, 0.9
+# Entries that are counted at a time: some megabytes of memory beside the matrix.
+_CHUNK = 1 << 18
 
 
 class FeatureBlocks:
@@ -98,7 +100,14 @@ class FeatureBlocks:
         if sp.issparse(matrix) and matrix.nnz < max(n_columns, _DENSE_SHARE * _LEAST_DENSE * n_rows):
             return matrix
         if sp.issparse(matrix):
-            counts = np.bincount(matrix.indices[matrix.data != 0], minlength=n_columns)
+            if matrix.has_sorted_indices:  # most matrices have no dense column at their end, which is seen at once
+                ends = matrix.indptr[1:][np.diff(matrix.indptr) > 0] - 1
+                if np.count_nonzero(matrix.indices[ends] == n_columns - 1) < _DENSE_SHARE * n_rows:
+                    return matrix
+            counts = np.zeros(n_columns, dtype=np.int64)
+            for start in range(0, matrix.nnz, _CHUNK):
+                part = slice(start, start + _CHUNK)
+                counts += np.bincount(matrix.indices[part][matrix.data[part] != 0], minlength=n_columns)
         else:
             counts = np.count_nonzero(matrix, axis=0)
         others = np.flatnonzero(counts < _DENSE_SHARE * n_rows)

@@ -192,6 +192,23 @@ def test_dense_columns_behind_sparse_ones_are_a_block(make, problem):
     assert make().set_params(updatable=True).fit(X.tocsr(), Y).n_dense_features_in_ == 0
 
 
+@pytest.mark.parametrize("chunk", [1, 1000, 1 << 18])
+def test_dense_columns_are_counted_in_any_chunks_and_order(chunk, problem, monkeypatch):
+    monkeypatch.setattr("tagwise.feature_blocks._CHUNK", chunk)
+    X = problem[0][:40]
+    stacked = X.tocsr()
+    assert FeatureBlocks.recognised(stacked).n_dense == N_DENSE
+    backwards = stacked.copy()
+    for row in range(40):
+        part = slice(*backwards.indptr[row : row + 2])
+        backwards.indices[part], backwards.data[part] = stacked.indices[part][::-1], stacked.data[part][::-1]
+    backwards.has_sorted_indices = False
+    assert FeatureBlocks.recognised(backwards).n_dense == N_DENSE
+    zeros = stacked.copy()
+    zeros.data[zeros.indices == N_WORDS] = 0  # stored, and not dense for that
+    assert FeatureBlocks.recognised(zeros).n_dense == N_DENSE - 1
+
+
 def test_a_cascade_that_keeps_its_rows_reads_all_features_alike(problem):
     X, Y = problem
     model = Cascade(updatable=True).fit(X.tocsr(), Y)
