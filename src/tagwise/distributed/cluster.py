@@ -126,9 +126,9 @@ def _client_of(address: str) -> Client:
 
 @contextmanager
 def _without_dask_log() -> Iterator[None]:
-    """Nothing of what Dask logs in this process, such as its tries to reach a scheduler again, with their tracebacks.
+    """Silence what Dask logs in this process, such as its attempts to reconnect to a scheduler, with their tracebacks.
 
-    What ends the work is raised, and told in a sentence.
+    Whatever ends the work is raised, and reported in one sentence.
     """
     known = (name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in _DASK_LOGGERS)
     levels = [(logger, logger.level) for logger in map(logging.getLogger, known)]

@@ -40,7 +40,7 @@ _ROWS = 512
 # Measured: looking a weight up takes as long as adding so many that are next to each other.
 _ADDITIONS_PER_LOOKUP = 4
 _BITS = 64
-# Labels ahead whose weights are asked for.
+# How many labels ahead weights are prefetched.
 _AHEAD = 3
 # A row has a bitmap if it has more entries than this, and more than one in so many columns: the bitmap then takes at
 # most three quarters of the bytes of the row's entries.
