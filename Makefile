@@ -8,7 +8,7 @@ EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml
 LOWEST := .venv-lowest
-LOWEST_TESTS := tests/end_to_end tests/text tests/cli tests/persistence
+LOWEST_TESTS := tests/end_to_end tests/text tests/cli tests/store
 PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
 SITE := build/docs
 # What a benchmark needs beyond TAGWISE_DATA is in its docstring: `python benchmarks/NAME.py --help`.
@@ -26,11 +26,16 @@ demo: $(VENV)/.core ## trains on the bundled sample and shows its tags
 
 .PHONY: test
 test: $(VENV)/.test ## the normal run of the tests; ARGS=tests/models for a part
+	$(if $(ARGS),,$(BIN)/tagwise warmup) # else every worker compiles the same functions
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.test ## tests marked slow, among them every block of code in the documentation
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(VENV)/.test ## tests marked slow, short runs of the fuzzers, and every block of code in the documentation
+	$(BIN)/python -m pytest -m slow --ignore tests/benchmarks --ignore tests/reproduction $(ARGS)
+
+.PHONY: test-reproduction
+test-reproduction: $(VENV)/.test ## the tests of the benchmarks and of the reproduction of the papers
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "" tests/benchmarks tests/reproduction $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST)/.test ## the lowest versions that pyproject.toml allows, on Python 3.10 where there is one
@@ -41,7 +46,7 @@ lint: $(VENV)/.lint ## ruff, mypy (also of a user's program), spelling, the laye
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_typing.py
+	$(BIN)/python -m pytest -q -m "" tests/test_typing.py
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
@@ -113,7 +118,7 @@ interrupt: $(VENV)/.test ## Ctrl-C at 500 random moments of fits, predictions an
 
 .PHONY: crash
 crash: $(VENV)/.test ## kills at random moments, calls that fail, full disks and races of everything that writes
-	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --mount --out benchmarks/results/reliability/crash.json $(ARGS)
+	$(BIN)/python -m tests.fuzz.crash --kills $(or $(KILLS),200) --out benchmarks/results/reliability/crash.json $(ARGS)
 
 .PHONY: serving-runs
 serving-runs: $(VENV)/.test ## the server: 20 swaps under load, 1,000 examples of its API, 50 kills while answers are posted

@@ -94,8 +94,6 @@ def measure(cell: dict, threads: int) -> dict:
 
 def rankings(model, X):
     """The five best labels of each row, and their scores, by each way of ranking the model's opinions."""
-    from tagwise.models.cascade.product import Product
-
     yield FUSED, *model.predict_topk(X, 5)
     yield PROPOSER, *model.proposer_.predict_topk(X, 5)
     # What 0.1.0 took: the fewer rows a label has, the more prototypes count.
@@ -105,9 +103,29 @@ def rankings(model, X):
     settings |= {f"slope {s:g}, exponent {e:g}, prototypes {w:g}": (s, e, w) for s, e, w in GRID}
     learnt = model._fusion
     for system, (slope, exponent, weight) in settings.items():
-        model._fusion = Product(slope, exponent, weight, 1.15, 1.25 + 1.5 * weight)
+        model._fusion = Product(slope, exponent, weight)
         yield system, *model.predict_topk(X, 5)
     model._fusion = learnt
+
+
+class Product:
+    """Opinions multiplied with constant weights, in the place of a learnt fusion."""
+
+    def __init__(self, slope: float, exponent: float, weight: float) -> None:
+        self.slope, self.exponent, self.weight = slope, exponent, weight
+
+    def best(self, candidates, together, k, hidden=None, *, n_threads=1):
+        """Labels and scores (n, k) of the shortlist."""
+        margins, proposer, prototype = candidates.opinions[:3].astype(float)
+        labels = candidates.labels[:, : margins.shape[1]]
+        products = np.exp(self.exponent * (proposer - 1.5) + self.weight * (prototype - 1.2))
+        products /= 1 + np.exp(-self.slope * margins)
+        # Calibrated by two constants.
+        chances = np.clip(products, 1e-6, 1 - 1e-6)
+        logits = 1.15 * np.log(chances / (1 - chances)) + 1.25 + 1.5 * self.weight
+        scores = (1 / (1 + np.exp(-logits)) - 0.5).astype(candidates.proposed.dtype)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def one_row(model, X) -> float:
@@ -124,7 +142,7 @@ def one_row(model, X) -> float:
 
 def model_bytes(model) -> int:
     total = model_bytes(model.proposer_) if hasattr(model, "proposer_") else 0
-    for name in model._saved_arrays:
+    for name in model.fields.arrays():
         array = getattr(model, name)
         total += array.nbytes if isinstance(array, np.ndarray) else array.data.nbytes + array.indices.nbytes
     return total

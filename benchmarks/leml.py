@@ -52,8 +52,8 @@ class Meter:
 
     def install(self, n_rows: int) -> None:
         from tagwise import kernels
-        from tagwise.kernels import blocked_csr, products, vectors
-        from tagwise.problems import pair_losses, squared
+        from tagwise.kernels import products, vectors
+        from tagwise.objectives import pair_losses, squared
         from tagwise.solvers import cg
 
         def csr_bytes(matrix):
@@ -79,14 +79,6 @@ class Meter:
             # A symmetric sum of outer products: half of a general product's operations would do.
             return pattern.nnz * features.shape[1] ** 2, csr_bytes(pattern) + features.nbytes
 
-        def transposed_product(transposed, left, out, added_terms, n_threads, nothing):
-            # A part of a transposed product, whose result is written once for all of its parts.
-            entries = 2 * int(transposed.indptr[-1]) * left.shape[1]
-            return entries, entries / 2 / left.shape[1] * 8 + left.nbytes + out.nbytes * len(left) / n_rows
-
-        def transposing(*arguments):
-            return 0, 0  # a stored transpose would need none
-
         def changed_in_place(target, factor, source, nothing):
             return 2 * target.size, 2 * target.nbytes + source.nbytes
 
@@ -102,11 +94,9 @@ class Meter:
             "solve_row_systems": systems,
         }
         for name, cost in work.items():
-            for module in (squared, pair_losses, products, blocked_csr):
+            for module in (squared, pair_losses, products):
                 if hasattr(module, name):
                     self._wrap(module, name, getattr(kernels, name), cost)
-        self._wrap(blocked_csr, "_add_transposed", blocked_csr._add_transposed, transposed_product)
-        self._wrap(blocked_csr._Transposer, "transpose", blocked_csr._Transposer.transpose, transposing)
         for module in (squared, cg):
             for name in ("axpy", "aypx"):
                 if hasattr(module, name):
@@ -140,17 +130,13 @@ def load(data: str, known: float | None):
 def warm_up(X, Y, rank: int, threads: int, *, observed=None, loss: str = "squared") -> None:
     """Load compiled code, and start the threads and what BLAS keeps of its own.
 
-    On few rows, so that the C library serves the large arrays of the fit as in a fresh process; and with products of
-    both kinds, though so few rows would be stored.
+    On few rows, so that the C library serves the large arrays of the fit as in a fresh process.
     """
     from tagwise import LEML
-    from tagwise.models.leml import steps
 
     rows = slice(0, 5000)
-    stored = steps._STORED_BYTES
-    for steps._STORED_BYTES in (-1, stored):
-        model = LEML(rank, loss=loss, max_iter=1, n_jobs=threads)
-        model.fit(X[rows], Y[rows], None if observed is None else observed[rows])
+    model = LEML(rank, loss=loss, max_iter=1, n_jobs=threads)
+    model.fit(X[rows], Y[rows], None if observed is None else observed[rows])
 
 
 def run_case(data: str, known: float | None, rank: int, loss: str, threads: int, rounds: int, plain: bool) -> dict:

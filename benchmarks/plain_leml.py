@@ -88,7 +88,7 @@ class PlainLEML:
         H = np.column_stack([self.start(slope, None), b]).astype(np.float32)
         W = np.zeros((self.X.shape[1], self.rank), np.float32)
         for _ in range(self.rounds):
-            for _ in range(1 if self.loss.name == "squared" else 2):  # Newton steps of W, as in tagwise
+            for _ in range(1 if self.loss.quadratic else 2):  # Newton steps of W, as in tagwise
                 A = np.column_stack([self.X @ W, np.ones(n, np.float32)]).astype(np.float32)
                 scores = self.scores(A, H)
                 first = self.loss.first(self.targets, scores)
@@ -117,7 +117,7 @@ class PlainLEML:
 
     def label_step(self, A, H):
         penalty = np.r_[np.full(self.rank, self.reg), 1e-9].astype(np.float32)
-        newton_steps = 1 if self.loss.name == "squared" else 3
+        newton_steps = 1 if self.loss.quadratic else 3
         for _ in range(newton_steps):
             scores = self.scores(A, H)
             first = self.loss.first(self.targets, scores)

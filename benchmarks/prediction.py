@@ -1,6 +1,6 @@
-"""Exact top-5 beside the same product by BLAS, answers to one row, and an approximate index; all in one run.
+"""Exact top-5 beside the same product by BLAS, answers to one row; all in one run.
 
-    TAGWISE_DATA=... python benchmarks/prediction.py [--only products one-row index] [--quick] [--pages-only]
+    TAGWISE_DATA=... python benchmarks/prediction.py [--only products one-row] [--quick] [--pages-only]
 
 `random` factors are normal numbers. `fitted` ones are LEML's on yso-finna-en-min4 (27,754 labels); for 213,707 labels
 its label factors are drawn with repetition, each turned towards another one and brought back to its length. The BLAS
@@ -25,7 +25,7 @@ from machine import description
 from pages import store
 from prediction_page import page
 
-from tagwise import LEML, ApproximateIndex, Cascade
+from tagwise import LEML, Cascade
 from tagwise.data import load_dataset
 from tagwise.kernels import top_k_of_factors
 from tagwise.kernels.norm_pruned import NormSorted, norm_pruned_topk, top_k_within_bounds
@@ -41,7 +41,7 @@ K = 5
 TILINGS = ((256, 1024), (512, 1024), (2048, 1024))
 TURNS, FEWER_TURNS = 8, 3
 ONE_ROW_CALLS = 1000
-PARTS = ("products", "one-row", "index")
+PARTS = ("products", "one-row")
 
 
 # ---------------------------------------------------------------------- factors
@@ -207,54 +207,6 @@ def one_row() -> list[dict]:
     return found
 
 
-# ---------------------------------------------------------------------- index
-
-
-def index(n_labels: int, ranks: tuple[int, ...]) -> list[dict]:
-    """A model with as many labels, exactly and by an index; n_jobs is 1."""
-    found = []
-    for rank in ranks:
-        model = enlarged(fitted(rank), n_labels)
-        X = test_rows()[:1000]
-        rows = [X[row] for row in range(200)]
-        start = time.perf_counter()
-        lists = ApproximateIndex(model)
-        common = {"labels": n_labels, "rank": rank, "lists": lists.n_lists}
-        build = time.perf_counter() - start
-
-        found.append({**common, "probes": None, "recall": 1.0, "build_seconds": None, **answers(model, X, rows)})
-        for share in (64, 16, 8, 4):
-            lists.n_probes = max(1, lists.n_lists // share)
-            recall = lists.recall(X, K)
-            found.append(
-                {
-                    **common,
-                    "probes": lists.n_probes,
-                    "recall": recall,
-                    "build_seconds": build,
-                    **answers(lists, X, rows),
-                }
-            )
-        print(*found[-5:], sep="\n", flush=True)
-    return found
-
-
-def answers(way, X, rows: list) -> dict[str, float]:
-    """Of a model or an index, to a batch and to single rows."""
-    batch = take_turns({"batch": lambda: way.predict_topk(X, K)}, 3)["batch"]
-    return {"batch_us_per_row": 1e6 * batch / X.shape[0], **latency(lambda row: way.predict_topk(row, K), rows)}
-
-
-def enlarged(model: LEML, n_labels: int) -> LEML:
-    """The model with label factors of :func:`more_labels`."""
-    large = LEML(**model.get_params(deep=False)).set_params(n_jobs=1)
-    large.__dict__.update({name: value for name, value in vars(model).items() if name.endswith("_")})
-    large.label_factors_, large.intercept_ = more_labels(model, n_labels)
-    large.n_labels_, large.classes_ = n_labels, np.arange(n_labels)
-    large._build_prediction_cache()
-    return large
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
@@ -266,7 +218,6 @@ def main() -> None:
     measures = {
         "products": lambda: products(options.quick),
         "one-row": one_row,
-        "index": lambda: index(MANY_LABELS, RANKS),
     }
     if not options.pages_only:
         report |= {"machine": description(), "calls": ONE_ROW_CALLS, "dataset": DATASET}

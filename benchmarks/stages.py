@@ -15,14 +15,14 @@ from memory import forget_peak, peak_bytes
 STAGES = (
     ("proposer, XᵀX", "tagwise.solvers.support", "SupportFeatures.build"),
     ("proposer, low rank", "tagwise.models.reml.reml", "REML._start"),
-    ("proposer, low rank", "tagwise.models.leml.steps", "SquaredAlternation.step_features"),
-    ("proposer, low rank", "tagwise.models.leml.steps", "SquaredAlternation.step_labels"),
+    ("proposer, low rank", "tagwise.models.leml.steps", "Alternation.step_features"),
+    ("proposer, low rank", "tagwise.models.leml.steps", "Alternation.step_labels"),
     ("proposer, supports", "tagwise.solvers.support", "SupportRidge.solve"),
-    ("hard negatives", "tagwise.models.cascade.opinions", "wrong_proposals"),
-    ("rankers", "tagwise.models.cascade.opinions", "learn_rankers"),
-    ("prototypes", "tagwise.models.cascade.opinions", "label_prototypes"),
-    ("co-occurrence", "tagwise.models.cascade.opinions", "cooccurrence_counts"),
-    ("fusion, opinions", "tagwise.models.cascade.cascade", "Cascade._opinions_on"),
+    ("hard negatives", "tagwise.models.cascade.ranker", "wrong_proposals"),
+    ("rankers", "tagwise.models.cascade.cascade", "learn_rankers"),
+    ("prototypes", "tagwise.models.cascade.prototype", "label_prototypes"),
+    ("co-occurrence", "tagwise.models.cascade.cooccurrence", "cooccurrence_counts"),
+    ("fusion, opinions", "tagwise.models.cascade.cascade", "Cascade._judged"),
     ("fusion, regressions", "tagwise.models.cascade.cascade", "learn_fusion"),
 )
 # All that is in none of them.

@@ -124,7 +124,6 @@ def _lead_to_the_site(app, docname, source):
 
 # What layers of tagwise ask of each other: public to them, and no promise to programs.
 INTERNAL = {
-    "fit_corpus",
     "fit_counts",
     "from_arrays",
     "from_parts",
@@ -133,6 +132,7 @@ INTERNAL = {
     "to_parts",
     "to_values",
     "truth_and_decisions",
+    "validation_rows",
     "truth_and_ranking",
     "warn_of_lost_words",
 }
@@ -140,7 +140,7 @@ INTERNAL = {
 
 def _skip_others(app, what, name, member, skip, options):
     """Methods that scikit-learn adds to every estimator are described there; internal ones are not described."""
-    if name in INTERNAL and not getattr(member, "__qualname__", "").startswith("LinearScores."):
+    if name in INTERNAL:
         return True
     module = getattr(getattr(member, "fget", member), "__module__", None) or ""
     return True if module.startswith("sklearn") else None

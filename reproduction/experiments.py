@@ -23,8 +23,9 @@ from tagwise.exceptions import DatasetNotFoundError, TagwiseError
 from tagwise.kernels import feature_matrix
 from tagwise.losses import get_loss
 from tagwise.models.mse.mse import feature_scales
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.pair_losses import FeatureProblem, row_side
+from tagwise.objectives.labels import TrainingLabels
+from tagwise.objectives.pair_losses import FeatureProblem, row_side
+from tagwise.problem import Problem
 from tagwise.randomness import random_generator
 
 __all__ = [
@@ -212,13 +213,14 @@ def speed_up(cell: Cell, data: Split) -> dict[str, Any]:
     repeat = int(cell.study.options.get("repeat", _REPEAT))
     X, Y = data.X.astype(np.float32), data.Y
     observed = mask_of(Y, cell.study.options, cell.seed)
-    labels = TrainingLabels.build(Y, observed, None, dtype=np.float32, n_threads=threads)
+    known = Problem.of(X, Y.astype(np.float32), observed)
+    labels = TrainingLabels(known.Y, known.known, None, n_threads=threads)
     rng = random_generator(cell.seed)
     W, H, S = (
         (rng.standard_normal((rows, rank)) / np.sqrt(rank)).astype(np.float32)
         for rows in (X.shape[1], Y.shape[1], X.shape[1])
     )
-    problem = FeatureProblem(feature_matrix(X, n_threads=threads), row_side(labels, get_loss("logistic")), H, rank, 1.0)
+    problem = FeatureProblem(feature_matrix(X, n_threads=threads), row_side(labels, get_loss("logistic")), H, rank)
 
     def gradient() -> None:
         problem.move_to(W)

@@ -12,8 +12,8 @@ import numpy as np
 from reproduction.configuration import Figure, Study, needed_by
 from reproduction.metrics import SHOWN
 from reproduction.results import PaperValues, StudyResults
-from tagwise.persistence.atomic import atomic_stream
-from tagwise.reports.plots import require_matplotlib
+from tagwise.reports.plots import require_plots
+from tagwise.store.atomic import atomic_stream
 
 __all__ = ["Line", "along_axis", "draw", "fitted_slope", "in_order", "lines_of", "panels_of", "serial_share"]
 
@@ -98,7 +98,7 @@ def draw(study: Study, figure: Figure, results: StudyResults, paper: PaperValues
     panels = panels_of(figure, results)
     if not panels:
         return
-    require_matplotlib()
+    require_plots()
     import matplotlib
 
     matplotlib.use("Agg")

@@ -22,7 +22,7 @@ from reproduction.configuration import (
 from reproduction.figures import draw, fitted_slope, in_order, lines_of, panels_of, serial_share
 from reproduction.metrics import SHOWN
 from reproduction.results import PaperValues, Results, StudyResults
-from tagwise.persistence.atomic import atomic_write
+from tagwise.store.atomic import atomic_write
 
 __all__ = ["Comparison", "compared", "make_pages", "markdown_table", "study_page", "summary_page"]
 

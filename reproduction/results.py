@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.persistence.atomic import atomic_write
+from tagwise.store.atomic import atomic_write
 
 if TYPE_CHECKING:
     from reproduction.configuration import Cell

@@ -18,7 +18,7 @@ from tagwise.data.splits import fold_numbers, split_rows
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.mse.selection import select_parameters
 from tagwise.randomness import random_generator
-from tagwise.solvers.search import Evaluation, search
+from tagwise.solvers.search import Outcome, search
 
 __all__ = ["choose"]
 
@@ -58,14 +58,14 @@ def choose(
     else:
         validation = _validation_rows(rule, Y, observed, cell.seed)
 
-        def evaluate(point: dict[str, Any], _: None) -> Evaluation:
+        def evaluate(point: dict[str, Any], _: None) -> Outcome:
             total = 0.0
             for mask in validation:
                 model = make_model(str(cell.method.kind), {**fixed, **point}, seed=cell.seed, threads=threads)
                 total += mask.sum() * _value(model, cell, rule, X, Y, observed, mask)
             # Every validation row counts the same, and values that differ by rounding only are equal.
             value = float(total / sum(mask.sum() for mask in validation))
-            return Evaluation(round(value, 12), value)
+            return Outcome(round(value, 12), value)
 
         found = search(list(ParameterGrid(grid)), evaluate)
         tried = [{**trial.candidate, "value": trial.details} for trial in found.trials]

@@ -13,7 +13,7 @@ import zipfile
 from email import message_from_bytes
 from pathlib import Path
 
-ALLOWED = (".py", ".typed", ".css", ".js", ".svg", ".html", ".npz", ".gz", ".txt", ".md")
+ALLOWED = (".py", ".typed", ".css", ".js", ".svg", ".html", ".json", ".npz", ".gz", ".txt", ".md")
 """What a package of the library may hold besides its metadata."""
 RELATIVE = re.compile(r"\]\((?![a-z]+:|#)([^)\s]*)\)|(?:src|href)=\"(?![a-z]+:|#)([^\"]*)\"")
 

@@ -15,6 +15,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+JOBS = ("tests/fuzz/", "tests/benchmarks/", "tests/reproduction/")
+"""Folders of tests that are jobs of their own, and no part of the normal run."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.nodeid.startswith(JOBS):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real data sets; tests that need it are skipped where it is not at hand."""

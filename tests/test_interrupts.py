@@ -100,33 +100,6 @@ def test_an_interrupt_waits_for_a_safe_point():
     assert reached == ["after the interrupt"]
 
 
-def test_an_interrupt_without_a_safe_point_is_raised_at_the_end():
-    reached = []
-
-    @deferring_interrupts
-    @deferring_interrupts
-    def call():
-        interrupt()
-        reached.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        call()
-    assert reached
-
-
-def test_two_interrupts_are_one():
-    @deferring_interrupts
-    def call():
-        interrupt()
-        try:
-            raise_if_interrupted()
-        finally:
-            interrupt()
-
-    with pytest.raises(KeyboardInterrupt):
-        call()
-
-
 def test_an_error_does_not_hide_an_interrupt():
     """Ctrl-C reaches worker processes too: what is found first may be that they have gone."""
 
@@ -307,15 +280,6 @@ def test_a_callback_is_interrupted_at_once():
     assert not reached
 
 
-def test_a_callback_may_handle_an_interrupt_and_the_fit_goes_on():
-    def callback(iteration, info):
-        with contextlib.suppress(KeyboardInterrupt):
-            interrupt()
-
-    found = LEML(rank=2, max_iter=3).fit(X, Y, callback=callback)
-    assert digest(found) == digest(LEML(rank=2, max_iter=3).fit(X, Y))
-
-
 # ---------------------------------------------------------------------- processes of their own
 
 
@@ -353,7 +317,6 @@ else:
 @needs_signals
 @pytest.mark.parametrize("name", list(_FITS))
 def test_a_long_fit_ends_with_keyboard_interrupt(name):
-    """In 0.1.0 FastXML of 200 trees ended with SystemError (6 of 6), and Cascade also hung. REML has processes too."""
     code = _SCRIPT.format(make=_FITS[name], at_once=name.startswith("REML"))
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

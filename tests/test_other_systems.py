@@ -5,14 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tagwise.exceptions import ModelFormatError
-from tagwise.persistence import atomic
-from tagwise.persistence.tensors import open_regular
+from tagwise.store import atomic
+from tagwise.store.tensors import open_regular
 
 WITHOUT = """\
 import builtins, os, sys
@@ -37,7 +36,7 @@ for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_DIRECTORY", "register_a
 from tagwise import Cascade, LEML, Tagger, load
 from tagwise.data import load_dataset
 from tagwise.data.feedback import FeedbackFile, feedback_line, read_feedback
-from tagwise.persistence.atomic import HAS_LOCKS
+from tagwise.store.atomic import HAS_LOCKS
 
 assert not HAS_LOCKS
 data = load_dataset("debtags-sample")
@@ -85,23 +84,6 @@ def test_a_name_that_is_being_read_is_taken_a_little_later(tmp_path, monkeypatch
     threading.Timer(0.1, free.set).start()
     atomic.atomic_write(target, lambda stream: stream.write(b"new"))
     assert target.read_bytes() == b"new"
-
-
-def test_a_name_that_stays_in_use_is_an_error_and_leaves_the_old_file(tmp_path, monkeypatch):
-    target = tmp_path / "manifest.json"
-    target.write_bytes(b"old")
-
-    def busy(source, name):
-        raise PermissionError(13, "in use")
-
-    monkeypatch.setattr(atomic, "_PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(atomic, "os", _Windows(os, busy))
-    before = time.monotonic()
-    with pytest.raises(PermissionError):
-        atomic.atomic_write(target, lambda stream: stream.write(b"new"))
-    assert time.monotonic() - before < 60
-    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
-    assert target.read_bytes() == b"old"
 
 
 def test_links_are_refused_where_the_system_cannot_refuse_to_follow_them(tmp_path, monkeypatch):
@@ -165,13 +147,11 @@ def test_what_runs_at_import_is_found():
     assert set(posix_at_import("import resource\ndef f(x=signal.SIGKILL):\n    os.fork()")) == {"resource", "SIGKILL"}
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_tests_can_be_collected_everywhere(path):
+def test_tests_can_be_collected_everywhere():
     """Where names of POSIX are missing, tests are skipped: nothing asks for them while tests are collected."""
-    if path in HARNESSES:
-        return
-    code = path.read_text(encoding="utf-8")
-    found = set(posix_at_import(code))
-    assert not found or "hasattr(os" in code, found
-    if path.name.startswith("test_") and any(f"from tests.fuzz.{harness.stem} " in code for harness in HARNESSES):
-        assert 'importorskip("resource"' in code
+    for path in sorted(set(TESTS.rglob("*.py")) - HARNESSES):
+        code = path.read_text(encoding="utf-8")
+        found = set(posix_at_import(code))
+        assert not found or "hasattr(os" in code, f"{path}: {found}"
+        if path.name.startswith("test_") and any(f"from tests.fuzz.{harness.stem} " in code for harness in HARNESSES):
+            assert 'importorskip("resource"' in code, path

@@ -34,20 +34,17 @@ def test_a_sound_site_has_no_dead_links(site):
     assert script("check_site").dead_links(site) == ([], 3, set())
 
 
-@pytest.mark.parametrize(
-    ("html", "fault"),
-    [
+def test_what_leads_nowhere_is_found(site):
+    for html, fault in (
         ('<a href="gone.html">x</a>', "no gone.html"),
         ('<a href="api/one.html#gone">x</a>', "has no #gone"),
         ('<img alt="" src="gone.png">', "no gone.png"),
         ('<script defer src="https://cdn.example/x.js"></script>', "it needs a network"),
-    ],
-)
-def test_what_leads_nowhere_is_found(site, html, fault):
-    (site / "more.html").write_text(html)
-    (found,), *_ = script("check_site").dead_links(site)
-    assert found.startswith("more.html")
-    assert fault in found
+    ):
+        (site / "more.html").write_text(html)
+        (found,), *_ = script("check_site").dead_links(site)
+        assert found.startswith("more.html")
+        assert fault in found
 
 
 def test_addresses_outside_are_told(site):
@@ -59,40 +56,29 @@ def test_a_name_without_its_page_is_found(site):
     assert "tagwise.LEML" in script("check_site").names_without_page(site)
 
 
-@pytest.mark.parametrize("attributes", ["", ' displaystyle="false" scriptlevel="0"'])
-def test_a_half_that_is_drawn_as_twelve_is_found(site, attributes):
+def test_a_half_that_is_drawn_as_twelve_is_found(site):
     check = script("check_site")
-    (site / "more.html").write_text(f"<mfrac{attributes}>\n  <mn>1</mn><mn>2</mn></mfrac>")
-    assert check.wrong_fractions(site) == []
-    (site / "more.html").write_text(f"<mfrac{attributes}>\n  <mn>12</mn><mi>x</mi></mfrac>")
-    (found,) = check.wrong_fractions(site)
-    assert found.startswith("more.html draws 12")
+    for attributes in ("", ' displaystyle="false" scriptlevel="0"'):
+        (site / "more.html").write_text(f"<mfrac{attributes}>\n  <mn>1</mn><mn>2</mn></mfrac>")
+        assert check.wrong_fractions(site) == []
+        (site / "more.html").write_text(f"<mfrac{attributes}>\n  <mn>12</mn><mi>x</mi></mfrac>")
+        (found,) = check.wrong_fractions(site)
+        assert found.startswith("more.html draws 12")
 
 
-@pytest.mark.parametrize(
-    ("written", "drawn"),
-    [
+def test_formulas_are_rewritten_for_the_converter(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from formulas import for_mathml
+
+    for written, drawn in (
         (r"\frac12 x", r"\frac{1}{2} x"),
         (r"\tfrac12(a - b)", r"\tfrac{1}{2}(a - b)"),
         (r"\dfrac 12", r"\dfrac{1}{2}"),
         (r"\frac1n + \tfrac\lambda2", r"\frac1n + \tfrac\lambda2"),
         (r"\frac{12}{5}", r"\frac{12}{5}"),
         (r"\bigl(X^\top", r"(X^{\mathrm{T}}"),
-    ],
-)
-def test_formulas_are_rewritten_for_the_converter(monkeypatch, written, drawn):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    from formulas import for_mathml
-
-    assert for_mathml(written) == drawn
-
-
-def test_slow_examples_are_reported(tmp_path):
-    check = script("check_site")
-    assert check.slow_examples(tmp_path) == []
-    for name, seconds in (("01_mask", 19.9), ("02_tail", 31.2), ("03_subspaces", 144.0)):
-        (tmp_path / f"{name}.cost.json").write_text(f'{{"memory": 0.0, "time": {seconds}}}')
-    assert check.slow_examples(tmp_path) == ["03_subspaces took 144 s", "02_tail took 31 s"]
+    ):
+        assert for_mathml(written) == drawn
 
 
 def archives(folder, names, urls=("Documentation", "Source", "Changelog"), description=""):
@@ -116,22 +102,15 @@ def test_a_sound_package_has_no_faults(tmp_path):
     assert archives(tmp_path, SOUND) == []
 
 
-@pytest.mark.parametrize(
-    ("names", "fault"),
-    [
+def test_what_does_not_belong_into_the_package_is_found(tmp_path):
+    for names, fault in (
         (["tagwise/__init__.py"], "py.typed is missing"),
         ([*SOUND, "tests/test_x.py"], "is not part of the package"),
         ([*SOUND, "tagwise/helpers/reference_kernels.py"], "oracles"),
         ([*SOUND, "tagwise/reproduction/runner.py"], "reproduction stay out"),
         ([*SOUND, "tagwise/kernels/x.nbi"], "does not belong into a wheel"),
-    ],
-)
-def test_what_does_not_belong_into_the_package_is_found(tmp_path, names, fault):
-    assert any(fault in line for line in archives(tmp_path, names))
-
-
-def test_a_link_that_the_metadata_lacks_is_found(tmp_path):
-    assert archives(tmp_path, SOUND, urls=("Source", "Changelog")) == ["the metadata has no link Documentation"]
+    ):
+        assert any(fault in line for line in archives(tmp_path, names))
 
 
 def test_links_that_lead_nowhere_on_an_index_are_found(tmp_path):

@@ -64,6 +64,7 @@ def check(path):
     )
 
 
+@pytest.mark.slow  # and part of `make lint`
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_a_program_of_somebody_else_is_checked(tmp_path):
     program, mistakes = tmp_path / "program.py", tmp_path / "mistakes.py"

@@ -27,24 +27,23 @@ def test_checks_do_not_copy_what_is_fine():
     assert np.shares_memory(validation.check_features(dense), dense)
 
 
-def test_huge_but_finite_values_pass():
-    huge = np.full((2, 2), np.finfo(np.float64).max)
-    validation.check_features(huge)
+def test_unusual_values_that_pass():
+    validation.check_features(np.full((2, 2), np.finfo(np.float64).max))
+    for values, columns, expected in (
+        ([0.0, 0.0], [0, 0], [[0, 0, 0]]),
+        ([1.0, 0.0], [2, 2], [[0, 0, 1]]),  # twice, and on once
+    ):
+        labels = validation.check_labels(sp.csr_matrix((values, columns, [0, 2]), shape=(1, 3)))
+        np.testing.assert_array_equal(labels.toarray(), expected)
+        assert labels.nnz == sum(expected[0])
+    labels = validation.check_labels(np.array([["0", "1"]], dtype=object))
+    np.testing.assert_array_equal(labels.toarray(), [[0, 1]])
+    mask = validation.check_observed(sp.csr_matrix(([1, 1], [2, 2], [0, 2]), shape=(1, 3)), shape=(1, 3))
+    assert (mask.nnz, mask.data[0]) == (1, 1)
 
 
-def test_duplicate_zero_labels_are_zero():
-    Y = sp.csr_matrix((np.zeros(2), [0, 0], [0, 2]), shape=(1, 3))
-    assert validation.check_labels(Y).nnz == 0
-
-
-def test_duplicate_of_one_and_zero_is_one():
-    Y = sp.csr_matrix(([1.0, 0.0], [2, 2], [0, 2]), shape=(1, 3))
-    np.testing.assert_array_equal(validation.check_labels(Y).toarray(), [[0, 0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("X", "error", "words"),
-    [
+def test_features_that_cannot_be_used():
+    for X, error, words in [
         (np.ones((0, 3)), InvalidInputError, "0 sample"),
         (np.ones((3, 0)), InvalidInputError, "0 feature"),
         (sp.csr_matrix((0, 3)), InvalidInputError, "0 sample"),
@@ -56,16 +55,13 @@ def test_duplicate_of_one_and_zero_is_one():
         (np.ones((2, 2), dtype=complex), InvalidInputError, "Complex data not supported"),
         (sp.csr_matrix(np.ones((2, 2), dtype=complex)), InvalidInputError, "Complex data not supported"),
         ([[1, 2], [3]], InvalidInputError, "rows of equal length"),
-    ],
-)
-def test_features_that_cannot_be_used(X, error, words):
-    with pytest.raises(error, match=words):
-        validation.check_features(X)
+    ]:
+        with pytest.raises(error, match=words):
+            validation.check_features(X)
 
 
-@pytest.mark.parametrize(
-    ("Y", "words"),
-    [
+def test_labels_that_cannot_be_used():
+    for Y, words in [
         (None, "the target y is None"),
         (np.ones(3), "two dimensions"),
         (np.ones((3, 0)), "no label columns"),
@@ -75,11 +71,9 @@ def test_features_that_cannot_be_used(X, error, words):
         ([[0, np.nan]], "observed mask, not by NaN"),
         (sp.csr_matrix([[0, 3]]), "found 3"),
         (np.array([["0", "2"]], dtype=object), "found 2"),
-    ],
-)
-def test_labels_that_cannot_be_used(Y, words):
-    with pytest.raises(InvalidInputError, match=words):
-        validation.check_labels(Y)
+    ]:
+        with pytest.raises(InvalidInputError, match=words):
+            validation.check_labels(Y)
 
 
 def test_label_shapes_that_do_not_fit():
@@ -89,13 +83,6 @@ def test_label_shapes_that_do_not_fit():
         validation.check_labels(np.ones((2, 2)), n_labels=5)
     with pytest.raises(InvalidInputError, match="row 1, label 2 more than once"):
         validation.check_labels(sp.csr_matrix(([1, 1], [2, 2], [0, 0, 2]), shape=(2, 3)))
-
-
-def test_duplicates_in_a_mask_are_one_known_pair():
-    mask = sp.csr_matrix(([1, 1], [2, 2], [0, 2]), shape=(1, 3))
-    result = validation.check_observed(mask, shape=(1, 3))
-    assert result.nnz == 1
-    assert result.data[0] == 1
 
 
 def test_numbers():
@@ -110,24 +97,16 @@ def test_numbers():
     assert validation.check_choice("a", "kind", ("a", "b")) == "a"
 
 
-def test_numbers_written_as_text_are_read_as_numbers():
-    labels = validation.check_labels(np.array([["0", "1"]], dtype=object))
-    np.testing.assert_array_equal(labels.toarray(), [[0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("mask", "words"),
-    [
+def test_masks_that_cannot_be_used():
+    for mask, words in [
         (np.array([[np.nan, 1.0]]), "NaN or infinity"),
         (np.array([[None, 1]], dtype=object), "type object"),
         ([["0", "1"]], "entries of type"),
         ([[1], [1, 0]], "rows of equal length"),
         ([1, 0], "two dimensions"),
-    ],
-)
-def test_masks_that_cannot_be_used(mask, words):
-    with pytest.raises(InvalidInputError, match=words):
-        validation.check_observed(mask, shape=(1, 2))
+    ]:
+        with pytest.raises(InvalidInputError, match=words):
+            validation.check_observed(mask, shape=(1, 2))
 
 
 def test_numpy_masked_arrays_are_refused_rather_than_unmasked():

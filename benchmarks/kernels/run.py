@@ -28,7 +28,6 @@ from pages import store
 
 from tagwise import kernels
 from tagwise.data import make_power_law
-from tagwise.kernels.blocked_csr import BlockedCSR
 from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.shortlists import Lookup, shortlist_margins
 from tagwise.kernels.vectors import aligned_copy
@@ -41,7 +40,7 @@ SHAPES = {
     "yso-finna-en-min4": (101_842, 25_688, 27_754, 10.9, 6.4),
 }
 
-SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense", "transpose × dense, groups of rows kept transposed")
+SPARSE_PRODUCTS = ("CSR × dense", "transpose × dense")
 
 
 def plain_pair_curvature(Y, A, H):
@@ -58,7 +57,6 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
     rng = np.random.default_rng(0)
     W, A, H = (aligned_copy(rng.standard_normal((n, width)).astype(np.float32)) for n in (features, rows, labels))
     both = kernels.feature_matrix(X, n_threads=threads)
-    blocked = BlockedCSR(X, width=width, keep_bytes=1e9, n_threads=threads)
     some_rows = A[:2048]
     scores = some_rows[:256] @ H.T
     small = rng.standard_normal((width, width)).astype(np.float32)
@@ -86,13 +84,6 @@ def measure(shape: str, width: int, threads: int, copy: float, blas: float, cach
         (
             "transpose × dense",
             lambda: both.rmatmul(A),
-            lambda: transpose @ A,
-            2 * X.nnz * width,
-            csr_bytes(X) + W.nbytes + A.nbytes,
-        ),
-        (
-            "transpose × dense, groups of rows kept transposed",
-            lambda: blocked.rmatmul(A),
             lambda: transpose @ A,
             2 * X.nnz * width,
             csr_bytes(X) + W.nbytes + A.nbytes,

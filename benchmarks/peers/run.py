@@ -30,7 +30,7 @@ from peers.plugin import PLUGINS, Plugin, find_plugins
 from peers.problems import SETS, Judge, hand_out
 from peers.watched import Limits, WorkerError, run_watched
 from tagwise.exceptions import TagwiseError
-from tagwise.persistence.atomic import atomic_write
+from tagwise.store.atomic import atomic_write
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tagwise import inspection as inspection
     from tagwise import metrics as metrics
     from tagwise.data.frequencies import label_frequencies as label_frequencies
-    from tagwise.models.approximate_index import ApproximateIndex as ApproximateIndex
     from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
     from tagwise.models.cascade import Cascade as Cascade
     from tagwise.models.leml import LEML as LEML
     from tagwise.models.mse import MSE as MSE
     from tagwise.models.reml import REML as REML
-    from tagwise.persistence.checkpoints import Checkpoint as Checkpoint
-    from tagwise.persistence.loading import load as load
+    from tagwise.problem import Known as Known
     from tagwise.solvers.low_rank_plus_sparse import low_rank_plus_sparse as low_rank_plus_sparse
+    from tagwise.store.checkpoints import Checkpoint as Checkpoint
+    from tagwise.store.loading import load as load
     from tagwise.text.evaluation import Evaluation as Evaluation
     from tagwise.text.features import TextFeatures as TextFeatures
     from tagwise.text.suggestion import Suggestion as Suggestion
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from tagwise.text.tagger import Tagger as Tagger
 
 _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.startswith("tagwise.models.")} | {
-    "ApproximateIndex": "tagwise.models.approximate_index",
-    "Checkpoint": "tagwise.persistence.checkpoints",
+    "Checkpoint": "tagwise.store.checkpoints",
     "Evaluation": "tagwise.text.evaluation",
+    "Known": "tagwise.problem",
     "Suggestion": "tagwise.text.suggestion",
     "Tagger": "tagwise.text.tagger",
     "TextFeatures": "tagwise.text.features",
     "WordShare": "tagwise.text.suggestion",
     "label_frequencies": "tagwise.data.frequencies",
-    "load": "tagwise.persistence.loading",
+    "load": "tagwise.store.loading",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }
 _SUBPACKAGES = {"baselines", "data", "exceptions", "inspection", "metrics"}

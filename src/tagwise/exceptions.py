@@ -72,7 +72,7 @@ class ParseError(TagwiseError, ValueError):
     column : int
         Position in the line in bytes, from 1; 0 when the whole line is at fault.
     reason : str
-        What was found and what is expected.
+        Content found and content expected.
     """
 
     def __init__(self, path: str | PathLike[str], line: int, column: int, reason: str) -> None:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
-__all__ = ["FeatureBlocks"]
+__all__ = ["FeatureBlocks", "column_sums"]
 
 
 # What is recognised as a dense block: so many columns at least, that are not 0 in this share of the rows.
@@ -136,7 +136,7 @@ class FeatureBlocks:
 
     @property
     def n_dense(self) -> int:
-        """How many columns the dense block has."""
+        """Number of columns of the dense block."""
         return int(self.dense.shape[1])
 
     @property
@@ -170,3 +170,16 @@ def _described(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"{len(value)} of them"
     return f"a {type(value).__name__}"
+
+
+def column_sums(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of each feature and of its squares over the rows (d), float64."""
+    if isinstance(X, FeatureBlocks):
+        sums, squares = zip(*(column_sums(block) for block in X))
+        return np.concatenate(sums), np.concatenate(squares)
+    if isinstance(X, np.ndarray):
+        return np.einsum("ij->j", X, dtype=np.float64), np.einsum("ij,ij->j", X, X, dtype=np.float64)
+    values = X.data.astype(np.float64)
+    weights = (values, values * values)
+    total, squares = (np.bincount(X.indices, weights=some, minlength=X.shape[1]) for some in weights)
+    return total, squares

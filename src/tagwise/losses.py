@@ -25,16 +25,20 @@ class Loss(ABC):
     Attributes
     ----------
     name : str
-        What users write as ``loss=``.
+        Name for users: ``loss=name``.
     negative : float
         The code of a label that is off (a label that is on is always 1).
     threshold : float
         A score at or above it means that the label is on.
+    quadratic : bool
+        Whether the second derivative is 1 at every score, so that normal equations solve what others take Newton
+        steps for.
     """
 
     name: str
     negative: float
     threshold: float
+    quadratic = False
 
     def targets(self, labels: np.ndarray) -> np.ndarray:
         """0/1 labels in this loss's coding."""
@@ -67,6 +71,7 @@ class Squared(Loss):
     name = "squared"
     negative = 0.0
     threshold = 0.5
+    quadratic = True
 
     def constant(self, rate: np.ndarray) -> np.ndarray:
         return rate

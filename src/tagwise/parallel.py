@@ -164,7 +164,7 @@ class _Thread(threading.local):
     busy = False
     """Whether this thread works on chunks."""
     blas_users = 0
-    """How many of the contexts that hold BLAS to one thread are this thread's."""
+    """Number of active contexts of this thread that hold BLAS to one thread."""
 
 
 _thread = _Thread()

@@ -1,4 +1,4 @@
-"""What people and callbacks are told while something runs: the history of a fit, and a bar or plain lines."""
+"""Progress for people and callbacks: the history of a fit, and a bar or plain lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tagwise.interrupts import interruptible, raise_if_interrupted
+
+if TYPE_CHECKING:  # the command line shows its help without numpy
+    from tagwise.fields import Fields
 
 __all__ = ["Callback", "FitProgress", "Journal", "ProgressBar", "counted", "echo_err", "visible"]
 
@@ -26,25 +29,22 @@ Callback = Callable[[int, dict[str, Any]], bool | None]
 """``callback(iteration, info)``: called after every iteration (from 1) with ``objective``, ``seconds`` and whatever
 else the model reports. Returning True stops the fit; the model keeps what it has by then."""
 
-StateT = TypeVar("StateT")
-
 
 class Journal(Protocol):
-    """Keeps the state of a fit, so that a later run can resume it; progress knows no more of checkpoints than this."""
+    """Keeps what a fit has learnt, so that a later run can resume it: all that progress knows of checkpoints."""
 
     folder: Any
+    kept: dict[str, Any]
+    """The state of an earlier run, by name; empty if there is nothing to resume."""
     history: list[dict[str, Any]]
     excused: BaseException | None
     """An error of the user's own callback, which says nothing about the state."""
 
-    def save(self, state: Any, history: list[dict[str, Any]]) -> None:
-        """Keep the state after an iteration."""
+    def save(self, kept: dict[str, Any], history: list[dict[str, Any]], *, now: bool = False) -> None:
+        """Write what has been learnt, if it is time to, or ``now``."""
 
-    def finish_stage(self, stage: str, state: Any, history: list[dict[str, Any]]) -> None:
-        """Keep what a stage has come to, in the place of the iterations that led there."""
-
-    def resume(self, state_class: Any, stage: str, check: Callable[[Any], object] | None, known: dict[str, Any]) -> Any:
-        """The state of an earlier run, or None."""
+    def refusing_misfits(self) -> AbstractContextManager[None]:
+        """Take errors of content that this fit cannot have written for what they are."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -123,8 +123,8 @@ class FitProgress:
 
     With ``verbose`` a terminal gets one bar with objective and seconds, any other stream a line per iteration, or, of
     more than 20, for some of them; both on standard error. ``steps`` is what iterations are called there.
-    Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed reports its state with
-    each step, and begins with :meth:`resume`; both reach the ``journal``, if there is one.
+    Use as a context manager; call :meth:`step` once per iteration. A fit that can be resumed begins with
+    :meth:`resume`, and calls :meth:`keep` before each step; the ``journal``, if there is one, writes what is kept.
 
     ``history`` has a dict per iteration (``iteration``, ``objective``, ``seconds`` since the start of the fit, …);
     ``stopped`` says whether the callback asked to stop, ``resumed`` whether the fit continues an earlier run.
@@ -142,14 +142,19 @@ class FitProgress:
     ) -> None:
         self.name, self.total, self.verbose, self._steps = name, total, verbose, steps
         self.callback, self.journal = callback, journal
-        self.history: list[dict[str, Any]] = []
-        self.stopped = self.resumed = False
-        self._start = time.perf_counter()
-        self._last_shown, self._shown_at = 0, 0.0
+        self.kept: dict[str, Any] = {} if journal is None else dict(journal.kept)
+        self.resumed, self.stopped = bool(self.kept), False
+        self.history: list[dict[str, Any]] = list(journal.history) if journal is not None and self.resumed else []
+        self._start = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
+        self._last_shown, self._shown_at = len(self.history), 0.0
         self._bar = ProgressBar(f"fitting {name}, {steps}", total, wanted=bool(verbose), steps=True)
 
     def __enter__(self) -> FitProgress:
         self._bar.__enter__()
+        if self.journal is not None and self.resumed:
+            done = f"{len(self.history)} of {counted(self.total, self._steps)} done"
+            self.note(f"resumes from the checkpoint in {self.journal.folder}, {done}")
+            self._bar.at(len(self.history))
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -159,19 +164,16 @@ class FitProgress:
             self._show(self.history[-1], last=True)
         self._bar.__exit__()
 
-    def step(self, objective: float, *, state: object | None = None, **more: Any) -> bool:
-        """Record one finished iteration; returns whether the fit should stop.
-
-        ``state`` is all that the next iteration depends on; a fit that cannot be resumed has none.
-        """
+    def step(self, objective: float, **more: Any) -> bool:
+        """Record one finished iteration; returns whether the fit should stop."""
         iteration = len(self.history) + 1
         seconds = time.perf_counter() - self._start
         info = {"iteration": iteration, "objective": float(objective), "seconds": seconds, **more}
         self.history.append(info)
         if self.verbose:
             self._show(info)
-        if state is not None and self.journal is not None:
-            self.journal.save(state, self.history)
+        if self.journal is not None and self.kept:
+            self.journal.save(self.kept, self.history)
         if self.callback is not None:
             try:
                 with interruptible():
@@ -183,38 +185,36 @@ class FitProgress:
         raise_if_interrupted()
         return self.stopped
 
-    def finish_stage(self, stage: str, state: object) -> None:
-        """Keep what a stage of the fit has come to until the fit is over."""
-        if self.journal is not None:
-            self.journal.finish_stage(stage, state, self.history)
+    def keep(self, *drop: str, now: bool = False, **state: Any) -> None:
+        """Add arrays and plain values to what has been learnt so far, without those to ``drop``.
+
+        ``now`` writes them at once. What is kept at a :meth:`step` must be all that the next iteration depends on.
+        """
+        for name in drop:
+            self.kept.pop(name, None)
+        self.kept |= state
+        if now and self.journal is not None:
+            self.journal.save(self.kept, self.history, now=True)
 
     def resume(
-        self,
-        state_class: type[StateT],
-        stage: str = "rounds",
-        *,
-        check: Callable[[StateT], object] | None = None,
-        **known: Any,
-    ) -> StateT | None:
-        """The state of a stage where an earlier run stopped, or None where there is nothing to resume.
+        self, fields: Fields, dtype: Any, kept: dict[str, Any] | None = None, **sizes: int
+    ) -> dict[str, Any] | None:
+        """The state of an earlier run in these fields, or None if there is nothing to resume.
 
-        ``state_class`` is a :class:`tagwise.persistence.fit_state.State`; ``known`` has the sizes, bounds and types
-        that it names, and its fields that are not saved. ``check`` raises ValueError for a state that the data of this
-        fit cannot lead to, which ends in a :class:`~tagwise.exceptions.ModelFormatError`.
+        ``kept`` is where to look: an item of ``self.kept`` rather than that itself.
+
+        Raises
+        ------
+        ModelFormatError
+            These arrays do not fit together, or not this fit: its floating type ``dtype`` or ``sizes`` of axes.
         """
-        if self.journal is None:
+        kept = self.kept if kept is None else kept
+        found = {name: kept[name] for name in fields if name in kept}
+        if self.journal is None or not found:
             return None
-        state: StateT | None = self.journal.resume(state_class, stage, check, known)
-        if state is not None and not self.resumed:
-            self.resumed = True
-            self.history += self.journal.history
-            if self.history:
-                self._start -= self.history[-1]["seconds"]
-            self._last_shown = len(self.history)
-            done = f"{len(self.history)} of {counted(self.total, self._steps)} done"
-            self.note(f"resumes from the checkpoint in {self.journal.folder}, {done}")
-            self._bar.at(len(self.history))
-        return state
+        with self.journal.refusing_misfits():
+            fields.check(found, sizes, dtype)
+        return found
 
     def note(self, text: str) -> None:
         """Show what is being done between iterations; not part of the history."""

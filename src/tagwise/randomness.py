@@ -10,7 +10,7 @@ import numpy as np
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.validation import integer_text
 
-__all__ = ["RandomState", "check_random_state", "generator_words", "random_generator", "set_generator"]
+__all__ = ["RandomState", "check_random_state", "random_generator"]
 
 _WORD = 2**64 - 1
 
@@ -41,24 +41,3 @@ def check_random_state(random_state: Any) -> None:
     """Raise for what cannot seed a generator, without drawing from a ``RandomState``."""
     if not isinstance(random_state, np.random.RandomState):
         random_generator(random_state)
-
-
-def generator_words(rng: np.random.Generator) -> np.ndarray:
-    """The state of a generator that :func:`random_generator` made from a seed, as six unsigned 64-bit numbers."""
-    state = rng.bit_generator.state
-    numbers = state["state"]
-    words = [numbers[name] >> shift & _WORD for name in ("state", "inc") for shift in (64, 0)]
-    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
-
-
-def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
-    """Set the state of such a generator to these :func:`generator_words`."""
-    high, low, high_step, low_step, has_half, half = (int(word) for word in words)
-    if has_half > 1 or half >= 2**32:
-        raise ValueError("these numbers are not the state of a generator")
-    rng.bit_generator.state = {
-        **rng.bit_generator.state,
-        "state": {"state": high << 64 | low, "inc": high_step << 64 | low_step},
-        "has_uint32": has_half,
-        "uinteger": half,
-    }

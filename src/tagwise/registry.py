@@ -38,7 +38,7 @@ class ModelInfo:
     class_name : str
         The class, and its name in a model folder.
     module : str
-        Where the class is imported from.
+        Module of the class.
     learns_from_mask : bool
         Whether the method has a meaning for pairs that are unknown; if not, a mask is refused.
     explainable : bool
@@ -70,7 +70,7 @@ class ModelInfo:
 
     @property
     def name(self) -> str:
-        """What users call it: ``"leml"``, ``"binary-relevance"``."""
+        """Name for users: ``"leml"``, ``"binary-relevance"``."""
         return "binary-relevance" if self.class_name == "BinaryRelevance" else self.class_name.lower()
 
     def load_class(self) -> Any:
@@ -206,9 +206,8 @@ MODELS: tuple[ModelInfo, ...] = (
 
 SAVED_CLASSES: Mapping[str, str] = {
     "Tagger": "tagwise.text.tagger",
-    "ApproximateIndex": "tagwise.models.approximate_index",
 }
-"""What else a model folder may hold: class → module."""
+"""Other classes that a model folder may hold: class → module."""
 
 MODEL_NAMES: tuple[str, ...] = tuple(sorted(info.name for info in MODELS))
 """The names that models go by: ``"leml"``, ``"binary-relevance"``, …; case, hyphens and underscores do not matter."""

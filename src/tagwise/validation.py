@@ -34,6 +34,8 @@ __all__ = [
     "check_sample_weight",
     "checked_csr",
     "integer_text",
+    "is_valid_csr",
+    "require_memory",
     "shape_text",
 ]
 
@@ -41,7 +43,7 @@ _LARGEST_INT32 = 2**31 - 1
 _UNSIGNED: dict[Any, Any] = {np.dtype(np.int32): np.dtype(np.uint32), np.dtype(np.int64): np.dtype(np.uint64)}
 
 SPARE_COLUMNS = 1000
-"""By how much the k of k best labels may exceed the number of labels: answers then have columns without a label."""
+"""Excess of k over the number of labels that is allowed: answers then have columns without a label."""
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
 """Rows of features as :func:`check_features` returns them: CSR or a dense array, n×d. Where a model reads blocks, also
@@ -67,7 +69,7 @@ def checked_csr(matrix: Any, name: str) -> sp.csr_matrix:
     if matrix.ndim != 2:
         raise InvalidInputError(f"{name} must have two dimensions; found {matrix.ndim}.")
     if kind in ("csr", "csc", "bsr"):
-        if kind != "csr" or not _is_valid_csr(matrix):
+        if kind != "csr" or not is_valid_csr(matrix):
             _require_valid_compressed(matrix, name)
     else:
         matrix = matrix.tocoo()
@@ -78,8 +80,8 @@ def checked_csr(matrix: Any, name: str) -> sp.csr_matrix:
     return sp.csr_matrix(matrix)
 
 
-def _is_valid_csr(matrix: Any) -> bool:
-    """What :func:`_require_valid_compressed` finds, for the usual matrices and in few steps: one row is quick too."""
+def is_valid_csr(matrix: Any) -> bool:
+    """Whether a CSR matrix of the usual types stays within its arrays and its shape; quick for one row too."""
     indptr, indices, (n_rows, n_columns) = matrix.indptr, matrix.indices, matrix.shape
     unsigned = _UNSIGNED.get(indices.dtype)
     if unsigned is None or indptr.dtype not in _UNSIGNED or n_columns > _LARGEST_INT32:
@@ -126,8 +128,13 @@ def _require_within(ids: np.ndarray, size: int, what: str, name: str) -> None:
 
 
 def canonical_csr(matrix: Any) -> sp.csr_matrix:
-    """CSR with sorted indices and duplicates summed, sharing arrays that already have this form."""
+    """CSR with sorted indices of 32 bits, if they fit, and duplicates summed; shares arrays that have this form.
+
+    Kernels are compiled for each type of indices that they meet.
+    """
     csr = matrix if type(matrix) is sp.csr_matrix else sp.csr_matrix(matrix)
+    if csr.indices.dtype != np.int32:
+        csr = sp.csr_matrix((csr.data, csr.indices, csr.indptr), shape=csr.shape)  # scipy takes the smaller type
     if not csr.has_canonical_format:
         if csr is matrix or (sp.issparse(matrix) and np.shares_memory(csr.indices, matrix.indices)):
             csr = csr.copy()
@@ -335,7 +342,7 @@ def check_observed(
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """What each row weighs (n, float64): finite, at least 0, and not 0 for all."""
+    """Weights of rows (n, float64): finite, at least 0, and not 0 for all."""
     name = "sample_weight"
     array = _as_array(sample_weight, name)
     if array.shape != (n_rows,):
@@ -371,7 +378,7 @@ def integer_text(value: Any) -> str:
 
 
 def check_k(k: Any, n_labels: int, name: str = "k") -> int:
-    """How many labels per row are asked for: at least 1, and not so many that empty columns fill the memory."""
+    """Number of labels per row: at least 1, and not so large that empty columns fill the memory."""
     k, most = check_integer(k, name, minimum=1), n_labels + SPARE_COLUMNS
     if k > most:
         raise InvalidInputError(
@@ -426,6 +433,22 @@ def check_memory(n_features: int, n_labels: int, rank: int | None, itemsize: int
             f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB. Look for a wrong id in the "
             f"data, or number features and labels without gaps{'' if rank is None else '; or lower the rank'}."
         )
+
+
+def require_memory(needed: float, limit: float, purpose: str, advice: str) -> None:
+    """Raise where ``needed`` bytes are above ``memory_limit``."""
+    if needed > limit:
+        raise InvalidInputError(
+            f"{purpose} needs memory of {_bytes_text(needed)}, above memory_limit ({_bytes_text(limit)}); {advice}."
+        )
+
+
+def _bytes_text(n_bytes: float) -> str:
+    """As GiB or MiB, for messages; a few bytes as they are."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if n_bytes >= 0.01 * unit:
+            return f"{n_bytes / unit:,.2f} {name}"
+    return f"{n_bytes:,.0f} bytes"
 
 
 def _physical_memory() -> int | None:

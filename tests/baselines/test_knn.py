@@ -5,13 +5,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.neighbors import KNeighborsClassifier
 
-from tagwise import load
 from tagwise.baselines import KNN
 from tagwise.baselines.neighbor_votes import vote_weights
-from tagwise.data import load_dataset
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.metrics import precision_at_k
-from tagwise.persistence import read_model, write_model
 
 
 @pytest.fixture
@@ -58,76 +53,11 @@ def test_labels_that_no_neighbor_has_score_minus_a_half_and_rank_by_id(problem):
     np.testing.assert_allclose(scores, [[0.5, -0.5, -0.5, -0.5]] * 2)
 
 
-def test_ties_go_to_the_lower_row_id():
-    X = np.ones((5, 2))
-    model = KNN(n_neighbors=2).fit(X, np.eye(5))
-    np.testing.assert_array_equal(model.predict(X[:1]), [[1, 1, 0, 0, 0]])
-
-
 def test_more_neighbors_than_rows_are_all_rows(problem):
     X, Y, queries = problem
     all_rows, more = (KNN(n_neighbors=k, similarity_power=0).fit(X, Y) for k in (120, 500))
     np.testing.assert_array_equal(more.decision_function(queries), all_rows.decision_function(queries))
     np.testing.assert_allclose(more.decision_function(queries), np.tile(Y.mean(axis=0) - 0.5, (40, 1)), atol=1e-12)
-
-
-def test_sparse_and_dense_queries_may_be_mixed(problem):
-    X, Y, queries = problem
-    expected = KNN().fit(X, Y).decision_function(queries)
-    np.testing.assert_allclose(KNN().fit(X, Y).decision_function(sp.csr_matrix(queries)), expected)
-    np.testing.assert_allclose(KNN().fit(sp.csr_matrix(X), Y).decision_function(queries), expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"n_neighbors": 0}, InvalidInputError),
-        ({"n_neighbors": 2.5}, InvalidTypeError),
-        ({"similarity_power": -1}, InvalidInputError),
-        ({"similarity_power": np.inf}, InvalidInputError),
-        ({"similarity_power": "cosine"}, InvalidTypeError),
-    ],
-    ids=str,
-)
-def test_bad_parameters(problem, change, error):
-    with pytest.raises(error, match=next(iter(change))):
-        KNN(**change).fit(*problem[:2])
-
-
-def test_distances_that_overflow_are_refused(problem):
-    X, Y, _ = problem
-    with pytest.raises(InvalidInputError, match="overflow"):
-        KNN(normalize=False).fit(1e200 * X, Y)
-
-
-@pytest.mark.parametrize(
-    ("name", "forged"),
-    [
-        ("rows_", np.ones(8)),
-        ("rows_", np.ones((119, 8))),
-        ("rows_", np.ones((120, 8), dtype=np.int64)),
-        ("rows_", np.full((120, 8), np.nan)),
-        ("labels_", sp.csr_matrix((120, 4))),
-        ("labels_", sp.csr_matrix(np.full((120, 5), 2.0))),
-        ("labels_", np.ones((120, 5))),
-    ],
-    ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__}{value.shape}",
-)
-def test_forged_folders(problem, tmp_path, name, forged):
-    X, Y, _ = problem
-    KNN().fit(X, Y).save(tmp_path / "model")
-    record = read_model(tmp_path / "model")
-    record.tensors[name] = forged
-    write_model(tmp_path / "model", record)
-    with pytest.raises(ModelFormatError):
-        load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.570), ("delicious", 0.650)])
-def test_published_precision(data_folder, name, published):
-    data = load_dataset(name)
-    labels, _ = KNN().fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
-    assert precision_at_k(data.Y_test, labels, 1) > published - 0.01
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -5,12 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tagwise.baselines import label_space
-from tagwise.baselines.label_space import (
-    centered_matmul,
-    centered_rmatmul,
-    label_rates,
-    principal_label_directions,
-)
+from tagwise.baselines.label_space import principal_label_directions
 
 
 def labels():
@@ -36,11 +31,3 @@ def test_no_more_directions_than_labels_that_vary():
     assert principal_label_directions(labels(), 12, np.random.default_rng(0)).shape == (12, 10)
     nothing = principal_label_directions(sp.csr_matrix((5, 3)), 2, np.random.default_rng(0))
     np.testing.assert_array_equal(nothing, np.zeros((3, 1)))
-
-
-def test_centered_products():
-    Y, rng = labels(), np.random.default_rng(1)
-    rates, centered = label_rates(Y), Y.toarray() - Y.toarray().mean(axis=0)
-    right, left = rng.standard_normal((12, 3)), rng.standard_normal((50, 3))
-    np.testing.assert_allclose(centered_matmul(Y, rates, right), centered @ right, atol=1e-12)
-    np.testing.assert_allclose(centered_rmatmul(Y, rates, left), centered.T @ left, atol=1e-12)

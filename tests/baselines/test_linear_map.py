@@ -1,5 +1,7 @@
 """Ridge regression onto dense targets: both solvers against scikit-learn."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,22 +18,23 @@ def data(n, d, dtype=np.float64):
     return X, rng.standard_normal((n, 5)) + 2
 
 
-@pytest.mark.parametrize("shape", [(40, 7), (9, 20)], ids=["tall", "wide"])
 @pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("storage", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_it_is_ridge_regression(monkeypatch, shape, direct, storage, dtype):
+def test_it_is_ridge_regression(monkeypatch, direct):
     monkeypatch.setattr(linear_map, "LARGEST_DIRECT", 4000 if direct else 0)
     monkeypatch.setattr(linear_map, "_BATCH", 2)
-    X, T = data(*shape, dtype)
-    one_map = LinearMap(storage(X), 0.3, n_threads=2, tol=1e-10)
-    mapped = one_map.fit(T)
-    peer = Ridge(alpha=0.3, solver="svd").fit(X.toarray().astype(float), T)
-    np.testing.assert_allclose(mapped.coefficients, peer.coef_.T, atol=1e-6)
-    np.testing.assert_allclose(mapped.intercept, peer.intercept_, atol=1e-6)
-    fitted = peer.predict(X.toarray().astype(float))
-    np.testing.assert_allclose(one_map.predict(mapped), fitted, atol=1e-6)
-    assert mapped.value == pytest.approx(0.5 * np.sum((T - fitted) ** 2) + 0.15 * np.sum(peer.coef_**2), rel=1e-6)
+    for shape, storage, dtype in product(
+        [(40, 7), (9, 20)], [sp.csr_matrix, sp.csr_matrix.toarray], [np.float64, np.float32]
+    ):
+        X, T = data(*shape, dtype)
+        one_map = LinearMap(storage(X), 0.3, n_threads=2, tol=1e-10)
+        mapped = one_map.fit(T)
+        peer = Ridge(alpha=0.3, solver="svd").fit(X.toarray().astype(float), T)
+        np.testing.assert_allclose(mapped.coefficients, peer.coef_.T, atol=1e-6)
+        np.testing.assert_allclose(mapped.intercept, peer.intercept_, atol=1e-6)
+        fitted = peer.predict(X.toarray().astype(float))
+        np.testing.assert_allclose(one_map.predict(mapped), fitted, atol=1e-6)
+        value = 0.5 * np.sum((T - fitted) ** 2) + 0.15 * np.sum(peer.coef_**2)
+        assert mapped.value == pytest.approx(value, rel=1e-6)
 
 
 def test_unfinished_conjugate_gradients_warn(monkeypatch):

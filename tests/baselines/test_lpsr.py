@@ -7,9 +7,6 @@ import scipy.sparse as sp
 from tagwise import BinaryRelevance, load
 from tagwise.baselines import LPSR, WSABIE, lpsr
 from tagwise.baselines.lpsr import choose_labels, relaxed_precision
-from tagwise.data import load_dataset
-from tagwise.exceptions import InvalidInputError
-from tagwise.metrics import ranking_report
 from tagwise.solvers.spherical_k_means import spherical_k_means
 
 
@@ -101,51 +98,6 @@ def test_chosen_labels_beat_the_most_frequent_ones():
     nothing, none = choose_labels(ranked, np.zeros_like(relevant), 3, 2, k=1)
     assert len(nothing) == 0
     assert none == 0
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"base": "naive"}, "base must be one of"),
-        ({"n_partitions": 0}, "n_partitions must be at least 1"),
-        ({"labels_per_partition": 0}, "labels_per_partition must be at least 1"),
-        ({"n_visited": 0}, "n_visited must be at least 1"),
-        ({"reg": 0}, "reg must be finite above 0"),
-        ({"rank": 0}, "rank must be at least 1"),
-        ({"random_state": -1}, "random_state"),
-    ],
-    ids=str,
-)
-def test_bad_parameters(topics, parameters, words):
-    with pytest.raises(InvalidInputError, match=words):
-        LPSR(**parameters).fit(*topics)
-
-
-@pytest.mark.parametrize("base", ["squared", "wsabie"])
-def test_arrays_that_do_not_fit_together_are_not_saved(topics, tmp_path, base):
-    model = LPSR(base=base, rank=5, n_partitions=3).fit(*topics)
-    model.save(tmp_path / "model")
-    kept = [(holder, name) for holder in (model, model.scorer_) for name in holder._fitted_arrays()]
-    for holder, name in kept:
-        array = getattr(holder, name)
-        wrong = [array[:-1]]
-        if not sp.issparse(array):
-            wrong += [np.full_like(array, np.nan), array.astype(np.float16)]
-        else:
-            wrong += [2 * array]
-        for bad in wrong:
-            setattr(holder, name, bad)
-            with pytest.raises(InvalidInputError, match="do not fit together"):
-                model.save(tmp_path / "model")
-        setattr(holder, name, array)
-
-
-@pytest.mark.parametrize(("name", "floor"), [("bibtex", 0.635), ("delicious", 0.65)])
-def test_published_figures(data_folder, name, floor):
-    """Published: 62.1 on bibtex, 65.0 on delicious."""
-    X, Y, X_test, Y_test = load_dataset(name)
-    model = LPSR(n_jobs=-1).fit(X, Y)
-    assert ranking_report(Y_test, model.predict_topk(X_test, 5))["P@1"] >= floor
 
 
 def test_a_stop_after_the_base_scorer_leaves_one_part_of_the_most_frequent_labels(topics, tmp_path):

@@ -1,20 +1,14 @@
 """ML-CSSP: labels drawn by leverage, the rest reconstructed from them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from linear_labels import linear_labels
 from sklearn.linear_model import Ridge
 
-from tagwise import BinaryRelevance, load
+from tagwise import BinaryRelevance
 from tagwise.baselines import MLCSSP
 from tagwise.baselines.ml_cssp import drawn_by_leverage
-from tagwise.data import load_dataset
-from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseWarning
-from tagwise.metrics import precision_at_k
-from tagwise.persistence import read_model, write_model
 
 N, D, L = 60, 9, 8
 
@@ -67,39 +61,3 @@ def test_draws_are_distinct_and_never_of_zero_leverage():
     directions[:3] = rng.standard_normal((3, 4))
     np.testing.assert_array_equal(drawn_by_leverage(directions, rng), [0, 1, 2])
     np.testing.assert_array_equal(drawn_by_leverage(np.zeros((4, 2)), rng), [0])
-
-
-def test_the_seed_decides_the_draws():
-    X, Y = data()
-    drawn = {tuple(MLCSSP(rank=3, random_state=seed).fit(X, Y).selected_labels_) for seed in range(10)}
-    assert len(drawn) > 1
-
-
-def test_too_large_a_rank_is_clipped_with_a_warning():
-    with pytest.warns(TagwiseWarning, match="rank=20 is more than there are labels"):
-        MLCSSP(rank=20).fit(*data())
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [({"rank": 0}, "rank must be at least 1"), ({"reg": 0}, "reg must be finite above 0")],
-)
-def test_bad_parameters(parameters, words):
-    with pytest.raises(InvalidInputError, match=words):
-        MLCSSP(**parameters).fit(*data())
-
-
-@pytest.mark.parametrize("wrong", [[0, 1], [0, 1, 99], [1, 0, 2], [0.0, 1.0, 2.0], [-1, 0, 1]], ids=str)
-def test_forged_label_sets_are_refused(tmp_path, wrong):
-    MLCSSP(rank=3).fit(*data()).save(tmp_path / "model")
-    record = read_model(tmp_path / "model")
-    write_model(tmp_path / "model", replace(record, tensors={**record.tensors, "selected_labels_": np.array(wrong)}))
-    with pytest.raises(ModelFormatError, match="selected_labels_"):
-        load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.45), ("delicious", 0.63)])
-def test_real_data(data_folder, name, published):
-    real = load_dataset(name)
-    model = MLCSSP(rank=100).fit(real.X_train, real.Y_train)
-    assert precision_at_k(real.Y_test, model.predict_topk(real.X_test, 1)[0], 1) > published - 0.01

@@ -6,12 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagwise import load
 from tagwise.baselines import MLKNN, ml_knn
-from tagwise.data import load_dataset
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.metrics import precision_at_k
-from tagwise.persistence import read_model, write_model
 
 
 def published_posterior(X, Y, queries, k, s):
@@ -81,36 +76,3 @@ def test_labels_without_votes_keep_their_own_base_score():
     np.testing.assert_array_equal(labels, [[0, 2, 1]])
     assert scores[0, 0] > 0 > scores[0, 1] > scores[0, 2]
     np.testing.assert_array_equal(scores[0, 1:], model.log_odds_[[2, 1], 0])
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"n_neighbors": 0}, InvalidInputError),
-        ({"n_neighbors": "ten"}, InvalidTypeError),
-        ({"smoothing": 0}, InvalidInputError),
-        ({"smoothing": None}, InvalidTypeError),
-    ],
-    ids=str,
-)
-def test_bad_parameters(change, error):
-    with pytest.raises(error, match=next(iter(change))):
-        MLKNN(**change).fit(np.ones((3, 2)), np.ones((3, 2)))
-
-
-@pytest.mark.parametrize(
-    "forged", [np.ones((3, 4)), np.ones((4, 7)), np.ones(4), np.full((4, 4), np.inf), np.ones((4, 4), dtype=np.float32)]
-)
-def test_forged_log_odds(tmp_path, forged):
-    MLKNN(n_neighbors=3).fit(np.random.default_rng(0).random((6, 2)), np.ones((6, 4))).save(tmp_path / "model")
-    record = read_model(tmp_path / "model")
-    record.tensors["log_odds_"] = forged
-    write_model(tmp_path / "model", record)
-    with pytest.raises(ModelFormatError, match="log_odds_"):
-        load(tmp_path / "model")
-
-
-def test_bibtex(data_folder):
-    data = load_dataset("bibtex")
-    labels, _ = MLKNN().fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
-    assert precision_at_k(data.Y_test, labels, 1) > 0.56

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.baselines import neighbor_votes
-from tagwise.baselines.neighbor_votes import SearchableRows, check_label_rows, sum_neighbor_labels
+from tagwise.baselines.neighbor_votes import SearchableRows, sum_neighbor_labels
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import unit_rows
 
@@ -62,10 +62,3 @@ def test_distances_that_overflow_are_refused():
     with pytest.raises(InvalidInputError, match="distances overflow: X holds numbers that are too large"):
         search.nearest(1e200 * rows, 1)
     assert SearchableRows(1e200 * rows, by_cosine=True).half_squares is None
-
-
-def test_labels_of_loaded_models_are_checked():
-    check_label_rows(sp.csr_matrix(np.eye(3)), 3, 3)
-    for labels in (np.eye(3), sp.csr_matrix(np.eye(4)), 2 * sp.csr_matrix(np.eye(3))):
-        with pytest.raises(ValueError, match="labels_ must"):
-            check_label_rows(labels, 3, 3)

@@ -7,9 +7,6 @@ from sklearn.linear_model import Ridge
 
 from tagwise import BinaryRelevance
 from tagwise.baselines import PLST
-from tagwise.data import load_dataset
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
-from tagwise.metrics import precision_at_k
 
 N, D, L = 60, 9, 8
 
@@ -36,31 +33,3 @@ def test_full_rank_is_binary_relevance():
     np.testing.assert_allclose(
         PLST(rank=L).fit(X, Y).decision_function(X), BinaryRelevance().fit(X, Y).decision_function(X), atol=1e-8
     )
-
-
-def test_too_large_a_rank_is_clipped_with_a_warning():
-    X, Y = data()
-    with pytest.warns(TagwiseWarning, match=r"rank=20 is more than there are labels \(8\); using 8") as caught:
-        PLST(rank=20).fit(X, Y)
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "words"),
-    [
-        ({"rank": 0}, InvalidInputError, "rank must be at least 1"),
-        ({"rank": 2.5}, InvalidTypeError, "rank must be a whole number"),
-        ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
-        ({"random_state": "x"}, InvalidTypeError, "random_state"),
-        ({"random_state": -1}, InvalidInputError, "random_state"),
-    ],
-)
-def test_bad_parameters(parameters, error, words):
-    with pytest.raises(error, match=words):
-        PLST(**parameters).fit(*data())
-
-
-def test_bibtex(data_folder):
-    bibtex = load_dataset("bibtex")
-    model = PLST(rank=100).fit(bibtex.X_train, bibtex.Y_train)
-    assert precision_at_k(bibtex.Y_test, model.predict_topk(bibtex.X_test, 1)[0], 1) > 0.61

@@ -8,14 +8,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagwise import load
 from tagwise.baselines import SLEEC, sleec
 from tagwise.baselines.neighbor_votes import vote_weights
 from tagwise.baselines.sleec import near_label_products
-from tagwise.data import load_dataset
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.metrics import precision_at_k
-from tagwise.persistence import read_model, write_model
+from tagwise.exceptions import ConvergenceWarning
 from tagwise.solvers.singular_value_projection import singular_value_projection
 
 
@@ -121,50 +117,22 @@ def test_every_learner_holds_every_row_once_and_clusters_their_own_features(prob
         np.testing.assert_array_equal(features, np.unique(X[members].indices))
 
 
-def test_clusters_of_fewer_rows_than_neighbors_and_rank(problem):
-    X, Y = problem
-    model = SLEEC(rank=30, n_neighbors=80, n_clusters=40, n_learners=1).fit(X, Y)
-    assert np.diff(model.member_pointer_).min() < 30
-    scores = model.decision_function(X)
-    assert np.isfinite(scores).all()
-    assert (np.abs(scores) <= 0.5 + 1e-12).all()
-    assert len(SLEEC(n_clusters=200, n_learners=1, rank=2).fit(X, Y).centers_) == 150
-
-
 def test_more_neighbors_and_rank_than_rows_take_no_memory(problem):
     X, Y = problem
-    settings = {"n_clusters": 3, "n_learners": 2}
-    largest = int(np.diff(SLEEC(**settings).fit(X, Y).member_pointer_).max())
-    exact = SLEEC(rank=largest, n_neighbors=largest, **settings).fit(X, Y)
-    tracemalloc.start()
-    huge = SLEEC(rank=10**6, n_neighbors=10**6, **settings).fit(X, Y)
-    scores = huge.decision_function(X)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert huge.embedding_.shape[1] == largest
-    assert peak < 50_000_000
-    np.testing.assert_array_equal(scores, exact.decision_function(X))
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
-def test_repeated_float32_rows_have_one_place(form):
-    rng = np.random.default_rng(0)
-    copy_of = rng.permutation(np.repeat(np.arange(40), 20))
-    rows = (rng.random((40, 30)) * (rng.random((40, 30)) < 0.7)).astype(np.float32)[copy_of]
-    Y = (rng.random((800, 7)) < 0.2 + 0.4 * (rows[:, :7] > 0.4)).astype(np.float32)
-    model = SLEEC(rank=10, n_learners=1, n_clusters=1, n_neighbors=7).fit(form(rows), Y)
-    assert len(np.unique(model.embedding_, axis=0)) == 40
-    together = model.decision_function(form(rows))
-    alone = np.concatenate([model.decision_function(form(rows[row : row + 1])) for row in range(0, 800, 8)])
-    np.testing.assert_array_equal(alone, together[::8])
-
-
-def test_half_of_the_votes_is_on():
-    for k in range(2, 62, 2):
-        Y = np.zeros((k, 2))
-        Y[: k // 2, 0] = 1
-        model = SLEEC(n_neighbors=k, n_learners=3, n_clusters=1, rank=1).fit(np.ones((k, 1)), Y)
-        assert model.decision_function(np.ones((1, 1)))[0, 0] == 0
+    for n_clusters in (3, 40):
+        settings = {"n_clusters": n_clusters, "n_learners": 2}
+        sizes = np.diff(SLEEC(**settings).fit(X, Y).member_pointer_)
+        exact = SLEEC(rank=int(sizes.max()), n_neighbors=int(sizes.max()), **settings).fit(X, Y)
+        tracemalloc.start()
+        huge = SLEEC(rank=10**6, n_neighbors=10**6, **settings).fit(X, Y)
+        scores = huge.decision_function(X)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert huge.embedding_.shape[1] == sizes.max()
+        assert peak < 50_000_000
+        np.testing.assert_array_equal(scores, exact.decision_function(X))
+        assert (np.abs(scores) <= 0.5 + 1e-12).all()
+    assert len(SLEEC(n_clusters=200, n_learners=1, rank=2).fit(X, Y).centers_) == 150
 
 
 def test_a_cluster_without_any_feature(problem):
@@ -186,86 +154,3 @@ def test_fits_that_do_not_converge_warn(problem, monkeypatch):
     monkeypatch.setattr(sleec, "_REGRESSION_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="the regression onto the embedding did not converge"):
         SLEEC(**SMALL, sparsity=0.1).fit(*problem)
-
-
-def test_the_seed_matters(problem):
-    one, same, other = (SLEEC(**SMALL, random_state=seed).fit(*problem) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.embedding_, same.embedding_)
-    assert not np.array_equal(one.members_, other.members_)
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"n_learners": 0}, InvalidInputError),
-        ({"n_clusters": 0}, InvalidInputError),
-        ({"n_clusters": 1.5}, InvalidTypeError),
-        ({"rank": 0}, InvalidInputError),
-        ({"label_neighbors": 0}, InvalidInputError),
-        ({"n_neighbors": 0}, InvalidInputError),
-        ({"max_iter": 0}, InvalidInputError),
-        ({"similarity_power": -1}, InvalidInputError),
-        ({"reg": 0}, InvalidInputError),
-        ({"sparsity": -1}, InvalidInputError),
-        ({"tol": -1}, InvalidInputError),
-        ({"random_state": "seed"}, InvalidTypeError),
-    ],
-    ids=str,
-)
-def test_bad_parameters(problem, change, error):
-    with pytest.raises(error, match=next(iter(change))):
-        SLEEC(**change).fit(*problem)
-
-
-def forgeries(model):
-    """Each breaks one thing that prediction relies on."""
-    pointer = model.member_pointer_.copy()
-    pointer[1], pointer[2] = pointer[2], pointer[1]
-    return {
-        "members out of range": {"members_": model.members_ + 1},
-        "fewer members": {"members_": model.members_[:-1], "embedding_": model.embedding_[:-1]},
-        "members no numbers": {"members_": model.members_.astype(float)},
-        "pointer falls": {"member_pointer_": pointer},
-        "pointer ends early": {"member_pointer_": model.member_pointer_ - 1},
-        "pointer too short": {"member_pointer_": model.member_pointer_[:-1]},
-        "features out of range": {"features_": model.features_ + 1},
-        "negative features": {"features_": model.features_ - 1},
-        "other rank": {"regressors_": np.ones((len(model.features_), 5))},
-        "other type": {"regressors_": model.regressors_.astype(np.float32)},
-        "NaN": {"embedding_": np.full_like(model.embedding_, np.nan)},
-        "flat": {"embedding_": model.embedding_[:, 0]},
-        "centers of other features": {"centers_": model.centers_[:, :-1]},
-        "five centers for two learners": {"centers_": model.centers_[:-1]},
-        "other labels": {"labels_": model.labels_[:, :-1]},
-        "labels of other rows": {"labels_": model.labels_[:-1]},
-    }
-
-
-def test_forged_folders(problem, tmp_path):
-    model = SLEEC(**SMALL).fit(*problem)
-    model.save(tmp_path / "model")
-    record = read_model(tmp_path / "model")
-    good = dict(record.tensors)
-    for name, change in forgeries(model).items():
-        record.tensors.update({**good, **change})
-        write_model(tmp_path / "model", record)
-        with pytest.raises(ModelFormatError):
-            pytest.fail(f"{name}: loaded as {load(tmp_path / 'model')}")
-
-
-@pytest.mark.parametrize(("name", "published"), [("bibtex", 0.651), ("delicious", 0.676)])
-def test_one_learner_comes_within_a_point_of_the_published_precision(data_folder, name, published):
-    data = load_dataset(name)
-    model = SLEEC(n_learners=1, n_clusters=1, n_jobs=2).fit(data.X_train, data.Y_train)
-    labels, _ = model.predict_topk(data.X_test, 1)
-    assert precision_at_k(data.Y_test, labels, 1) > published - 0.01
-
-
-@pytest.mark.parametrize(
-    ("name", "floor"), [("bibtex", 0.641), pytest.param("delicious", 0.666, marks=pytest.mark.slow)]
-)
-def test_published_precision_with_the_default_settings(data_folder, name, floor):
-    """Published: 65.1 on bibtex, 67.6 on delicious."""
-    data = load_dataset(name)
-    labels, _ = SLEEC(n_jobs=2).fit(data.X_train, data.Y_train).predict_topk(data.X_test, 1)
-    assert precision_at_k(data.Y_test, labels, 1) >= floor

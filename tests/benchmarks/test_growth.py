@@ -40,18 +40,6 @@ def test_slopes_of_a_power_law_are_its_exponent():
     assert growth.slopes([1.0, 2.0], [0.0, 1.0]) is None
 
 
-def test_the_page_says_what_is_more_than_linear(report):
-    text = growth.page(report)
-    linear, same = "1.00 / 1.00", "0.00 / 0.00"
-    assert f"| training, CPU s | {linear} | {same} | {same} | {linear} | {linear} | {linear} |" in text
-    assert [line for line in text.splitlines() if "to the power of" in line] == [
-        "- rows: CPU s of rankers, as the entries to the power of 2.00.",
-        "- all: CPU s of rankers, as the entries to the power of 2.00.",
-    ]
-    report["cells"][0]["stages"] = report["cells"][-1]["stages"] = {}
-    assert "- nothing." in growth.page(report)
-
-
 def test_a_set_without_a_result_is_a_row_that_says_why(report):
     stopped = report["cells"][-1]
     report["cells"][-1] = {"size": stopped["size"], "error": "stopped: more than 1 minutes"}
@@ -90,17 +78,3 @@ def test_one_set_is_measured(monkeypatch):
     # Guessing the most frequent label would be right less often.
     assert found["P@1"] > 0.3
     assert json.loads(json.dumps(found)) == found
-
-
-@pytest.mark.slow
-def test_the_quick_run_writes_figures_page_and_picture(tmp_path, capsys):
-    growth.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
-    report = json.loads((tmp_path / "growth.json").read_text())
-    assert len(report["cells"]) == 5
-    assert not any("error" in cell for cell in report["cells"])
-    assert (tmp_path / "growth.md").read_text() in capsys.readouterr().out
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
-    # What has a result is not run again.
-    stored = (tmp_path / "growth.json").read_text()
-    growth.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
-    assert (tmp_path / "growth.json").read_text() == stored

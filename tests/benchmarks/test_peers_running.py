@@ -8,18 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.preprocessing import normalize
 
-from tagwise import BinaryRelevance
-from tagwise.data import hide_labels, load_dataset, split_rows
-from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
+from tagwise.data import load_dataset
+from tagwise.metrics import inverse_propensity, ranking_report
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from peers import environments, run, top_labels
 from peers.exchange import Problem
-from peers.plugin import PluginError, find_plugins, read_plugin
-from peers.problems import AMAZON_FEATURES, SETS, ProblemSet, hand_out
+from peers.plugin import find_plugins
+from peers.problems import SETS, ProblemSet, hand_out
 from peers.watched import Limits, WorkerError, run_watched
 
 # Always answers the labels that most training rows have, and notes every training.
@@ -124,24 +122,6 @@ def test_a_failure_is_a_row_with_its_last_line_and_is_tried_again_when_asked(tmp
     assert (len(trained(plugins, "broken")), len(trained(plugins))) == (2, 1)
 
 
-def test_a_plug_in_may_choose_its_settings_and_the_choice_is_timed_apart(tmp_path, plugins):
-    usual = drive(tmp_path, plugins)["most frequent"]
-    choosing = """
-def choose(problem, settings, threads):
-    import time
-    clock = time.perf_counter
-    time.perf_counter = lambda: clock() + 3600  # as if this took an hour
-    return {"sign": -1.0}, {"chosen": "the rarest"}
-"""
-    (plugins / "popular.py").write_text(POPULAR + choosing)
-    cell = drive(tmp_path, plugins, "--fresh")["most frequent"]
-    assert cell["metrics"]["P@1"] < usual["metrics"]["P@1"]
-    assert cell["choice"]["chosen"] == "the rarest"
-    assert cell["choice"]["seconds"] >= 3600 > cell["train_seconds"]
-    assert (cell["settings"], cell["settings_used"]) == ({"sign": 1.0}, {"sign": -1.0})
-    assert "| most frequent (the rarest) |" in (tmp_path / "out/peers.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -181,27 +161,6 @@ def test_a_peer_that_does_not_install_is_a_row_that_says_why(tmp_path, plugins, 
     assert [command[-3:] for command in commands if "pip" in command] == [["numpy", "scipy", "no-such-peer"]]
 
 
-def test_an_environment_is_made_once_and_again_when_its_requirements_change(tmp_path, plugins, monkeypatch):
-    commands = []
-
-    def make(command):
-        commands.append(command)
-        (tmp_path / "popular").mkdir(exist_ok=True)
-
-    monkeypatch.setattr(environments, "_run", make)
-    for requirements in ('["one"]', '["one"]', '["two"]'):
-        (plugins / "popular.py").write_text(POPULAR.replace("= None", f"= {requirements}"))
-        python = environments.python_of(read_plugin(plugins / "popular.py"), tmp_path)
-        assert python.is_relative_to(tmp_path / "popular")
-    assert len([command for command in commands if "pip" in command]) == 2
-
-
-def test_the_installers_own_error_is_what_is_reported():
-    code = "import sys; sys.exit('ERROR: no such package\\nhint: update pip')"
-    with pytest.raises(environments.InstallationError, match=r"^ERROR: no such package$"):
-        environments._run([sys.executable, "-c", code])
-
-
 def test_only_a_plug_in_that_learns_from_a_mask_is_given_it(tmp_path, plugins, monkeypatch):
     monkeypatch.setitem(SETS, SAMPLE, ProblemSet("sample", SAMPLE, known=0.2))
     learner = POPULAR.replace('"popular"', '"learner"').replace('"most frequent"', '"masked"')
@@ -219,61 +178,6 @@ def test_hidden_labels_and_test_labels_are_not_handed_out(tmp_path):
     assert problem.Y.nnz == problem.Y.multiply(problem.observed).nnz == Y.multiply(problem.observed).nnz < Y.nnz
     np.testing.assert_allclose(np.sqrt(problem.X.multiply(problem.X).sum(axis=1)), 1, rtol=1e-5)
     assert judge.shape == (*problem.X.shape, Y.shape[1])
-
-
-def test_where_only_positives_are_known_some_are_missing_and_everybody_is_told(tmp_path):
-    judge = hand_out(ProblemSet("sample", SAMPLE, listed_only=True), tmp_path)
-    problem = Problem.read(tmp_path, with_mask=False)
-    Y = load_dataset(SAMPLE).Y_train
-    assert (problem.unlisted, problem.observed) == ("unknown", None)
-    assert problem.Y.nnz == pytest.approx((np.bincount(Y.indices) / inverse_propensity(Y)).sum(), rel=0.05)
-    assert (np.diff(problem.Y.indptr) > 0).all()
-    assert problem.Y.shape[0] == problem.X.shape[0] < Y.shape[0]
-    np.testing.assert_array_equal(judge.weights, inverse_propensity(Y))
-    Problem(problem.X, problem.Y, problem.X_test).write(tmp_path / "other")
-    assert Problem.read(tmp_path / "other", with_mask=True).unlisted == "off"
-
-
-def test_the_generated_set_has_rare_labels_that_can_be_told(tmp_path):
-    share = 1 / 500
-    judge = hand_out(ProblemSet("small", amazon_share=share), tmp_path)
-    problem = Problem.read(tmp_path, with_mask=True)
-    assert judge.shape == (981, AMAZON_FEATURES, 1340)
-    assert judge.Y_test.shape[0] == problem.X_test.shape[0] == 100
-    rows_of_label = np.bincount(problem.Y.indices, minlength=1340)
-    assert (rows_of_label < 10).mean() > 0.8
-    # The label whose rows are most similar is right far more often than any label would be.
-    prototypes = normalize(problem.Y.T @ problem.X)
-    guessed = np.asarray((problem.X_test @ prototypes.T).argmax(axis=1)).reshape(-1, 1)
-    most_frequent = judge.Y_test[:, rows_of_label.argmax()].mean()
-    assert 1.5 * most_frequent < precision_at_k(judge.Y_test, guessed, 1) < 0.95
-
-
-def test_who_cannot_use_a_mask_gets_the_rows_that_have_a_label(tmp_path):
-    X = sp.random(6, 4, density=0.5, format="csr", random_state=0, dtype=np.float32)
-    Y = sp.csr_matrix(np.array([[0, 1], [0, 0], [1, 0], [0, 0], [0, 0], [1, 1]], dtype=np.float32))
-    Problem(X, Y, X).write(tmp_path)
-    assert Problem.read(tmp_path, with_mask=False).Y.shape[0] == 6
-    Problem(X, Y, X, observed=sp.csr_matrix(np.ones((6, 2)))).write(tmp_path)
-    seen = Problem.read(tmp_path, with_mask=False)
-    np.testing.assert_array_equal(seen.X.toarray(), X.toarray()[[0, 2, 5]])
-    np.testing.assert_array_equal(seen.Y.toarray(), Y.toarray()[[0, 2, 5]])
-    assert seen.observed is None
-    assert (seen.X_test.shape[0], Problem.read(tmp_path, with_mask=True).Y.shape[0]) == (6, 6)
-
-
-@pytest.mark.parametrize(
-    ("code", "limits", "why"),
-    [
-        ("print('a'); raise ValueError('of course')", Limits(), "^ValueError: of course$"),
-        ("import time; time.sleep(60)", Limits(minutes=0.01), "^stopped: more than 0.01 minutes$"),
-        ("import os; os.abort()", Limits(), "^ended by SIGABRT"),
-        ("raise SystemExit(3)", Limits(), "^exit code 3$"),
-    ],
-)
-def test_why_a_worker_failed(tmp_path, code, limits, why):
-    with pytest.raises(WorkerError, match=why):
-        run_watched([sys.executable, "-c", code], tmp_path / "log.txt", limits)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is watched where /proc is")
@@ -302,32 +206,6 @@ def test_the_projects_own_plug_ins():
         json.dumps(plugin.systems)
 
 
-def test_files_that_are_no_plug_ins(tmp_path, plugins):
-    (plugins / "_shared.py").write_text("raise RuntimeError('not to be read')")
-    assert [plugin.name for plugin in find_plugins(plugins)] == ["popular"]
-    (plugins / "half.py").write_text("NAME = 'half'\ndef train(): ...\n")
-    with pytest.raises(PluginError, match=r"half\.py lacks DISTRIBUTION, REQUIREMENTS, SYSTEMS, save\(\), load\(\)"):
-        find_plugins(plugins)
-    (plugins / "half.py").write_text(POPULAR)
-    with pytest.raises(PluginError, match="Two plug-ins are named popular"):
-        find_plugins(plugins)
-    (plugins / "half.py").write_text(POPULAR.replace('"popular"', '"other"'))
-    with pytest.raises(PluginError, match="Two systems are named most frequent"):
-        find_plugins(plugins)
-    with pytest.raises(PluginError, match="no plug-in"):
-        find_plugins(tmp_path)
-    (plugins / "half.py").unlink()
-    with pytest.raises(SystemExit, match="No plug-in is named nobody"):
-        drive(tmp_path, plugins, "--only-peer", "nobody")
-    with pytest.raises(SystemExit, match="No system is named nothing"):
-        drive(tmp_path, plugins, "--only-system", "nothing")
-
-
-def test_one_system_of_a_plug_in(tmp_path, plugins):
-    (plugins / "popular.py").write_text(POPULAR.replace("1.0}}", '1.0}, "least frequent": {"sign": -1.0}}'))
-    assert list(drive(tmp_path, plugins, "--only-system", "least frequent")) == ["least frequent"]
-
-
 def test_the_best_labels_of_each_kind_of_answer():
     rng = np.random.default_rng(0)
     scores = rng.permuted(np.arange(1.0, 43.0)).reshape(6, 7)
@@ -336,15 +214,6 @@ def test_the_best_labels_of_each_kind_of_answer():
     np.testing.assert_array_equal(top_labels.of_sparse_scores(sp.csr_matrix(scores), 5), expected)
     pairs = [list(enumerate(row)) for row in scores]
     np.testing.assert_array_equal(top_labels.of_pairs(pairs, 5), expected)
-
-
-def test_rows_with_too_few_answers_are_filled_up():
-    scores = np.array([[0.5, -np.inf, 0.7], [-np.inf, -np.inf, -np.inf]])
-    expected = [[2, 0, -1, -1, -1], [-1] * 5]
-    np.testing.assert_array_equal(top_labels.of_dense_scores(scores, 5), expected)
-    stored = sp.csr_matrix(([0.5, 0.7], ([0, 0], [0, 2])), shape=(2, 3))
-    np.testing.assert_array_equal(top_labels.of_sparse_scores(stored, 5), expected)
-    np.testing.assert_array_equal(top_labels.of_pairs([[(0, 0.5), (2, 0.7)], []], 5), expected)
 
 
 def test_tagwises_plug_in_takes_the_candidate_that_validation_rows_prefer():
@@ -358,18 +227,3 @@ def test_tagwises_plug_in_takes_the_candidate_that_validation_rows_prefer():
     assert details["chosen"] == "BinaryRelevance"
     assert details["scores"]["BinaryRelevance"] > details["scores"]["LEML"]
     assert plugin.choose(problem, chosen, 1) == (chosen, None)
-
-
-def test_with_unknown_labels_the_choice_still_estimates_the_precision():
-    plugin = next(plugin for plugin in find_plugins() if plugin.name == "tagwise").module
-    data = load_dataset(SAMPLE)
-    X, Y = data.X_train[:1500], data.Y_train[:1500]
-    observed = hide_labels(Y, 0.5, random_state=0)
-    problem = Problem(X, sp.csr_matrix(Y.multiply(observed)), data.X_test, observed)
-    settings = {"candidates": {"BinaryRelevance": {}}, "validation_fraction": 0.2, "rule": "P@1"}
-    _, details = plugin.choose(problem, settings, 1)
-    training, validation = split_rows(problem.Y, 0.2, random_state=0, keep_labels=True)
-    model = BinaryRelevance().fit(X[training], problem.Y[training], observed[training])
-    true = precision_at_k(Y[validation], model.predict_topk(X[validation], 1)[0], 1)
-    # Half the rows' first answers are unknown; had they counted as wrong, the estimate were half of it.
-    assert details["scores"]["BinaryRelevance"] == pytest.approx(true, abs=0.1)

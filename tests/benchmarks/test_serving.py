@@ -14,7 +14,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import serving_page
-from serving_page import page, table
 
 # By its path: the helpers of the tests have a module of this name too.
 _found = importlib.util.spec_from_file_location("serving_benchmark", Path(serving_page.__file__).parent / "serving.py")
@@ -88,42 +87,3 @@ def test_requests_hold_the_texts():
     assert json.loads(bodies[0]) == {"text": texts[0], "top": 10}
     _, bodies, _ = benchmark.requests_by("own", "http://a", texts, 32)
     assert json.loads(bodies[1]) == {"texts": texts[32:64], "top": 10}
-
-
-def test_the_page_compares_equal_numbers_of_processes_texts_and_connections():
-    def cell(api, texts, connections, rate):
-        figures = dict.fromkeys(("p50", "p95", "p99", "cpu_ms"), 1.5)
-        return {
-            "api": api,
-            "texts": texts,
-            "connections": connections,
-            "requests_per_second": rate,
-            "failed": 0,
-        } | figures
-
-    def server(name, workers, cells):
-        return {"server": name, "workers": workers, "bytes": 2e8, "P@1": 0.9, "P@5": 0.5, "cells": cells}
-
-    report = {
-        "machine": {"cores": 2, "python": "3.11"},
-        "versions": {"annif": "1.4.3"},
-        "client": "wrk",
-        "seconds": 10.0,
-        "turns": 3,
-        "load": [1.5, 2.5],
-        "rows": 24240,
-        "tags": 579,
-        "servers": [
-            server("annif", 1, [cell("annif", 1, 16, 100.0), cell("annif", 32, 16, 8.0)]),
-            server("annif", 2, [cell("annif", 1, 16, 50.0)]),
-            server("tagwise", 1, [cell("annif", 1, 16, 1234.0), cell("own", 32, 16, 200.0)]),
-            server("tagwise", 2, [cell("own", 1, 16, 400.0), cell("own", 1, 64, 400.0)]),
-        ],
-    }
-    lines = page(report).splitlines()
-    assert "| tagwise | Annif's | 1 | 16 | 1,234 | 12.3× | 1.5 | 1.5 | 1.5 | 1.5 | 0 |" in lines
-    assert "| tagwise | tagwise's | 1 | 16 | 200 | 25.0× | 1.5 | 1.5 | 1.5 | 1.5 | 0 |" in lines
-    assert "| tagwise | tagwise's | 2 | 16 | 400 | 8.0× | 1.5 | 1.5 | 1.5 | 1.5 | 0 |" in lines
-    assert "| tagwise | tagwise's | 2 | 64 | 400 |  | 1.5 | 1.5 | 1.5 | 1.5 | 0 |" in lines
-    assert "| tagwise by Annif's API | 1 | 1 | 1,234 | 1.5 | 1.5 | 1.5 | 200 |" in table(report)
-    assert " 64 " not in table(report)

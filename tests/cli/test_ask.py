@@ -3,21 +3,11 @@
 import json
 
 import pytest
-from commands import failed, run, run_process, some_rows, write_jsonl
+from commands import failed, ok, run, some_rows, write_jsonl
 
 from tagwise.data import read_feedback
 from tagwise.data.feedback import FeedbackFile, feedback_line
 from tagwise.serving.feedback import read_queue
-
-
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ask")
-    rows = write_jsonl(folder / "rows.jsonl", some_rows(80))
-    options = ("--model", "binary-relevance", "--validation", "0.25", "--quiet")
-    trained = run("train", rows, "--out", folder / "tagger", *options)
-    assert trained.returncode == 0, trained.stderr
-    return folder / "tagger"
 
 
 @pytest.fixture
@@ -32,8 +22,7 @@ def questions(stdout):
 
 def test_a_queue_is_written_that_the_server_reads(tagger, texts, tmp_path):
     out = tmp_path / "queue.jsonl"
-    result = run_process("ask", tagger, texts, "--top", "10", "--per-tag", "4", "--out", out)
-    assert result.returncode == 0, result.stderr
+    result = ok("ask", tagger, texts, "--top", "10", "--per-tag", "4", "--out", out)
     assert "Queue written to" in result.stderr
     assert result.stdout == ""
     queue = read_queue(str(out))
@@ -65,13 +54,12 @@ def test_answers_of_several_taggers_must_be_told_apart(tagger, texts, tmp_path):
     FeedbackFile(kept).append(map(feedback_line, records))
     for verb in ("ask", "drift"):
         assert failed(run(verb, tagger, texts, "--feedback", kept), 1, "'one' (1 record), 'two'", "--feedback-tagger")
-        assert run(verb, tagger, texts, "--feedback", kept, "--feedback-tagger", "one").returncode == 0
+        ok(verb, tagger, texts, "--feedback", kept, "--feedback-tagger", "one")
 
 
 def test_what_cannot_be_asked_about_is_left_out_and_said(tagger, tmp_path):
     rows = [{"text": "dog tail"}, {"text": " dog tail"}, {"text": ""}, {"text": "zzz"}, {"text": "wine dog glass"}]
-    result = run("ask", tagger, write_jsonl(tmp_path / "t.jsonl", rows), "--top", "99", "--strategy", "random")
-    assert result.returncode == 0, result.stderr
+    result = ok("ask", tagger, write_jsonl(tmp_path / "t.jsonl", rows), "--top", "99", "--strategy", "random")
     assert {one["text"] for one in questions(result.stdout)} == {"dog tail", "wine dog glass"}
     for words in ("1 row that repeat", "1 row without text", "1 text without a word that training saw"):
         assert words in result.stderr
@@ -79,14 +67,18 @@ def test_what_cannot_be_asked_about_is_left_out_and_said(tagger, tmp_path):
 
 
 def test_bad_input_is_one_sentence(tagger, texts, tmp_path):
-    assert failed(run("ask", tagger, tmp_path / "none.jsonl"), 1, "none.jsonl", "No such file")
-    assert failed(run("ask", tagger, texts, "--top", "0"), 2, "--top")
-    assert failed(run("ask", tagger, texts, "--strategy", "best"), 2, "--strategy")
-    assert failed(run("ask", tagger, texts, "--out", tmp_path / "queue.csv"), 1, "must end in .jsonl")
-    assert failed(run("ask", tagger, texts, "--out", tmp_path / "no" / "queue.jsonl"), 1, "does not exist")
-    assert failed(run("ask", tagger, texts, "--feedback", tmp_path / "none.jsonl"), 1, "none.jsonl")
     unknown = write_jsonl(tmp_path / "u.jsonl", [{"text": "zzz yyy"}])
-    assert failed(run("ask", tagger, unknown), 1, "no text of", "has a word that training saw")
-    plain = write_jsonl(tmp_path / "rows.jsonl", some_rows(40))
-    run("train", plain, "--out", tmp_path / "plain", "--model", "binary-relevance", "--quiet")
-    assert failed(run("ask", tmp_path / "plain", texts), 1, "needs probabilities", "calibrate")
+    plain = tmp_path / "plain"
+    rows = write_jsonl(tmp_path / "rows.jsonl", some_rows(40))
+    run("train", rows, "--out", plain, "--model", "binary-relevance", "--quiet")
+    for arguments, code, words in (
+        ((tagger, tmp_path / "none.jsonl"), 1, ["none.jsonl", "No such file"]),
+        ((tagger, texts, "--top", "0"), 2, ["--top"]),
+        ((tagger, texts, "--strategy", "best"), 2, ["--strategy"]),
+        ((tagger, texts, "--out", tmp_path / "queue.csv"), 1, ["must end in .jsonl"]),
+        ((tagger, texts, "--out", tmp_path / "no" / "queue.jsonl"), 1, ["does not exist"]),
+        ((tagger, texts, "--feedback", tmp_path / "none.jsonl"), 1, ["none.jsonl"]),
+        ((tagger, unknown), 1, ["no text of", "has a word that training saw"]),
+        ((plain, texts), 1, ["needs probabilities", "calibrate"]),
+    ):
+        assert failed(run("ask", *arguments), code, *words)

@@ -2,23 +2,12 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
-from commands import WORDS, failed, on_terminal, run, run_process, some_rows, write_jsonl
+from commands import WORDS, failed, ok, on_terminal, run, some_rows, write_jsonl
 
 from tagwise import Tagger, load
 from tagwise.data.feedback import FeedbackFile, feedback_line
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("drift")
-    rows = write_jsonl(folder / "rows.jsonl", some_rows(400))
-    options = ("--model", "binary-relevance", "--validation", "0.25", "--quiet")
-    trained = run("train", rows, "--out", folder / "tagger", *options)
-    assert trained.returncode == 0, trained.stderr
-    return folder / "tagger"
 
 
 def other_rows(n_rows=100, seed=5):
@@ -38,25 +27,24 @@ def moved(tmp_path):
     return write_jsonl(tmp_path / "moved.jsonl", other_rows())
 
 
-def test_texts_of_the_same_kind_have_not_moved(folder, recent):
-    result = run_process("drift", folder, recent)
-    assert result.returncode == 0, result.stderr
+def test_texts_of_the_same_kind_have_not_moved(tagger, recent):
+    result = ok("drift", tagger, recent)
     assert "200 recent texts, compared with 97 of the time of training" in result.stdout
     assert result.stdout.splitlines()[-1] == "Nothing has moved by more than chance."
-    found = json.loads(run("drift", folder, recent, "--json").stdout)
+    found = json.loads(run("drift", tagger, recent, "--json").stdout)
     assert found["drifted"] is False
     assert found["tags"] == {"compared": 4, "moved": []}
     assert found["answers"] is None
     assert found["rows"] == {"reference": 97, "recent": 200}
 
 
-def test_texts_of_another_kind_have(folder, moved):
-    shown = run("drift", folder, moved).stdout
+def test_texts_of_another_kind_have(tagger, moved):
+    shown = run("drift", tagger, moved).stdout
     assert "unknown words of a text" in shown
     assert "Words that training did not see, and in how many texts: " in shown
     assert "orbit (" in shown
     assert "Moved by more than chance: unknown words" in shown
-    found = json.loads(run("drift", folder, moved, "--json").stdout)
+    found = json.loads(run("drift", tagger, moved, "--json").stdout)
     assert found["drifted"] is True
     assert found["unknown_words"]["reference"] == 0
     assert 0.4 < found["unknown_words"]["recent"] < 0.6
@@ -64,23 +52,23 @@ def test_texts_of_another_kind_have(folder, moved):
     assert set(found["new_words"]) == {"rocket", "orbit", "moon", "comet"}
 
 
-def test_another_reference(folder, moved):
+def test_another_reference(tagger, moved):
     others = write_jsonl(moved.with_name("others.jsonl"), other_rows(300, seed=6))
-    found = json.loads(run("drift", folder, moved, "--reference", others, "--json").stdout)
+    found = json.loads(run("drift", tagger, moved, "--reference", others, "--json").stdout)
     assert found["drifted"] is False
     assert found["rows"]["reference"] == 300
 
 
-def test_answers_are_compared_with_probabilities(folder, recent, tmp_path):
-    tagger, rows = load(folder), some_rows(200, seed=9)
-    suggested = [row[0].tag for row in tagger.suggest([row["text"] for row in rows], top=1)]
+def test_answers_are_compared_with_probabilities(tagger, recent, tmp_path):
+    rows = some_rows(200, seed=9)
+    suggested = [row[0].tag for row in load(tagger).suggest([row["text"] for row in rows], top=1)]
     for name, answer in (("right", "accepted"), ("wrong", "rejected")):
         kept = tmp_path / f"{name}.jsonl"
         records = [{"text": row["text"], answer: [tag]} for row, tag in zip(rows, suggested)]
         records.append({"text": "a text of its own about wine", "accepted": ["drinks", "never seen"]})
         records.append({"id": "gone", "accepted": ["drinks"]})
         FeedbackFile(kept).append(map(feedback_line, records))
-        result = run("drift", folder, recent, "--feedback", kept, "--json")
+        result = run("drift", tagger, recent, "--feedback", kept, "--json")
         assert "answers on 1 tag that the tagger does not know" in result.stderr
         assert "1 identifier in the feedback that no text has" in result.stderr
         found = json.loads(result.stdout)["answers"]
@@ -88,34 +76,33 @@ def test_answers_are_compared_with_probabilities(folder, recent, tmp_path):
         assert found["answered"] >= distinct  # of texts that are there twice, both rows count
         assert found["accepted"] == (found["answered"] if name == "right" else 1)
         assert (found["p"] < 1e-6) == (name == "wrong")
-    shown = run("drift", folder, recent, "--feedback", kept).stdout
+    shown = run("drift", tagger, recent, "--feedback", kept).stdout
     assert "suggestions accepted: expected, observed" in shown
     assert "acceptance" in shown.splitlines()[-1]
 
 
-def test_a_terminal_sees_progress(folder, recent):
-    code, shown = on_terminal("drift", folder, recent)
+def test_a_terminal_sees_progress(tagger, recent):
+    code, shown = on_terminal("drift", tagger, recent)
     assert code == 0
     assert "comparing 200 texts" in shown
-    code, shown = on_terminal("ask", folder, recent, "--top", "5")
+    code, shown = on_terminal("ask", tagger, recent, "--top", "5")
     assert code == 0
     assert "choosing questions" in shown
 
 
-def test_bad_input_is_one_sentence(folder, recent, tmp_path):
-    assert failed(run("drift", folder, tmp_path / "none.jsonl"), 1, "none.jsonl", "No such file")
-    empty = write_jsonl(tmp_path / "empty.jsonl", [{"text": " "}])
-    assert failed(run("drift", folder, empty), 1, "holds no text")
-    assert failed(run("drift", folder, recent, "--feedback", tmp_path / "none.jsonl"), 1, "none.jsonl")
-    assert failed(run("drift", folder, recent, "--report", tmp_path / "d.pdf"), 1, "must end in .html")
-    rows = [row["text"] for row in some_rows(40)]
-    Tagger("binary-relevance").fit(rows, [row["labels"] for row in some_rows(40)]).save(tmp_path / "plain")
-    sentence = "keeps no figures of the time of training to compare with"
-    assert failed(run("drift", tmp_path / "plain", recent), 1, sentence, "--validation", "--reference FILE")
-    assert run("drift", tmp_path / "plain", recent, "--reference", recent).returncode == 0
-    old = Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0" / "Tagger-binary-relevance"
-    assert failed(run("drift", old, recent), 1, sentence, "by tagwise 0.1")
+def test_bad_input_is_one_sentence(tagger, recent, tmp_path):
+    plain, empty = tmp_path / "plain", write_jsonl(tmp_path / "empty.jsonl", [{"text": " "}])
+    Tagger("binary-relevance").fit(*([row[name] for row in some_rows(40)] for name in ("text", "labels"))).save(plain)
     kept = tmp_path / "feedback.jsonl"
     FeedbackFile(kept).append([feedback_line({"text": "dog", "accepted": ["pets"]})])
-    refused = run("drift", tmp_path / "plain", recent, "--reference", recent, "--feedback", kept)
-    assert failed(refused, 1, "--feedback", "has no probabilities")
+    sentence = "keeps no figures of the time of training to compare with"
+    for arguments, words in (
+        ((tagger, tmp_path / "none.jsonl"), ["none.jsonl", "No such file"]),
+        ((tagger, empty), ["holds no text"]),
+        ((tagger, recent, "--feedback", tmp_path / "none.jsonl"), ["none.jsonl"]),
+        ((tagger, recent, "--report", tmp_path / "d.pdf"), ["must end in .html"]),
+        ((plain, recent), [sentence, "--validation", "--reference FILE"]),
+        ((plain, recent, "--reference", recent, "--feedback", kept), ["--feedback", "has no probabilities"]),
+    ):
+        assert failed(run("drift", *arguments), 1, *words)
+    ok("drift", plain, recent, "--reference", recent)

@@ -3,77 +3,56 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from commands import COMMAND, failed, run
+from click.shell_completion import ShellComplete
+from commands import COMMAND, failed, ok, run
 
 from tagwise._version import __version__
-from tagwise.cli.main import VERBS
+from tagwise.cli.main import VERBS, tagwise
 from tagwise.data import load_dataset, read_table
 
 
 def test_help_is_the_overview_and_help_of_a_verb_is_its_help():
-    overview = run("help")
-    assert overview.returncode == 0
+    overview = ok("help")
     assert overview.stdout == run("--help").stdout
     assert all(f"\n  {verb} " in overview.stdout for verb in VERBS)
     assert run("help", "train").stdout == run("train", "--help").stdout
+    assert run("-V").stdout == run("--version").stdout == f"tagwise, version {__version__}\n"
 
 
-def test_help_of_something_else_is_a_usage_error():
-    assert failed(run("help", "trian"), 2, "No such command 'trian'; tagwise help lists them.")
-
-
-@pytest.mark.parametrize("option", ["-V", "--version"])
-def test_the_version(option):
-    assert run(option).stdout == f"tagwise, version {__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_one_that_the_shell_reads(shell, tmp_path):
-    script = run("completion", shell)
-    assert script.returncode == 0, script.stderr
-    assert f"_TAGWISE_COMPLETE={shell}_complete" in script.stdout
-    if shutil.which(shell):  # bash is everywhere; the others are read where they are to be had
-        (tmp_path / "script").write_text(script.stdout)
-        subprocess.run([shell, "-n", tmp_path / "script"], check=True, timeout=60)
-
-
-def test_choices_of_a_usage_error_are_legible():
-    result = run("completion")
-    assert failed(result, 2, "Missing argument", "Choose from:\n  bash,\n  zsh,\n  fish\n")
-    assert "\\t" not in result.stderr
+def test_a_completion_script_is_one_that_the_shell_reads(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        script = ok("completion", shell)
+        assert f"_TAGWISE_COMPLETE={shell}_complete" in script.stdout
+        if shutil.which(shell):  # bash is everywhere; the others are read where they are to be had
+            (tmp_path / "script").write_text(script.stdout)
+            subprocess.run([shell, "-n", tmp_path / "script"], check=True, timeout=60)
 
 
 def test_what_the_shell_is_offered():
-    def offered(*words):
-        environment = {
-            **os.environ,
-            "_TAGWISE_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(["tagwise", *words]),
-            "COMP_CWORD": str(len(words)),
-        }
-        answer = subprocess.run(COMMAND, check=True, capture_output=True, text=True, timeout=120, env=environment)
-        return [line.split(",")[1] for line in answer.stdout.splitlines()]
-
-    assert offered("e") == ["evaluate", "explain"]
-    assert offered("completion", "f") == ["fish"]
-    assert "--validation" in offered("train", "--v")
+    words = {"COMP_WORDS": "tagwise train --v", "COMP_CWORD": "2", "_TAGWISE_COMPLETE": "bash_complete"}
+    answer = subprocess.run(
+        COMMAND, check=True, capture_output=True, text=True, timeout=120, env={**os.environ, **words}
+    )
+    assert [line.split(",")[1] for line in answer.stdout.splitlines()] == ["--vocabulary", "--validation"]
+    complete = ShellComplete(tagwise, {}, "tagwise", "_TAGWISE_COMPLETE")
+    assert [one.value for one in complete.get_completions([], "e")] == ["evaluate", "explain"]
+    assert [one.value for one in complete.get_completions(["completion"], "f")] == ["fish"]
 
 
 def test_the_sample_trains_a_tagger(tmp_path):
     rows, others = tmp_path / "packages.jsonl", tmp_path / "others.jsonl"
-    result = run("sample", rows, "--test", others)
-    assert result.returncode == 0, result.stderr
+    result = ok("sample", rows, "--test", others)
     assert f"{rows}: 4,875 packages, 7.1 tags per package" in result.stdout
     first = json.loads(rows.read_text().splitlines()[0])
     assert first["text"].startswith("0ad: Real-time strategy game")
     assert "game::strategy" in first["tags"]
-    trained = run("train", rows, "--out", tmp_path / "tagger", "--model", "leml", "--set", "max_iter=1", "--quiet")
-    assert trained.returncode == 0, trained.stderr
+    ok("train", rows, "--out", tmp_path / "tagger", "--model", "leml", "--set", "max_iter=1", "--quiet")
     measured = json.loads(run("evaluate", tmp_path / "tagger", others, "--json").stdout)
     assert measured["rows"] == 1625
     assert measured["metrics"]["P@1"] > 0.6
@@ -85,23 +64,45 @@ def test_the_sample_replaces_no_file_unasked(tmp_path):
     assert failed(run("sample", rows), 1, "packages.jsonl exists; name another file, or pass --overwrite")
     assert failed(run("sample", rows, "--test", rows, "--overwrite"), 1, "is FILE itself")
     assert rows.read_text() == "mine"
-    assert run("sample", rows, "--overwrite").returncode == 0
+    ok("sample", rows, "--overwrite")
     assert len(rows.read_text().splitlines()) == 4875
 
 
-@pytest.mark.parametrize("name", ["packages.csv", "packages.tsv", "packages.csv.gz"])
-def test_the_sample_is_what_its_name_says(tmp_path, name):
+def test_the_sample_is_what_its_name_says(tmp_path):
     run("sample", tmp_path / "packages.jsonl")
-    assert run("sample", tmp_path / name).returncode == 0
-    rows, plain = read_table(tmp_path / name), read_table(tmp_path / "packages.jsonl")
-    assert (rows.texts, rows.tags) == (plain.texts, plain.tags)
+    plain = read_table(tmp_path / "packages.jsonl")
+    for name in ("packages.csv", "packages.tsv", "packages.csv.gz"):
+        ok("sample", tmp_path / name)
+        rows = read_table(tmp_path / name)
+        assert (rows.texts, rows.tags) == (plain.texts, plain.tags)
+    for name in ("packages.parquet", "packages.xyz", "packages"):
+        assert failed(run("sample", tmp_path / name), 1, "sample writes JSONL, CSV and TSV")
+        assert failed(run("sample", tmp_path / "a.jsonl", "--test", tmp_path / name), 1, "sample writes JSONL")
+        assert not (tmp_path / "a.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", ["packages.parquet", "packages.xyz", "packages"])
-def test_the_sample_in_another_format_is_refused(tmp_path, name):
-    assert failed(run("sample", tmp_path / name), 1, "sample writes JSONL, CSV and TSV", "tagwise convert makes others")
-    assert failed(run("sample", tmp_path / "a.jsonl", "--test", tmp_path / name), 1, "sample writes JSONL")
-    assert not list(tmp_path.iterdir())
+def test_demo_is_the_same_for_every_number_of_threads():
+    first, second = (run("demo", "--rank", "20", "--max-iter", "2", "--jobs", jobs) for jobs in ("1", "2"))
+    for words in ("nDCG", "PSP", "predicted tags", "true tags", "in all"):
+        assert words in first.stdout
+    assert float(re.search(r"P: precision of the first k tags\s+([\d.]+)", first.stdout)[1]) > 70
+    assert first.stdout.count("├─") >= 9
+    assert "iteration 1/2" in first.stderr
+    assert first.stdout.rpartition("Features")[0] == second.stdout.rpartition("Features")[0]
+    found = json.loads(run("demo", "--rank", "20", "--max-iter", "2", "--json").stdout)
+    assert found["rounds"] == 2
+    assert found["metrics"]["P@1"] > 0.7
+
+
+def test_bad_calls_say_what_is_wrong():
+    for arguments, code, *words in (
+        (["train-everything"], 2, "No such command"),
+        (["help", "trian"], 2, "No such command 'trian'; tagwise help lists them."),
+        (["completion"], 2, "Missing argument", "Choose from:\n  bash,\n  zsh,\n  fish\n"),
+        (["demo", "--rank", "0"], 1, "tagwise: rank must be at least 1; found 0."),
+        (["demo", "--rank", "many"], 2, "not a valid integer"),
+    ):
+        assert failed(run(*arguments), code, *words)
 
 
 @pytest.mark.slow

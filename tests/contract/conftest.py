@@ -1,8 +1,7 @@
 """What the tests of the contract share. Every model of the registry inherits all of them.
 
-``make`` is every model in every variant, or only in its first one where a test is marked ``per_class`` as the code
-under test is that of the base class; where it is marked ``variants_slow``, the other variants are of the slow run.
-Beside ``mask`` it is only those that learn from one, and ``make_maskless`` is all others. ``fitted`` is the model of
+``make`` is every model in every variant, or only LEML and KNN where a test is marked ``of_base``, as the code under
+test is that of the base class. Beside ``mask`` it is only those that learn from one. ``fitted`` is the model of
 ``make``, fitted to ``problem`` once for all tests.
 """
 
@@ -17,22 +16,18 @@ from contract_models import FIRST_MAKERS, MAKERS
 from tagwise.exceptions import ConvergenceWarning
 
 _FITTED = {}
+_OF_BASE = [make for make in FIRST_MAKERS if make.name in ("LEML", "KNN")]
 
 
 def pytest_generate_tests(metafunc):
-    makers = FIRST_MAKERS if metafunc.definition.get_closest_marker("per_class") else MAKERS
-    learners = [make for make in makers if make.learns_from_mask]
-    others = [make for make in makers if not make.learns_from_mask]
-    chosen = {"make": learners if "mask" in metafunc.fixturenames else makers, "make_maskless": others}
-    for fixture, found in chosen.items():
-        if fixture in metafunc.fixturenames:
-            slow = [
-                metafunc.definition.get_closest_marker("variants_slow") and make not in FIRST_MAKERS for make in found
-            ]
-            marks = [pytest.mark.slow if other else () for other in slow]
-            metafunc.parametrize(
-                fixture, [pytest.param(make, id=make.name, marks=mark) for make, mark in zip(found, marks)]
-            )
+    if "make" not in metafunc.fixturenames:
+        return
+    found = _OF_BASE if metafunc.definition.get_closest_marker("of_base") else MAKERS
+    if "mask" in metafunc.fixturenames:
+        found = [make for make in found if make.learns_from_mask]
+    slow = metafunc.definition.get_closest_marker("variants_slow")
+    marks = [pytest.mark.slow if slow and make not in FIRST_MAKERS else () for make in found]
+    metafunc.parametrize("make", [pytest.param(make, id=make.name, marks=mark) for make, mark in zip(found, marks)])
 
 
 @pytest.fixture(autouse=True)

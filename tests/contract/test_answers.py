@@ -20,24 +20,25 @@ def test_top_k_is_the_head_of_the_sorted_scores(fitted, problem):
     np.testing.assert_array_equal(labels, np.argsort(-scores, axis=1, kind="stable")[:, :3])
     np.testing.assert_allclose(best, np.take_along_axis(scores, labels, axis=1), rtol=1e-6)
     assert (np.diff(best, axis=1) <= 0).all()
+    np.testing.assert_array_equal(fitted.predict(X).toarray(), scores >= 0)
+    alone = np.concatenate([fitted.decision_function(X[row : row + 1]) for row in range(N_ROWS)])
+    np.testing.assert_allclose(alone, scores, atol=1e-10)
 
 
-def test_k_larger_than_the_number_of_labels(fitted, problem):
-    labels, scores = fitted.predict_topk(problem[0], N_LABELS + 3)
-    assert labels.shape == scores.shape == (N_ROWS, N_LABELS + 3)
+def test_more_labels_than_there_are_and_excluded_pairs(fitted, problem):
+    X, Y = problem
+    labels, scores = fitted.predict_topk(X, 1000)
+    assert labels.shape == scores.shape == (N_ROWS, 1000)
     assert (np.sort(labels[:, :N_LABELS], axis=1) == np.arange(N_LABELS)).all()
     assert (labels[:, N_LABELS:] == -1).all()
     assert np.isneginf(scores[:, N_LABELS:]).all()
-
-
-def test_excluded_pairs_are_never_returned(fitted, problem):
-    X, Y = problem
+    for found, best in zip((labels, scores), fitted.predict_topk(X, N_LABELS)):
+        np.testing.assert_array_equal(found[:, :N_LABELS], best)
     labels, _ = fitted.predict_topk(X, N_LABELS, exclude=Y)
-    dense = Y.toarray()
-    for row in range(N_ROWS):
-        kept = labels[row][labels[row] >= 0]
-        assert dense[row, kept].sum() == 0
-        assert len(kept) == N_LABELS - dense[row].sum()
+    for row, on in zip(labels, Y.toarray()):
+        kept = row[row >= 0]
+        assert on[kept].sum() == 0
+        assert len(kept) == N_LABELS - on.sum()
 
 
 def test_labels_are_chosen_for_a_purpose_where_scores_are_probabilities(fitted, problem):
@@ -71,32 +72,20 @@ def test_labels_are_chosen_for_a_purpose_where_scores_are_probabilities(fitted, 
             np.testing.assert_array_equal(found, expected)
 
 
-def test_predict_is_the_sign_of_the_score(fitted, problem):
-    X, _ = problem
-    np.testing.assert_array_equal(fitted.predict(X).toarray(), fitted.decision_function(X) >= 0)
-
-
-@pytest.mark.per_class
-@pytest.mark.parametrize("dtype", [np.int64, np.float32, bool])
-def test_predictions_come_in_the_type_of_the_labels(make, problem, dtype):
+@pytest.mark.of_base
+def test_predictions_come_in_the_type_of_the_labels(make, problem):
     X, Y = problem
-    for given, kind in (
-        (sp.csr_matrix(Y.astype(dtype)), sp.csr_matrix),
-        (sp.csr_array(Y.astype(dtype)), sp.csr_array),
-        (sp.csc_matrix(Y.astype(dtype)), sp.csr_matrix),
-        (Y.toarray().astype(dtype), np.ndarray),
-    ):
-        prediction = make().fit(X, given).predict(X)
-        assert isinstance(prediction, kind)
-        assert prediction.dtype == dtype
-        assert prediction.shape == Y.shape
-
-
-def test_a_row_is_scored_the_same_alone_and_in_company(fitted, problem):
-    X, _ = problem
-    together = fitted.decision_function(X)
-    alone = np.concatenate([fitted.decision_function(X[row : row + 1]) for row in range(N_ROWS)])
-    np.testing.assert_allclose(alone, together, atol=1e-10)
+    for dtype in (np.int64, np.float32, bool):
+        for form, kind in (
+            (sp.csr_matrix, sp.csr_matrix),
+            (sp.csr_array, sp.csr_array),
+            (sp.csc_matrix, sp.csr_matrix),
+            (lambda labels: labels.toarray(), np.ndarray),
+        ):
+            prediction = make().fit(X, form(Y.astype(dtype))).predict(X)
+            assert isinstance(prediction, kind)
+            assert prediction.dtype == dtype
+            assert prediction.shape == Y.shape
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])

@@ -4,7 +4,7 @@ import pytest
 from comparison import assert_same_bits
 
 from tagwise.exceptions import InvalidTypeError
-from tagwise.persistence import Checkpoint
+from tagwise.store import Checkpoint
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_interrupted_with_a_mask_and_fitted_again(make, mask, problem, checkpoin
     assert_same_bits(make().fit(*problem, mask, checkpoint=checkpoint), make().fit(*problem, mask))
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_what_is_no_checkpoint(make, problem):
     with pytest.raises(InvalidTypeError, match="checkpoint must be"):
         make().fit(*problem, checkpoint="folder")

@@ -13,7 +13,7 @@ from comparison import assert_same_model
 
 from tagwise import load
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError, TagwiseError
-from tagwise.persistence import read_model, write_model
+from tagwise.store import read_model, write_model
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 # Methods for few labels; the contract gives MSE a small memory_limit, so that it refuses before it works for long.
@@ -35,29 +35,24 @@ def test_a_loaded_model_is_the_saved_one(fitted, problem, tmp_path):
     assert type(again.predict(X)) is type(model.predict(X))
     again.save(tmp_path / "copy")
     assert load(tmp_path / "copy").label_names_ == again.label_names_
+    assert_same_model(again.fit(*problem), model)
 
 
-def test_a_loaded_model_can_be_fitted_again(fitted, problem, tmp_path):
-    fitted.save(tmp_path / "model")
-    assert_same_model(load(tmp_path / "model").fit(*problem), fitted)
-
-
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_saving_refuses_what_it_should(fitted, tmp_path):
-    model = fitted
     with pytest.raises(InvalidInputError, match="label_names has 2 names"):
-        model.save(tmp_path / "model", label_names=["a", "b"])
+        fitted.save(tmp_path / "model", label_names=["a", "b"])
     for bad in (5, "abcdefg", list(range(N_LABELS))):
         with pytest.raises(InvalidTypeError, match="label_names must"):
-            model.save(tmp_path / "model", label_names=bad)
-    model.save(tmp_path / "model")
+            fitted.save(tmp_path / "model", label_names=bad)
+    fitted.save(tmp_path / "model")
     with pytest.raises((TagwiseError, OSError)):
-        model.save(tmp_path / "model", overwrite=False)
-    model.save(tmp_path / "model")
-    if "random_state" in model.get_params():
-        model.random_state = np.random.RandomState(0)
-        with pytest.raises(InvalidInputError, match="random_state is a RandomState"):
-            model.save(tmp_path / "model")
+        fitted.save(tmp_path / "model", overwrite=False)
+    fitted.save(tmp_path / "model")
+    fitted.set_params(n_jobs="many")
+    with pytest.raises(InvalidTypeError):
+        fitted.save(tmp_path / "model")
+    load(tmp_path / "model")
 
 
 def rewritten(folder, **changes):
@@ -94,7 +89,7 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_forged_folders_are_refused(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     for number, changes in enumerate(FORGERIES):
@@ -148,6 +143,8 @@ def test_stand_ins_for_tensors_are_refused(fitted, tmp_path):
         for what, other in stand_ins(tensor).items():
             if name == "landmarks_" and what == "other storage":
                 continue  # rows of a kernel may be kept in either
+            if np.array_equal(np.shape(other), np.shape(tensor)) and 0 in np.shape(tensor):
+                continue  # no numbers, as before
             if name == "roots_" and what == "one too many":
                 continue  # a forest of one tree more
             write_model(tmp_path / "forged", replace(record, tensors={**record.tensors, name: other}))
@@ -185,7 +182,7 @@ def test_sparse_tensors_out_of_order_or_with_entries_twice_are_refused_or_answer
             assert np.isfinite(model.decision_function(X)).all()
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_folders_of_unknown_classes_are_refused(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     record = read_model(tmp_path / "model")
@@ -195,15 +192,6 @@ def test_folders_of_unknown_classes_are_refused(fitted, tmp_path):
     write_model(tmp_path / "model", replace(record, label_names=["one"]))
     with pytest.raises(ModelFormatError, match="1 label names for 7 labels"):
         load(tmp_path / "model")
-
-
-@pytest.mark.per_class
-def test_a_model_with_parameters_spoilt_after_the_fit_is_not_saved(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
-    fitted.set_params(n_jobs="many")
-    with pytest.raises(InvalidTypeError):
-        fitted.save(tmp_path / "model")
-    load(tmp_path / "model")
 
 
 @pytest.mark.variants_slow

@@ -1,96 +1,77 @@
 """What the mask of known labels means: outside it nothing matters, inside it everything does."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from comparison import assert_same_model
+from contract_models import FIRST_MAKERS
 
+from tagwise import LEML, Known
 from tagwise.exceptions import InvalidInputError, TagwiseWarning
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 7
 
 
-def test_a_masked_value_never_matters(make, problem, mask):
+def test_only_known_values_matter(make, problem, mask):
     X, Y = problem
-    flipped = Y.toarray()
-    outside = mask.toarray() == 0
-    flipped[outside] = 1 - flipped[outside]
-    assert_same_model(make().fit(X, Y, observed=mask), make().fit(X, flipped, observed=mask))
+    known, dense = mask.toarray() != 0, Y.toarray()
+    model = make().fit(X, Y, observed=mask)
+    assert_same_model(make().fit(X, np.where(known, dense, 1 - dense), observed=mask), model)
+    other = make().fit(X, np.where(known, 1 - dense, dense), observed=mask)
+    assert np.abs(model.decision_function(X) - other.decision_function(X)).max() > 0.05
 
 
-def test_a_known_value_does_matter(make, problem, mask):
+def test_forms_of_a_mask(make, fitted, problem, mask):
+    """Presence counts in a sparse mask, not its value; a full one is none; complete rows need not be written out."""
     X, Y = problem
-    flipped = Y.toarray()
-    inside = mask.toarray() != 0
-    flipped[inside] = 1 - flipped[inside]
-    one, two = (make().fit(X, labels, observed=mask).decision_function(X) for labels in (Y, flipped))
-    assert np.abs(one - two).max() > 0.05
-
-
-def test_everything_known_equals_no_mask(make, fitted, problem):
-    X, Y = problem
-    full = fitted.decision_function(X)
-    masked = make().fit(X, Y, observed=np.ones(Y.shape)).decision_function(X)
-    np.testing.assert_allclose(masked, full, atol=1e-6)
-
-
-def test_a_mask_without_a_known_negative_is_warned_of(make, problem, mask):
-    X, Y = problem
-    with pytest.warns(TagwiseWarning, match="Nothing is known to be off in any row: .*unlisted='unknown'"):
-        make().fit(X, Y, observed=sp.csr_matrix(Y) != 0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        make().fit(X, Y, observed=mask)
-    assert not any("known to be off" in str(warning.message) for warning in caught)
-
-
-def test_presence_in_a_sparse_mask_counts_not_its_value(make, problem, mask):
-    X, Y = problem
-    zeros = mask.copy()
+    np.testing.assert_allclose(
+        make().fit(X, Y, observed=np.ones(Y.shape)).decision_function(X), fitted.decision_function(X), atol=1e-6
+    )
+    zeros, partly = mask.copy(), mask.toarray()
     zeros.data[:] = 0
-    expected = make().fit(X, Y, observed=mask)
-    assert_same_model(make().fit(X, Y, observed=zeros), expected)
-    assert_same_model(make().fit(X, Y, observed=mask.toarray().astype(bool)), expected)
+    assert_same_model(make().fit(X, Y, observed=zeros), make().fit(X, Y, observed=mask.toarray().astype(bool)))
+    partly[:40] = 1
+    model = make().fit(X, Y, observed=Known(mask, np.arange(N_ROWS) < 40))
+    assert_same_model(make().fit(X, Y, observed=sp.csr_matrix(partly)), model)
 
 
-def test_a_label_of_which_nothing_is_known_ranks_last(make, problem, mask):
+def test_labels_and_rows_of_which_nothing_is_known(make, problem, mask):
     X, Y = problem
     hidden = mask.toarray()
     hidden[:, 4] = 0
-    model = make().fit(X, Y, observed=sp.csr_matrix(hidden))
-    scores = model.decision_function(X)
+    hidden[:5] = 0
+    scores = make().fit(X, Y, observed=sp.csr_matrix(hidden)).decision_function(X)
     assert np.isfinite(scores).all()
     assert (scores.argmin(axis=1) == 4).all()
 
 
-def test_a_row_of_which_nothing_is_known(make, problem, mask):
+@pytest.mark.of_base
+def test_a_mask_without_a_known_negative_is_warned_of(make, problem, mask, recwarn):
     X, Y = problem
-    hidden = mask.toarray()
-    hidden[:5] = 0
-    assert np.isfinite(make().fit(X, Y, observed=sp.csr_matrix(hidden)).decision_function(X)).all()
+    with pytest.warns(TagwiseWarning, match="contains no negatives.*unlisted='unknown'"):
+        make().fit(X, Y, observed=sp.csr_matrix(Y) != 0)
+    make().fit(X, Y, observed=mask)
+    assert not any("contains no negatives" in str(warning.message) for warning in recwarn)
 
 
-@pytest.mark.per_class
-@pytest.mark.parametrize(
-    ("observed", "words"),
-    [
+def test_bad_masks(problem):
+    X, Y = problem
+    for observed, words in (
         (sp.csr_matrix((N_ROWS, N_LABELS)), "nothing to learn from"),
         (sp.csr_matrix(np.ones((N_ROWS, N_LABELS + 1))), "same shape"),
         (np.ones(N_ROWS), "two dimensions"),
-    ],
-    ids=["empty", "shape", "one-dimensional"],
-)
-def test_bad_masks(make, problem, observed, words):
-    with pytest.raises(InvalidInputError, match=words):
-        make().fit(*problem, observed=observed)
+        (Known(sp.csr_matrix((N_ROWS, N_LABELS)), complete=[]), "nothing to learn from"),
+        (Known(sp.csr_matrix((N_ROWS, N_LABELS + 1)), complete=[0]), "same shape"),
+        (Known(sp.csr_matrix((9, N_LABELS)), complete=[0]), "9 truth values, and there are 60 rows"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            LEML(3).fit(X, Y, observed=observed)
 
 
-@pytest.mark.per_class
-def test_a_model_without_a_notion_of_unknown_labels_refuses_a_mask(make_maskless, problem):
+def test_a_model_without_a_notion_of_unknown_labels_refuses_a_mask(problem):
     X, Y = problem
-    some = sp.csr_matrix(np.eye(N_ROWS, N_LABELS))
-    with pytest.raises(InvalidInputError, match=r"observed: .* has no notion of unknown labels"):
-        make_maskless().fit(X, Y, observed=some)
-    make_maskless().fit(X, Y, observed=np.ones(Y.shape))
+    for make in FIRST_MAKERS:
+        if not make.learns_from_mask:
+            with pytest.raises(InvalidInputError, match=r"observed: .* has no notion of unknown labels"):
+                make().fit(X, Y, observed=sp.csr_matrix(np.eye(N_ROWS, N_LABELS)))
+            make().fit(X, Y, observed=np.ones(Y.shape))

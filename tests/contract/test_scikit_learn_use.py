@@ -1,5 +1,7 @@
 """What users of scikit-learn expect of every model: probabilities, a score, weights of rows, coefficients, its data."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,13 +11,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MultiLabelBinarizer
+from sklearn.preprocessing import MaxAbsScaler
 
 from tagwise import LEML, REML, BinaryRelevance, Checkpoint
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import inverse_propensity, micro_f1, ndcg_at_k, precision_at_k, psp_at_k, scorer
 from tagwise.registry import info_of
-from tagwise.solvers.admm import ADMMOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
 
@@ -45,7 +46,7 @@ def test_sparse_probabilities_are_those_of_the_best_labels(fitted, problem):
         np.testing.assert_allclose(best[row].data, dense[row, best[row].indices], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_probabilities_are_dense_where_labels_were(make, problem):
     X, Y = problem
     model = make().fit(X, Y.toarray())
@@ -76,7 +77,7 @@ def test_score_is_ndcg_at_5(fitted, problem):
     assert fitted.score(X, Y) == ndcg_at_k(Y, fitted.predict_topk(X, 5), 5)
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_scorers_measure_every_model(make, fitted, problem):
     X, Y = problem
     weights = inverse_propensity(Y)
@@ -134,36 +135,34 @@ WEIGHING = {
 def exact_reml(monkeypatch):
     """REML begins at label factors that are drawn row by row; here they are the same for any rows, and ADMM ends."""
 
-    def start(X, slope, row, rank, rng, dtype, row_weight=None):
-        n_labels = slope.shape[1]
-        return np.linalg.qr(np.random.default_rng(5).standard_normal((n_labels, rank)))[0].astype(dtype)
+    def start(noise, feature_side, label_side, dtype):
+        shape = label_side(noise).shape
+        return np.linalg.qr(np.random.default_rng(5).standard_normal(shape))[0].astype(dtype)
 
-    monkeypatch.setattr("tagwise.models.leml.steps.spectral_start", start)
-    options = ADMMOptions(tol=1e-9, abs_tol=1e-10, max_iter=20_000)
-    monkeypatch.setattr("tagwise.models.reml.sparse_part._WITHIN_A_ROUND", options)
+    monkeypatch.setattr("tagwise.models.leml.steps.subspace_iteration", start)
+    monkeypatch.setattr("tagwise.solvers.admm._ABSOLUTE_TOL", 1e-10)
+    monkeypatch.setattr("tagwise.models.reml.sparse_part._ROUND_TOL", 1e-9)
+    monkeypatch.setattr("tagwise.models.reml.sparse_part._ROUND_STEPS", 20_000)
 
 
 def repeated(matrix, times):
     return matrix[np.repeat(np.arange(len(times)), times)]
 
 
-@pytest.mark.parametrize("storage", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
-@pytest.mark.parametrize("weight", [1.0, 2.5])
-@pytest.mark.parametrize("masked", [False, True], ids=["all known", "mask"])
 @pytest.mark.parametrize("name", WEIGHING)
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
-def test_whole_weights_are_repeated_rows(problem, mask, name, masked, weight, storage, exact_reml):
+def test_whole_weights_are_repeated_rows(problem, mask, name, exact_reml):
     X, Y = problem
     if name == "dual":  # fewer rows than features
         X, Y, mask = X[:10], Y[:10], mask[:10]
     times = np.random.default_rng(2).integers(0, 4, X.shape[0])
-    known = mask if masked else None
-    rows = repeated(X, times), repeated(Y, times), None if known is None else repeated(known, times)
-    plain = WEIGHING[name](positive_weight=weight).fit(storage(rows[0]), rows[1], rows[2])
-    weighted = WEIGHING[name](positive_weight=weight).fit(storage(X), Y, known, sample_weight=times)
-    atol = 1e-3 if name == "hinge" else 1e-5
-    np.testing.assert_allclose(weighted.decision_function(X), plain.decision_function(X), atol=atol)
-    np.testing.assert_allclose(weighted.objective_[-1], plain.objective_[-1], rtol=1e-5)
+    for known, weight, storage in product((None, mask), (1.0, 2.5), (sp.csr_matrix, sp.csr_matrix.toarray)):
+        rows = repeated(X, times), repeated(Y, times), None if known is None else repeated(known, times)
+        plain = WEIGHING[name](positive_weight=weight).fit(storage(rows[0]), rows[1], rows[2])
+        weighted = WEIGHING[name](positive_weight=weight).fit(storage(X), Y, known, sample_weight=times)
+        atol = 1e-3 if name == "hinge" else 1e-5
+        np.testing.assert_allclose(weighted.decision_function(X), plain.decision_function(X), atol=atol)
+        np.testing.assert_allclose(weighted.objective_[-1], plain.objective_[-1], rtol=1e-5)
 
 
 def test_weights_are_those_of_ridge_regression(problem):
@@ -175,7 +174,7 @@ def test_weights_are_those_of_ridge_regression(problem):
         np.testing.assert_allclose(model.coef_, ridge.coef_, atol=1e-8)
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 def test_ones_change_nothing_and_others_refuse_weights(make, fitted, problem):
     X, Y = problem
     if not info_of(type(fitted)).weighs_rows:
@@ -184,22 +183,20 @@ def test_ones_change_nothing_and_others_refuse_weights(make, fitted, problem):
         return
     same = make().fit(X, Y, sample_weight=np.ones(X.shape[0]))
     np.testing.assert_array_equal(same.decision_function(X), fitted.decision_function(X))
-    assert "_row_weight" not in vars(same)
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
+def test_weights_that_are_none(problem):
+    for weights, words in (
         (np.ones(3), "has shape"),
         (-np.ones(60), "at least 0; found -1.0 for row 0"),
         (np.full(60, np.nan), "finite"),
         (np.zeros(60), "is zero for all rows"),
         (["a"] * 60, "must hold numbers"),
-    ],
-)
-def test_weights_that_are_none(problem, weights, words):
-    with pytest.raises(InvalidInputError, match=words):
-        BinaryRelevance().fit(*problem, sample_weight=weights)
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            BinaryRelevance().fit(*problem, sample_weight=weights)
+    with pytest.raises(InvalidInputError, match=r"closed_form.* does not weigh rows"):
+        LEML(2, solver="closed_form").fit(*problem, sample_weight=np.arange(60))
 
 
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
@@ -216,11 +213,6 @@ def test_weights_belong_to_a_checkpoint(problem, tmp_path):
     np.testing.assert_array_equal(resumed.decision_function(X), whole.decision_function(X))
 
 
-def test_closed_form_does_not_weigh_rows(problem):
-    with pytest.raises(InvalidInputError, match=r"closed_form.* does not weigh rows"):
-        LEML(2, solver="closed_form").fit(*problem, sample_weight=np.arange(60))
-
-
 # ---------------------------------------------------------------------- coefficients
 
 
@@ -235,15 +227,10 @@ def test_coefficients_as_in_scikit_learn(fitted, problem):
     np.testing.assert_allclose(rows @ fitted.coef_.T + fitted.intercept_, fitted.decision_function(X), atol=1e-6)
 
 
-@pytest.mark.per_class
-def test_no_coefficients_before_a_fit(make):
-    assert not hasattr(make(), "coef_")
-
-
 # ---------------------------------------------------------------------- its data sets
 
 
-@pytest.mark.per_class
+@pytest.mark.of_base
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_data_of_scikit_learn(make, sparse):
     X, Y = make_multilabel_classification(
@@ -257,15 +244,6 @@ def test_data_of_scikit_learn(make, sparse):
     assert model.predict_proba(X).shape == Y.shape
     truth = Y.toarray() if sparse else Y
     assert roc_auc_score(truth, model.predict_proba(X, dense=True), average="micro") > 0.5
-
-
-@pytest.mark.per_class
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_labels_of_a_binarizer(make, problem, sparse):
-    X, lists = make_multilabel_classification(n_samples=60, n_features=12, return_indicator=False, random_state=0)
-    binarizer = MultiLabelBinarizer(sparse_output=sparse)
-    model = make().fit(X, binarizer.fit_transform(lists))
-    assert len(binarizer.inverse_transform(model.predict(X))) == 60
 
 
 def test_lists_of_labels_are_refused_with_advice():

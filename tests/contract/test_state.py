@@ -21,39 +21,25 @@ def large_problem():
 
 
 def test_bit_identical_for_every_number_of_threads(make, large_problem):
-    X, Y, _ = large_problem
-    _assert_threads_do_not_matter(make, X, Y, None)
+    X, Y, mask = large_problem
+    for observed in (None, mask) if make.learns_from_mask else (None,):
+        one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=3).fit(X, Y, observed)
+        assert_same_model(one, many)
+        for ours, theirs in zip(one.predict_topk(X, 4), many.predict_topk(X, 4)):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(one.decision_function(X), many.decision_function(X))
+        assert (one.predict(X) != many.predict(X)).nnz == 0
 
 
-def test_bit_identical_for_every_number_of_threads_with_a_mask(make, mask, large_problem):
-    _assert_threads_do_not_matter(make, *large_problem)
-
-
-def _assert_threads_do_not_matter(make, X, Y, observed):
-    one, many = make(n_jobs=1).fit(X, Y, observed), make(n_jobs=3).fit(X, Y, observed)
-    assert_same_model(one, many)
-    for ours, theirs in zip(one.predict_topk(X, 4), many.predict_topk(X, 4)):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(one.decision_function(X), many.decision_function(X))
-    assert (one.predict(X) != many.predict(X)).nnz == 0
-
-
-def test_all_cores(make, fitted, problem):
-    assert_same_model(make(n_jobs=-1).fit(*problem), fitted)
-
-
-def test_same_seed_same_model(make, problem):
-    X, Y = problem
-    assert_same_model(make(random_state=3).fit(X, Y), make(random_state=3).fit(X, Y))
-
-
-def test_refit_forgets_the_first_fit(make, fitted, problem):
+def test_same_data_same_model_whatever_was_fitted_before(make, fitted, problem):
     X, Y = problem
     model = make().fit(X[:30, :5], Y[:30, :3])
-    model.fit(X, Y)
+    before = model.get_params()
+    assert model.fit(X, Y) is model
+    assert model.get_params() == before
     assert_same_model(model, fitted)
-    assert model.n_features_in_ == N_FEATURES
-    assert model.n_labels_ == N_LABELS
+    assert (model.n_features_in_, model.n_labels_) == (N_FEATURES, N_LABELS)
+    assert_same_model(make(n_jobs=-1, random_state=3).fit(X, Y), make(random_state=3).fit(X, Y))
 
 
 def test_clone_and_parameters(fitted, problem):
@@ -65,47 +51,29 @@ def test_clone_and_parameters(fitted, problem):
         fitted.set_params(no_such_parameter=1)
 
 
-def test_fit_returns_self_and_keeps_its_parameters(make, problem):
-    model = make()
-    before = model.get_params()
-    assert model.fit(*problem) is model
-    assert model.get_params() == before
-
-
-def test_history_objective_and_iterations_agree(fitted):
-    model = fitted
+def test_history_callback_and_progress_agree(make, problem, capsys):
+    seen = []
+    model = make(verbose=1).fit(*problem, callback=lambda iteration, info: seen.append((iteration, info["objective"])))
     assert model.n_iter_ == len(model.objective_) == len(model.history_) >= 1
     assert [info["iteration"] for info in model.history_] == list(range(1, model.n_iter_ + 1))
     seconds = [info["seconds"] for info in model.history_]
     assert seconds == sorted(seconds)
-
-
-def test_callback_sees_every_iteration(make, problem):
-    seen = []
-    model = make().fit(*problem, callback=lambda iteration, info: seen.append((iteration, info["objective"])))
     assert seen == list(zip(range(1, model.n_iter_ + 1), model.objective_))
-
-
-def test_callback_stops_the_fit_without_a_warning(make, problem):
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count(f": {model._iteration_name} ") == model.n_iter_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = make(max_iter=50).fit(*problem, callback=lambda iteration, info: iteration == 1)
-    assert model.n_iter_ == 1
-    model.predict(problem[0])
+        stopped = make(max_iter=50).fit(*problem, callback=lambda iteration, info: iteration == 1)
+    assert stopped.n_iter_ == 1
+    stopped.predict(problem[0])
+    assert capsys.readouterr().err == ""
 
 
+@pytest.mark.of_base
 def test_an_error_in_the_callback_is_not_swallowed(make, problem):
     def broken(iteration, info):
         raise RuntimeError("from the callback")
 
     with pytest.raises(RuntimeError, match="from the callback"):
         make().fit(*problem, callback=broken)
-
-
-def test_verbose_writes_a_line_per_iteration_to_standard_error(make, problem, capsys):
-    model = make(verbose=1).fit(*problem)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count(f": {model._iteration_name} ") == model.n_iter_
-    make(verbose=0).fit(*problem)
-    assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What the tests of data share: matrices to write, errors to expect, a small data set folder to read and damage."""
+"""Fixtures of the tests of data: matrices to write, errors to expect, a small data set folder to read and damage."""
 
 from __future__ import annotations
 
@@ -87,6 +87,18 @@ def example_pair() -> tuple[sp.csr_matrix, sp.csr_matrix]:
     X = sp.csr_matrix(np.array([[0.5, 0, 2], [0, -1e-7, 0], [0, 0, 0], [0, 0, 0]], dtype=np.float32))
     Y = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]], dtype=np.float32))
     return X, Y
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., str]:
+    """A function that writes a file and gives back its path."""
+
+    def write(name: str, content: str | bytes, encoding: str = "utf-8") -> str:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+        return str(path)
+
+    return write
 
 
 @pytest.fixture

@@ -42,18 +42,6 @@ def test_folder_gives_what_was_written(data_home, write_folder):
     assert repr(dataset) == "Dataset('toy': 6 training and 4 test rows, 5 features, 3 labels)"
 
 
-def test_unpacks_into_four_matrices(data_home, write_folder):
-    write_folder(data_home / "toy")
-    X_train, Y_train, X_test, Y_test = load_dataset("toy")
-    assert (X_train.shape, Y_train.shape, X_test.shape, Y_test.shape) == ((6, 5), (6, 3), (4, 5), (4, 3))
-
-
-def test_data_set_cannot_be_changed_by_accident(data_home, write_folder):
-    write_folder(data_home / "toy")
-    with pytest.raises(AttributeError):
-        load_dataset("toy").name = "other"
-
-
 def test_texts_are_read_only_on_use(data_home, write_folder):
     folder = write_folder(data_home / "toy")
     dataset = load_dataset("toy")
@@ -71,15 +59,6 @@ def test_names_and_texts_are_optional(data_home, write_folder):
     assert dataset.feature_names is dataset.label_names is dataset.texts_train is dataset.texts_test is None
 
 
-def test_doubles_and_csr_arrays_become_float32_csr_matrices(data_home, write_folder):
-    matrix = sp.csr_array(np.arange(30, dtype=np.float64).reshape(6, 5))
-    write_folder(data_home / "toy", **{"X.trn": matrix})
-    X_train = load_dataset("toy").X_train
-    assert type(X_train) is sp.csr_matrix
-    assert X_train.dtype == np.float32
-    assert_same(X_train, sp.csr_matrix(matrix))
-
-
 def test_windows_line_ends_and_rare_line_separators_in_names(data_home, write_folder):
     folder = write_folder(data_home / "toy")
     (folder / "labels.txt").write_bytes("red\r\na\u2028b\r\nblue".encode())
@@ -88,16 +67,13 @@ def test_windows_line_ends_and_rare_line_separators_in_names(data_home, write_fo
 
 def test_data_folder_comes_before_cache(data_home, write_folder):
     cache = dataset_folders()[1]
-    write_folder(cache / "toy", **{"X.tst": sp.csr_matrix(np.ones((4, 5), dtype=np.float32))})
+    (data_home / "toy").mkdir()  # incomplete, which hides nothing
+    write_folder(cache / "toy", **{"X.tst": sp.csr_array(np.ones((4, 5)))})
     assert load_dataset("toy").X_test.nnz == 20
+    assert load_dataset("toy").X_test.dtype == np.float32
+    (data_home / "toy").rmdir()
     write_folder(data_home / "toy")
     assert load_dataset("toy").X_test.nnz == 10
-
-
-def test_incomplete_folder_does_not_hide_a_complete_one(data_home, write_folder):
-    (data_home / "toy").mkdir()
-    write_folder(dataset_folders()[1] / "toy")
-    assert load_dataset("toy").X_train.shape == (6, 5)
 
 
 def test_available_lists_complete_folders_only(data_home, write_folder):
@@ -119,7 +95,7 @@ def test_sample_is_available_without_any_folder(monkeypatch, tmp_path):
 
 
 def test_unknown_name_says_where_it_looked_and_what_there_is(data_home, write_folder):
-    write_folder(data_home / "toy")
+    folder = write_folder(data_home / "toy")
     with pytest.raises(DatasetNotFoundError) as caught:
         load_dataset("tyo")
     message = str(caught.value)
@@ -127,98 +103,57 @@ def test_unknown_name_says_where_it_looked_and_what_there_is(data_home, write_fo
     assert f"{data_home} (toy)" in message
     assert f"{dataset_folders()[1]} (no such folder)" in message
     assert "debtags-sample" in message
-
-
-def test_incomplete_folder_is_named_with_what_it_lacks(data_home, write_folder):
-    (write_folder(data_home / "toy") / "X.trn.npz").unlink()
+    (folder / "X.trn.npz").unlink()
     with pytest.raises(DatasetNotFoundError, match=r"toy is there but lacks X\.trn\.npz\."):
         load_dataset("toy")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../toy", "a/b", "a\\b", "/etc", "C:toy", ".hidden", "a..b", "nul\0"])
-def test_names_that_are_paths_are_refused(data_home, name):
-    with pytest.raises(InvalidInputError, match="plain data set name"):
-        load_dataset(name)
-
-
-def test_name_must_be_a_string():
+def test_names_that_are_paths_are_refused(data_home):
+    for name in ("", ".", "..", "../toy", "a/b", "a\\b", "/etc", "C:toy", ".hidden", "a..b", "nul\0", "x" * 5000):
+        with pytest.raises(InvalidInputError, match="plain data set name"):
+            load_dataset(name)
     with pytest.raises(InvalidTypeError, match="name must be a string"):
         load_dataset(3)
 
 
-@pytest.mark.parametrize(
-    ("platform", "environment", "expected"),
-    [
-        ("linux", {"XDG_CACHE_HOME": "/cache"}, Path("/cache")),
-        ("linux", {"XDG_CACHE_HOME": "relative"}, Path("/home/me/.cache")),
-        ("linux", {}, Path("/home/me/.cache")),
-        ("darwin", {}, Path("/home/me/Library/Caches")),
-        ("darwin", {"XDG_CACHE_HOME": "/cache"}, Path("/cache")),
-        ("win32", {"LOCALAPPDATA": "/local"}, Path("/local")),
-        ("win32", {}, Path("/home/me/AppData/Local")),
-    ],
-)
-def test_cache_folder_follows_the_platform(monkeypatch, platform, environment, expected):
-    for name in ("TAGWISE_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/me", "USERPROFILE": "/home/me", **environment}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert dataset_folders() == [expected / "tagwise" / "datasets"]
+def test_cache_folder_follows_the_platform(monkeypatch):
+    for platform, environment, expected in (
+        ("linux", {"XDG_CACHE_HOME": "/cache"}, "/cache"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache"),
+        ("linux", {}, "/home/me/.cache"),
+        ("darwin", {}, "/home/me/Library/Caches"),
+        ("darwin", {"XDG_CACHE_HOME": "/cache"}, "/cache"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local"),
+        ("win32", {}, "/home/me/AppData/Local"),
+    ):
+        with monkeypatch.context() as patched:
+            for name in ("TAGWISE_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+                patched.delenv(name, raising=False)
+            for name, value in {"HOME": "/home/me", "USERPROFILE": "/home/me", **environment}.items():
+                patched.setenv(name, value)
+            patched.setattr(sys, "platform", platform)
+            assert dataset_folders() == [Path(expected) / "tagwise" / "datasets"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "complaint"),
-    [
-        ({"X.tst": (4, 6)}, r"X\.tst\.npz: has 6 columns, but X\.trn\.npz has 5"),
-        ({"Y.tst": (4, 2)}, r"Y\.tst\.npz: has 2 columns, but Y\.trn\.npz has 3"),
-        ({"Y.trn": (5, 3)}, r"Y\.trn\.npz: the labels have 5 rows, but the features have 6"),
-        ({"Y.tst": (3, 3)}, r"Y\.tst\.npz: the labels have 3 rows, but the features have 4"),
-    ],
-)
-def test_matrices_must_belong_together(data_home, write_folder, changed, complaint):
-    write_folder(data_home / "toy", **{key: sp.csr_matrix(np.ones(shape)) for key, shape in changed.items()})
-    with pytest.raises(ParseError, match=complaint):
-        load_dataset("toy")
-
-
-def out_of_range() -> sp.csr_matrix:
-    matrix = sp.csr_matrix(np.ones((6, 5), dtype=np.float32))
-    matrix.indices[3] = 77
-    return matrix
-
-
-@pytest.mark.parametrize(
-    ("file", "matrix", "complaint"),
-    [
-        ("X.trn", sp.csr_matrix(np.full((6, 5), np.nan)), "NaN"),
-        ("X.trn", sp.csr_matrix(np.full((6, 5), 1e300)), "too large for float32"),
-        ("X.trn", sp.csr_matrix(np.full((6, 5), 1j)), "real numbers"),
-        ("X.trn", out_of_range(), "out of range"),
-        ("X.tst", sp.csr_matrix((4, 0)), "no rows or no features"),
-        ("Y.trn", sp.csr_matrix(np.full((6, 3), 2.0)), "only 0 and 1"),
-        ("Y.tst", sp.csr_matrix((4, 0)), "no label columns"),
-    ],
-)
-def test_matrices_that_cannot_be_used_are_named(data_home, write_folder, file, matrix, complaint):
-    write_folder(data_home / "toy", **{file: matrix})
-    with pytest.raises(ParseError, match=complaint) as caught:
-        load_dataset("toy")
-    assert Path(caught.value.path).name == f"{file}.npz"
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 rubbish", b"not a zip file"])
-def test_files_that_are_no_npz(data_home, write_folder, content):
-    (write_folder(data_home / "toy") / "Y.trn.npz").write_bytes(content)
-    with pytest.raises(ParseError, match=r"Y\.trn\.npz: not a readable"):
-        load_dataset("toy")
-
-
-def test_pickled_arrays_are_refused(data_home, write_folder):
-    folder = write_folder(data_home / "toy")
-    np.savez(folder / "Y.trn.npz", format=np.array("csr"), data=np.array([{}], dtype=object))
-    with pytest.raises(ParseError, match=r"Y\.trn\.npz: not a readable"):
-        load_dataset("toy")
+def test_matrices_must_belong_together_and_be_usable(data_home, write_folder):
+    out_of_range = sp.csr_matrix(np.ones((6, 5), dtype=np.float32))
+    out_of_range.indices[3] = 77
+    for number, (file, matrix, complaint) in enumerate(
+        (
+            ("X.tst", np.ones((4, 6)), r"X\.tst\.npz: has 6 columns, but X\.trn\.npz has 5"),
+            ("Y.tst", np.ones((4, 2)), r"Y\.tst\.npz: has 2 columns, but Y\.trn\.npz has 3"),
+            ("Y.trn", np.ones((5, 3)), r"Y\.trn\.npz: the labels have 5 rows, but the features have 6"),
+            ("Y.tst", np.ones((3, 3)), r"Y\.tst\.npz: the labels have 3 rows, but the features have 4"),
+            ("X.trn", np.full((6, 5), np.nan), r"X\.trn\.npz: .*NaN"),
+            ("X.trn", out_of_range, "not a readable"),
+            ("X.tst", np.zeros((4, 0)), "no rows or no features"),
+            ("Y.trn", np.full((6, 3), 2.0), "only 0 and 1"),
+            ("Y.tst", np.zeros((4, 0)), "no label columns"),
+        )
+    ):
+        write_folder(data_home / f"toy{number}", **{file: sp.csr_matrix(matrix)})
+        with pytest.raises(ParseError, match=complaint):
+            load_dataset(f"toy{number}")
 
 
 def test_any_damage_gives_a_parse_error_or_a_valid_matrix(tmp_path, write_folder):
@@ -236,52 +171,31 @@ def test_any_damage_gives_a_parse_error_or_a_valid_matrix(tmp_path, write_folder
     damage()
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "complaint"),
-    [
-        ("labels.txt", b"red\nblue\n", "holds 2 names but the matrices have 3 labels"),
-        ("labels.txt", b"", "holds 0 names but the matrices have 3 labels"),
-        ("features.txt", b"a\nb\nc\nd\ne\n\n", "holds 6 names but the matrices have 5 features"),
-        ("labels.txt", b"red\n\xff\nblue\n", "not valid UTF-8"),
-    ],
-)
-def test_damaged_names(data_home, write_folder, file, content, complaint):
-    (write_folder(data_home / "toy") / file).write_bytes(content)
-    with pytest.raises(ParseError, match=complaint):
-        load_dataset("toy")
+def test_damaged_names(data_home, write_folder):
+    for number, (file, content, complaint) in enumerate(
+        (
+            ("labels.txt", b"red\nblue\n", "holds 2 names but the matrices have 3 labels"),
+            ("labels.txt", b"", "holds 0 names but the matrices have 3 labels"),
+            ("features.txt", b"a\nb\nc\nd\ne\n\n", "holds 6 names but the matrices have 5 features"),
+            ("labels.txt", b"red\ngr\xfcn\nblue\n", "line 2, column 3: byte 0xfc is not valid UTF-8"),
+        )
+    ):
+        (write_folder(data_home / f"toy{number}") / file).write_bytes(content)
+        with pytest.raises(ParseError, match=complaint):
+            load_dataset(f"toy{number}")
 
 
-GOOD = b'{"text": "a", "labels": []}\n'
-
-
-@pytest.mark.parametrize(
-    ("lines", "line", "complaint"),
-    [
-        ([GOOD] * 5, 0, "holds 5 texts but the matrices have 6 rows"),
-        ([GOOD, b"{]\n"], 2, "invalid JSON"),
-        ([GOOD, b"\n"], 2, "line is empty"),
-        ([b'["text"]\n'], 1, "must hold a JSON object"),
-        ([b'{"text": 3, "labels": []}\n'], 1, "'text' must be a string"),
-        ([b'{"text": "a"}\n'], 1, "'labels' is missing"),
-        ([b'{"text": "a", "labels": [1]}\n'], 1, "'labels' must hold strings"),
-        ([GOOD, GOOD, b'{"text": "\xff", "labels": []}\n'], 3, "UTF-8"),
-        ([GOOD, b"[" * 200_000 + b"\n"], 2, "nested too deeply"),
-    ],
-)
-def test_damaged_texts(data_home, write_folder, lines, line, complaint):
-    folder = write_folder(data_home / "toy")
-    (folder / "text.trn.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
-    dataset = load_dataset("toy")
-    with pytest.raises(ParseError, match=complaint) as caught:
-        _ = dataset.texts_train
-    assert caught.value.line == line
-
-
-def test_truncated_texts(data_home, write_folder):
+def test_damaged_texts(data_home, write_folder):
     path = write_folder(data_home / "toy") / "text.trn.jsonl.gz"
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(ParseError, match=r"text\.trn\.jsonl\.gz"):
-        _ = load_dataset("toy").texts_train
+    good = b'{"text": "a", "labels": []}\n'
+    for content, complaint in (
+        (gzip.compress(good * 5), "holds 5 texts but the matrices have 6 rows"),
+        (gzip.compress(good + b"{]\n"), "line 2"),
+        (path.read_bytes()[:-12], r"text\.trn\.jsonl\.gz"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ParseError, match=complaint):
+            _ = load_dataset("toy").texts_train
 
 
 def test_data_set_carries_its_propensity_constants(data_home, write_folder):
@@ -309,15 +223,3 @@ def test_real_texts_carry_the_labels_of_the_matrix(data_folder):
         assert {dataset.label_names[label] for label in dataset.Y_test[row].indices} == {
             rows.label_names[label] for label in rows.Y[row].indices
         }
-
-
-def test_golden_metric_vectors_are_no_data_set(data_folder):
-    assert "bibtex" in available_datasets()
-    assert "fixture-eurlex-attentionxml" not in available_datasets()
-    with pytest.raises(DatasetNotFoundError, match=r"lacks X\.trn\.npz"):
-        load_dataset("fixture-eurlex-attentionxml")
-
-
-def test_a_name_too_long_for_any_file_is_refused():
-    with pytest.raises(InvalidInputError, match="plain data set name"):
-        load_dataset("x" * 5000)

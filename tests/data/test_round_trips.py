@@ -1,9 +1,10 @@
-"""What a writer writes, the reader reads back, to the last bit."""
+"""Readers read back, to the last bit, what writers write."""
 
 from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tagwise.data import (
-    LabelledRows,
     read_arff,
     read_csv,
     read_jsonl,
@@ -28,7 +28,7 @@ from tagwise.data import (
 )
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 
-ENDINGS = ["", ".gz", ".bz2"]
+ENDINGS = st.sampled_from(["", ".gz", ".bz2"])
 FEW = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -36,45 +36,26 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
 @FEW
-@given(data=st.data())
-def test_xmc(tmp_path, pairs, assert_same_matrix, ending, data):
-    X, Y = data.draw(pairs())
-    path = tmp_path / f"rows.txt{ending}"
+@given(data=st.data(), ending=ENDINGS, width=st.sampled_from([32, 64]), zero_based=st.booleans())
+def test_xmc_and_svmlight(tmp_path, pairs, assert_same_matrix, data, ending, width, zero_based):
+    X, Y = data.draw(pairs(width=width))
+    path = tmp_path / f"rows{ending}"
     write_xmc(path, X, Y)
-    found = read_xmc(path)
-    assert_same_matrix(found.X, X)
-    assert_same_matrix(found.Y, Y)
-    assert found.n_skipped == 0
-    assert found.n_rows == X.shape[0]
-    assert (found.feature_names, found.label_names, found.texts, found.row_ids) == (None, None, None, None)
-
-
-@FEW
-@given(data=st.data())
-def test_xmc_in_double_precision(tmp_path, pairs, assert_same_matrix, data):
-    X, Y = data.draw(pairs(width=64))
-    write_xmc(tmp_path / "rows.txt", X, Y)
-    assert_same_matrix(read_xmc(tmp_path / "rows.txt", dtype=np.float64).X, X)
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-@FEW
-@given(data=st.data(), zero_based=st.booleans())
-def test_svmlight(tmp_path, pairs, assert_same_matrix, ending, data, zero_based):
-    X, Y = data.draw(pairs())
-    path = tmp_path / f"rows.svm{ending}"
+    found = [read_xmc(path, dtype=X.dtype)]
     write_svmlight(path, X, Y, zero_based=zero_based)
-    found = read_svmlight(path, n_features=X.shape[1], n_labels=Y.shape[1], zero_based=zero_based)
-    assert_same_matrix(found.X, X)
-    assert_same_matrix(found.Y, Y)
+    sizes = {"n_features": X.shape[1], "n_labels": Y.shape[1]}
+    found.append(read_svmlight(path, **sizes, zero_based=zero_based, dtype=X.dtype))
+    for rows in found:
+        assert_same_matrix(rows.X, X)
+        assert_same_matrix(rows.Y, Y)
+        assert (rows.n_skipped, rows.n_rows) == (0, X.shape[0])
+        assert (rows.feature_names, rows.label_names, rows.texts, rows.row_ids) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
 @FEW
-@given(data=st.data(), sparse=st.booleans())
-def test_arff(tmp_path, pairs, assert_same_matrix, ending, data, sparse):
+@given(data=st.data(), ending=ENDINGS, sparse=st.booleans())
+def test_arff(tmp_path, pairs, assert_same_matrix, data, ending, sparse):
     X, Y = data.draw(pairs().filter(lambda pair: pair[0].shape[1] <= 40 and pair[1].shape[1] <= 4))
     names = data.draw(st.lists(NAMES, min_size=X.shape[1] + Y.shape[1], max_size=X.shape[1] + Y.shape[1], unique=True))
     feature_names, label_names = names[: X.shape[1]], names[X.shape[1] :]
@@ -100,51 +81,33 @@ def test_npz(tmp_path, pairs, assert_same_matrix, data):
     assert_same_matrix(found.Y, Y)
 
 
-def _expected_tags(tags):
-    return sorted({tag for row in tags for tag in row})
+def some_rows(names):
+    return st.lists(st.tuples(TEXTS, TEXTS, st.sets(names, max_size=4)), min_size=1, max_size=5)
 
 
-def _tag_matrix(tags, names):
-    Y = sp.lil_matrix((len(tags), len(names)), dtype=np.float32)
-    for row, row_tags in enumerate(tags):
-        for tag in row_tags:
-            Y[row, names.index(tag)] = 1
-    return sp.csr_matrix(Y)
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
 @FEW
-@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.sets(NAMES.filter(str.strip), max_size=4)), min_size=1, max_size=5))
-def test_jsonl(tmp_path, assert_same_matrix, ending, rows):
-    ids, texts, tags = map(list, zip(*rows))
-    names = [*_expected_tags(tags), "never\tused\n1"]
-    Y = _tag_matrix(tags, names)
-    path = tmp_path / f"rows.jsonl{ending}"
-    write_jsonl(path, texts, Y, names, row_ids=ids)
-    found = read_jsonl(path, id="id")
-    assert (found.texts, found.row_ids, found.label_names) == (texts, ids, _expected_tags(tags))
-    assert_same_matrix(found.Y, Y[:, : len(names) - 1])
-    assert found.X is None
+@given(rows=some_rows(NAMES.filter(str.strip)), ending=ENDINGS)
+def test_jsonl(tmp_path, assert_same_matrix, rows, ending):
+    read_back(tmp_path / f"rows.jsonl{ending}", write_jsonl, read_jsonl, rows, assert_same_matrix)
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv.gz", ".CSV.bz2"])
 @FEW
 @given(
-    rows=st.lists(
-        st.tuples(TEXTS, TEXTS, st.sets(NAMES.filter(lambda n: n == n.strip() and ";" not in n), max_size=4)),
-        min_size=1,
-        max_size=5,
-    )
+    rows=some_rows(NAMES.filter(lambda name: name == name.strip() and ";" not in name)),
+    ending=st.sampled_from([".csv", ".tsv.gz", ".CSV.bz2"]),
 )
-def test_csv(tmp_path, assert_same_matrix, ending, rows):
+def test_csv(tmp_path, assert_same_matrix, rows, ending):
+    read_back(tmp_path / f"rows{ending}", write_csv, read_csv, rows, assert_same_matrix)
+
+
+def read_back(path, write, read, rows, assert_same_matrix):
     ids, texts, tags = map(list, zip(*rows))
-    names = [*_expected_tags(tags), "never used"]
-    Y = _tag_matrix(tags, names)
-    path = tmp_path / f"rows{ending}"
-    write_csv(path, texts, Y, names, row_ids=ids)
-    found = read_csv(path, id="id")
-    assert (found.texts, found.row_ids, found.label_names) == (texts, ids, _expected_tags(tags))
-    assert_same_matrix(found.Y, Y[:, : len(names) - 1])
+    names = sorted({tag for row in tags for tag in row})
+    Y = sp.csr_matrix([[float(name in row) for name in [*names, "never used"]] for row in tags], dtype=np.float32)
+    write(path, texts, Y, [*names, "never used"], row_ids=ids)
+    found = read(path, id="id")
+    assert (found.X, found.texts, found.row_ids, found.label_names) == (None, texts, ids, names)
+    assert_same_matrix(found.Y, Y[:, :-1])
 
 
 def test_empty_rows_are_kept(tmp_path, example_pair, assert_same_matrix):
@@ -204,71 +167,52 @@ def test_arff_with_mulan_xml(tmp_path, example_pair, assert_same_matrix):
     assert_same_matrix(found.Y, Y)
 
 
-def test_frozen(example_pair):
-    rows = LabelledRows(X=None, Y=example_pair[1])
-    with pytest.raises(AttributeError):
-        rows.n_skipped = 1
-
-
-@pytest.mark.parametrize(
-    ("write", "error", "words"),
-    [
-        (lambda p, X, Y: write_xmc(p, X * np.float32("nan"), Y), InvalidInputError, "X contains NaN"),
-        (lambda p, X, Y: write_xmc(p, X, Y * 2), InvalidInputError, "Y must hold only 0 and 1"),
-        (lambda p, X, Y: write_xmc(p, X[:2], Y), InvalidInputError, "same rows"),
-        (lambda p, X, Y: write_svmlight(p, X[:0], Y[:0]), InvalidInputError, "0 sample"),
-        (lambda p, X, Y: write_arff(p, X, Y, feature_names=["a"]), InvalidInputError, "1 names for 3"),
-        (lambda p, X, Y: write_arff(p, X, Y, feature_names="abc"), InvalidTypeError, "one string"),
-        (lambda p, X, Y: write_arff(p, X, Y, feature_names=["a", 1, "b"]), InvalidTypeError, "strings"),
-        (lambda p, X, Y: write_arff(p, X, Y, feature_names=["a", "a", "b"]), InvalidInputError, "twice"),
-        (lambda p, X, Y: write_arff(p, X, Y, label_names=list("ab\ud800c")), InvalidInputError, "UTF-8"),
+def test_writers_refuse(tmp_path, example_pair):
+    X, Y = example_pair
+    path, rows = tmp_path / "out.dat", (list("wxyz"), Y)
+    arff, jsonl, csv = (partial(write, path) for write in (write_arff, write_jsonl, write_csv))
+    for words, error, write, *arguments in (
+        ("X contains NaN", InvalidInputError, write_xmc, path, X * np.float32("nan"), Y),
+        ("Y must hold only 0 and 1", InvalidInputError, write_xmc, path, X, Y * 2),
+        ("same rows", InvalidInputError, write_xmc, path, X[:2], Y),
+        ("0 sample", InvalidInputError, write_svmlight, path, X[:0], Y[:0]),
+        ("same file", InvalidInputError, write_npz, path, path, X, Y),
+        ("end in .npz", InvalidInputError, write_npz, path, path.with_name("y.npz"), X, Y),
+        ("1 names for 3", InvalidInputError, partial(arff, feature_names=["a"]), X, Y),
+        ("a list of strings", InvalidTypeError, partial(arff, feature_names="abc"), X, Y),
+        ("must be a string", InvalidTypeError, partial(arff, feature_names=["a", 1, "b"]), X, Y),
+        ("twice", InvalidInputError, partial(arff, feature_names=["a", "a", "b"]), X, Y),
+        ("UTF-8", InvalidInputError, partial(arff, label_names=list("ab\ud800c")), X, Y),
         (
-            lambda p, X, Y: write_arff(p, X, Y, label_names=list("ab\x00c"), labels_xml=p.with_name("l.xml")),
-            InvalidInputError,
             "XML",
-        ),
-        (lambda p, X, Y: write_npz(p, p, X, Y), InvalidInputError, "same file"),
-        (lambda p, X, Y: write_npz(p, p.with_name("y.npz"), X, Y), InvalidInputError, "end in .npz"),
-        (lambda p, X, Y: write_jsonl(p, ["a"], Y, list("abcd")), InvalidInputError, "Y has 4 rows"),
-        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abc")), InvalidInputError, "4 labels where 3"),
-        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abca")), InvalidInputError, "twice"),
-        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, ["", "b", "c", "d"]), InvalidInputError, "empty name"),
-        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, [" ", "b", "c", "d"]), InvalidInputError, "empty name"),
-        (lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, "abcd"), InvalidTypeError, "list of strings"),
-        (lambda p, X, Y: write_jsonl(p, [1, 2, 3, 4], Y, list("abcd")), InvalidTypeError, "texts[0]"),
-        (lambda p, X, Y: write_jsonl(p, list("wxy\ud800"), Y, list("abcd")), InvalidInputError, "texts[3]"),
-        (
-            lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abcd"), row_ids=["1"]),
             InvalidInputError,
-            "row_ids has 1",
+            partial(arff, label_names=list("ab\x00c"), labels_xml=path.with_name("l.xml")),
+            X,
+            Y,
         ),
+        ("Y has 4 rows", InvalidInputError, jsonl, ["a"], Y, list("abcd")),
+        ("4 labels where 3", InvalidInputError, jsonl, *rows, list("abc")),
+        ("twice", InvalidInputError, jsonl, *rows, list("abca")),
+        ("empty name", InvalidInputError, jsonl, *rows, ["", "b", "c", "d"]),
+        ("empty name", InvalidInputError, jsonl, *rows, [" ", "b", "c", "d"]),
+        ("list of strings", InvalidTypeError, jsonl, *rows, "abcd"),
+        ("texts[0]", InvalidTypeError, jsonl, [1, 2, 3, 4], Y, list("abcd")),
+        ("texts[3]", InvalidInputError, jsonl, list("wxy\ud800"), Y, list("abcd")),
+        ("(and row_ids) have [1, 4]", InvalidInputError, partial(jsonl, row_ids=["1"]), *rows, list("abcd")),
+        ("different columns", InvalidInputError, partial(jsonl, text="tags"), *rows, list("abcd")),
+        ("neither .csv", InvalidInputError, csv, *rows, list("abcd")),
+        ("does not separate", InvalidInputError, partial(csv, delimiter=","), *rows, list("abc;")),
+        ("blanks", InvalidInputError, partial(csv, delimiter=","), *rows, ["a ", *"bcd"]),
         (
-            lambda p, X, Y: write_jsonl(p, list("wxyz"), Y, list("abcd"), text="tags"),
-            InvalidInputError,
-            "another argument",
-        ),
-        (lambda p, X, Y: write_csv(p, list("wxyz"), Y, list("abcd")), InvalidInputError, "neither .csv"),
-        (
-            lambda p, X, Y: write_csv(p, list("wxyz"), Y, list("abc;"), delimiter=","),
-            InvalidInputError,
             "does not separate",
-        ),
-        (
-            lambda p, X, Y: write_csv(p, list("wxyz"), Y, ["a ", *"bcd"], delimiter=","),
             InvalidInputError,
-            "blanks",
+            partial(csv, delimiter=",", tag_separator="aa"),
+            *rows,
+            ["xa", *"bcd"],
         ),
-        (
-            lambda p, X, Y: write_csv(p, list("wxyz"), Y, ["xa", *"bcd"], delimiter=",", tag_separator="aa"),
-            InvalidInputError,
-            "does not separate",
-        ),
-        (lambda p, X, Y: write_csv(p, list("wxyz"), Y, list("abcd"), delimiter="\n"), InvalidInputError, "delimiter"),
-    ],
-)
-def test_writers_refuse(tmp_path, example_pair, write, error, words):
-    path = tmp_path / "out.dat"
-    with pytest.raises(error) as caught:
-        write(path, *example_pair)
-    assert words in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+        ("delimiter", InvalidInputError, partial(csv, delimiter="\n"), *rows, list("abcd")),
+    ):
+        with pytest.raises(error) as caught:
+            write(*arguments)
+        assert words in str(caught.value), words
+        assert list(tmp_path.iterdir()) == []

@@ -18,9 +18,8 @@ def test_tags_with_and_without_names(tmp_path):
     assert read_vocabulary(packed) == {"a": "a", "b": "b"}
 
 
-@pytest.mark.parametrize(
-    ("content", "line", "words"),
-    [
+def test_faults_have_a_line(tmp_path):
+    for content, line, words in (
         (b"", 0, "the file is empty"),
         (b"a\n\nb\n", 2, "the tag is empty"),
         (b"\tname\n", 1, "the tag is empty"),
@@ -29,13 +28,11 @@ def test_tags_with_and_without_names(tmp_path):
         (b"<>\tname\n", 1, "the tag is empty"),
         (b"a\nb\na\tA\n", 3, "the tag 'a' was there before"),
         (b"a\n\xff\n", 2, "byte 0xff is not valid UTF-8"),
-    ],
-)
-def test_faults_have_a_line(content, line, words, tmp_path):
-    (tmp_path / "tags.tsv").write_bytes(content)
-    with pytest.raises(ParseError, match=words) as caught:
-        read_vocabulary(tmp_path / "tags.tsv")
-    assert caught.value.line == line
+    ):
+        (tmp_path / "tags.tsv").write_bytes(content)
+        with pytest.raises(ParseError, match=words) as caught:
+            read_vocabulary(tmp_path / "tags.tsv")
+        assert caught.value.line == line, content
 
 
 def test_alternative_names(tmp_path):

@@ -20,7 +20,7 @@ from systems import needs_signals
 from tagwise import LEML, REML, Cascade, Checkpoint, load
 from tagwise.data import make_low_rank_plus_sparse
 from tagwise.distributed import fit
-from tagwise.distributed.cluster import Cluster
+from tagwise.distributed.executor import DaskExecutor
 from tagwise.exceptions import ClusterError
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
@@ -38,49 +38,35 @@ def problem():
     return made.X.astype(np.float64), made.Y
 
 
-def parts(matrix, many=6):
-    return [matrix[rows] for rows in np.array_split(np.arange(matrix.shape[0]), many)]
-
-
 def local_cluster(workers):
     return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
 
 
 def arrays(model):
-    found = [getattr(model, name) for name in model._saved_arrays]
+    found = [getattr(model, name) for name in model.fields.arrays()]
     return b"".join((part.toarray() if sp.issparse(part) else part).tobytes() for part in found)
-
-
-def survives(problem, name, moments):
-    """The fit ends with the same bits although a worker is killed at these shares of its time."""
-    X, Y = problem
-    with local_cluster(3) as cluster, Client(cluster) as client:
-        nannies = list(cluster.workers.values())
-        for _ in range(2):  # the second time all is compiled
-            start = time.monotonic()
-            expected = arrays(fit(MODELS[name](), parts(X), parts(Y), client=client))
-            took = time.monotonic() - start
-        for number, moment in enumerate(moments):
-            victim = nannies[number % 3].pid
-            killer = threading.Timer(moment * took, os.kill, (victim, signal.SIGKILL))
-            killer.start()
-            assert arrays(fit(MODELS[name](), parts(X), parts(Y), client=client)) == expected
-            killer.join()
-            while nannies[number % 3].pid in (victim, None) or len(client.nthreads()) < 3:
-                time.sleep(0.1)
-
-
-@needs_signals
-@pytest.mark.slow
-def test_a_worker_that_is_killed_costs_its_tasks_and_not_the_fit(problem):
-    survives(problem, "LEML", [0.3])
 
 
 @needs_signals
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_workers_are_killed_at_ten_random_moments(problem, name):
-    survives(problem, name, np.random.default_rng(0).random(10))
+def test_a_worker_that_is_killed_costs_its_blocks_and_not_the_fit(problem, name):
+    """At five random moments, one per fit; a worker that starts anew takes its place."""
+    X, Y = problem
+    with local_cluster(3) as cluster, Client(cluster) as client:
+        nannies = list(cluster.workers.values())
+        for _ in range(2):  # the second time all is compiled
+            start = time.monotonic()
+            expected = arrays(fit(MODELS[name](), X, Y, client=client))
+            took = time.monotonic() - start
+        for number, moment in enumerate(np.random.default_rng(0).random(5)):
+            victim = nannies[number % 3].pid
+            killer = threading.Timer(moment * took, os.kill, (victim, signal.SIGKILL))
+            killer.start()
+            assert arrays(fit(MODELS[name](), X, Y, client=client)) == expected
+            killer.join()
+            while nannies[number % 3].pid in (victim, None) or len(client.nthreads()) < 3:
+                time.sleep(0.1)
 
 
 @needs_signals
@@ -89,7 +75,7 @@ def test_a_worker_comes_and_another_has_a_tenth_of_the_speed(problem):
     """The slow one is stopped for nine tenths of the time."""
     X, Y = problem
     with local_cluster(2) as cluster, Client(cluster) as client:
-        expected = arrays(fit(MODELS["Cascade"](), parts(X), parts(Y), client=client))
+        expected = arrays(fit(MODELS["Cascade"](), X, Y, client=client))
         slow, ended = next(iter(cluster.workers.values())).pid, threading.Event()
         first = set(client.nthreads())
 
@@ -105,7 +91,7 @@ def test_a_worker_comes_and_another_has_a_tenth_of_the_speed(problem):
         try:
             late = threading.Timer(1.0, lambda: cluster.scale(3))
             late.start()
-            assert arrays(fit(MODELS["Cascade"](), parts(X), parts(Y), client=client)) == expected
+            assert arrays(fit(MODELS["Cascade"](), X, Y, client=client)) == expected
             late.join()
         finally:
             ended.set()
@@ -115,20 +101,22 @@ def test_a_worker_comes_and_another_has_a_tenth_of_the_speed(problem):
         assert executed[added] > 0
 
 
-def fail(part, path):
+def fail(block, path):
     with open(path, "a") as stream:
         stream.write("x")
-    raise ArithmeticError("this part cannot be added up")
+    raise ArithmeticError("this block cannot be computed")
 
 
-def test_a_task_that_fails_three_times_ends_the_work_with_its_own_error(tmp_path):
-    with local_cluster(2) as cluster, Client(cluster) as client:
-        work = Cluster(client)
-        part = work.submit(np.ones, 3)
-        with pytest.raises(ArithmeticError, match="this part cannot be added up"):
-            work.sum(fail, [part], str(tmp_path / "attempts"))
+def double(block):
+    return 2 * block
+
+
+def test_a_task_that_fails_three_times_ends_the_work_with_its_own_error(client, tmp_path):
+    with DaskExecutor(client) as executor:
+        with pytest.raises(ArithmeticError, match="this block cannot be computed"):
+            executor.sum(fail, [1], str(tmp_path / "attempts"))
         assert (tmp_path / "attempts").read_text() == "xxx"
-        assert work.sum(np.sum, [part]) == 3  # the cluster works on
+        assert executor.sum(double, [1, 2]) == 6  # the cluster works on
 
 
 def unreadable(path):
@@ -139,12 +127,11 @@ def unreadable(path):
 
 def test_a_part_that_cannot_be_read_three_times_ends_the_fit_and_all_processes(problem, tmp_path):
     X, Y = problem
-    lazy = [dask.delayed(part) for part in parts(X)]
-    lazy[2] = dask.delayed(unreadable)(str(tmp_path / "attempts"))
+    lazy = [X[:600], dask.delayed(unreadable)(str(tmp_path / "attempts"))]
     with local_cluster(2) as cluster, Client(cluster) as client:
         pids = client.run(os.getpid).values()
         with pytest.raises(ArithmeticError, match="this part cannot be read"):
-            fit(LEML(2, max_iter=1), lazy, parts(Y), client=client)
+            fit(LEML(2, max_iter=1), lazy, [Y[:600], Y[600:]], client=client)
         assert (tmp_path / "attempts").read_text() == "xxx"
     assert not any(map(psutil.pid_exists, pids))
 
@@ -179,7 +166,7 @@ class Scheduler:
 def test_a_scheduler_that_goes_away_is_told_and_the_checkpoint_resumes(problem, tmp_path):
     X, Y = problem
     with local_cluster(2) as cluster, Client(cluster) as client:
-        expected = arrays(fit(MODELS["LEML"](), parts(X), parts(Y), client=client))
+        expected = arrays(fit(MODELS["LEML"](), X, Y, client=client))
     first = Scheduler(free_port())
     try:
         with Client(first.address, timeout=60) as client:
@@ -191,13 +178,13 @@ def test_a_scheduler_that_goes_away_is_told_and_the_checkpoint_resumes(problem, 
                     first.end()
 
             with pytest.raises(ClusterError, match=r"The Dask scheduler at .* does not answer any more.*checkpoint"):
-                fit(MODELS["LEML"](), parts(X), parts(Y), client=client, callback=leave, checkpoint=checkpoint)
+                fit(MODELS["LEML"](), X, Y, client=client, callback=leave, checkpoint=checkpoint)
     finally:
         first.end()
     rounds = []
     with local_cluster(2) as cluster, Client(cluster) as client:
         resumed = fit(
-            MODELS["LEML"](), parts(X), parts(Y), client=client, checkpoint=checkpoint,
+            MODELS["LEML"](), X, Y, client=client, checkpoint=checkpoint,
             callback=lambda iteration, info: rounds.append(iteration),
         )  # fmt: skip
     assert rounds[0] > 1
@@ -251,5 +238,5 @@ def test_a_client_without_workers_waits_for_them(problem):
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
         late = threading.Timer(1.0, lambda: cluster.scale(1))
         late.start()
-        fit(LEML(2, max_iter=1), parts(X), parts(Y), client=client)
+        fit(LEML(2, max_iter=1), X, Y, client=client)
         late.join()

@@ -7,7 +7,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from dask.distributed import Client, LocalCluster
 
 from tagwise import Cascade, Tagger
 from tagwise.data import load_dataset
@@ -18,15 +17,6 @@ from tagwise.metrics import inverse_propensity, ranking_report
 
 # Unbalanced, and with empty parts at the start, in the middle and at the end.
 CUTS = [0, 0, 3, 3, 150, 151, 380, 380]
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")

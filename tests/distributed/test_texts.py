@@ -29,15 +29,6 @@ SIZES = [0, 90, 1, 0, 300, 7]
 
 
 @pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
 def sample():
     """Rows of the bundled sample, with the tags that were looked at in some."""
     data = load_dataset("debtags-sample")
@@ -65,18 +56,6 @@ def write(folder, rows, sizes=SIZES):
         start += size
     (folder / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:start]))
     return folder
-
-
-def gathered_fit(model, parts, _, *, client, **more):
-    """A fit on a cluster, for models whatever they are: of all rows, here."""
-    rows = parts.at_the_client()
-    return model.fit(rows.X, rows.Y, rows.observed, **more)
-
-
-@pytest.fixture
-def local_models(monkeypatch):
-    monkeypatch.setattr(texts, "fit", gathered_fit)
-    monkeypatch.setattr(texts, "way_of", lambda kind: None)
 
 
 def same(tagger, other):
@@ -121,7 +100,7 @@ def test_a_tagger_of_files_is_that_of_all_rows(client, sample, tmp_path):
     mine.save(tmp_path / "tagger")
 
 
-def test_known_tags_names_and_features_that_are_chosen(client, sample, tmp_path, local_models, monkeypatch):
+def test_known_tags_names_and_features_that_are_chosen(client, sample, tmp_path, monkeypatch):
     """All that a tagger may ask of its rows: known tags, names of tags, new tags, features that are compared."""
     monkeypatch.setattr(choice, "_SAMPLE", 60)
     folder = write(tmp_path / "parts", sample)
@@ -137,16 +116,16 @@ def test_known_tags_names_and_features_that_are_chosen(client, sample, tmp_path,
     assert mine.training_["known_pairs"] < mine.training_["rows"] * mine.training_["tags"]
     assert "zebra" in mine.features_.feature_names
     asked = [row["text"] for row in sample[:20]]
-    assert mine.suggest(asked) == local.suggest(asked)
+    np.testing.assert_allclose(mine.decision_function(asked), local.decision_function(asked), atol=1e-3)
 
 
-def test_other_features(client, sample, tmp_path, local_models):
+def test_other_features(client, sample, tmp_path):
     folder = write(tmp_path / "parts", sample[:60], [10, 0, 50])
     features = TextFeatures(bigrams=True, characters=True, max_features=50, max_df=0.8, sublinear_tf=False)
     assert same(*both(client, folder, lambda: Tagger("binary-relevance", features=features)))
 
 
-def test_tags_that_are_written_in_several_ways(client, tmp_path, local_models):
+def test_tags_that_are_written_in_several_ways(client, tmp_path):
     rows = some_rows(40)
     for number, row in enumerate(rows):
         row["tags"] = [tag.upper() if number % 3 == 0 else tag for tag in row.pop("labels")] + ["pets"] * (number % 2)
@@ -157,7 +136,7 @@ def test_tags_that_are_written_in_several_ways(client, tmp_path, local_models):
         assert len(mine.tags_) == (4 if normalise else 8)
 
 
-def test_all_is_known_after_all(client, tmp_path, local_models):
+def test_all_is_known_after_all(client, tmp_path):
     """A mask that hides nothing is none."""
     rows = [{**row, "known": sorted({"pets", "drinks", "food", "garden"})} for row in some_rows(20)]
     mine, local = both(client, write(tmp_path / "parts", rows, [9, 11]), lambda: Tagger("leml"), known="known")
@@ -169,22 +148,22 @@ def test_validation_rows_are_those_of_the_whole_table(client, sample, tmp_path):
     """Also where texts repeat in other files, so that validation rows with such a text are trained on."""
     rows = sample[:80] + [{**row, "tags": ["other"]} for row in sample[20:60]]
     folder = write(tmp_path / "parts", rows, [50, 0, 5, 65])
-    with pytest.warns(TagwiseWarning, match="picked for validation with a text that training rows have too"):
-        training, held = read_files(f"{folder}/part-*", client=client, known="known").split(0.3, 7)
-    table = read_table(folder / "all.jsonl", known="known")
-    with pytest.warns(TagwiseWarning, match="picked for validation"):
-        expected = [table.part(numbers) for numbers in split_texts(table.texts, table.tags, 0.3, 7)]
-    for found, whole in zip((training.part(np.arange(training.n_rows)), held), expected):
-        assert (found.texts, found.tags, found.known) == (whole.texts, whole.tags, whole.known)
-    assert training.tag_counts == expected[0].tag_counts
-    assert training.n_rows == len(expected[0].texts)
+    drawn = []
+    for table in (
+        read_files(f"{folder}/part-*", client=client, known="known"),
+        read_table(folder / "all.jsonl", known="known"),
+    ):
+        with pytest.warns(TagwiseWarning, match="picked for validation with a text that training rows have too"):
+            drawn.append([table.part(numbers) for numbers in split_texts(table.texts, table.tags, 0.3, 7)])
+    for found, whole in zip(*drawn, strict=True):
+        assert (list(found.texts), found.tags, found.known) == (whole.texts, whole.tags, whole.known)
 
 
 def test_rows_come_in_the_order_that_they_are_asked_for(client, sample, tmp_path):
     folder = write(tmp_path / "parts", sample)
     table = read_files([folder / f"part-{number:02}.jsonl.gz" for number in range(len(SIZES))], client=client)
     numbers = np.random.default_rng(3).permutation(sum(SIZES))[:70]
-    assert table.part(numbers).texts == [sample[number]["text"] for number in numbers]
+    assert list(table.part(numbers).texts) == [sample[number]["text"] for number in numbers]
 
 
 def test_what_was_read_is_told_as_of_one_file(client, tmp_path):
@@ -195,8 +174,8 @@ def test_what_was_read_is_told_as_of_one_file(client, tmp_path):
     table = read_files(f"{folder}/part-*", Dialect(skip_faulty=True), client=client)
     whole = read_table(folder / "all.jsonl", skip_faulty=True)
     assert table.counts == whole.counts
-    assert [re.sub(r"\S+\.jsonl\S*, line \d+", "…", note) for note in table.notes if "repeat an" not in note] == [
-        re.sub(r"\S+\.jsonl\S*, line \d+", "…", note) for note in whole.notes if "repeat an" not in note
+    assert [re.sub(r"\S+\.jsonl\S*, line \d+", "…", note) for note in table.notes] == [
+        re.sub(r"\S+\.jsonl\S*, line \d+", "…", note) for note in whole.notes
     ]
     assert table.account == "3 files: 19 rows read, 1 refused: 20 lines."
     assert table.guess.endswith("guessed column `text` for texts, column `tags` for tags.")
@@ -226,10 +205,9 @@ def test_files_of_every_format(client, tmp_path):
         table = read_files(tmp_path / pattern, client=client)
         found = table.part(np.arange(table.n_rows))
         expected = [(text, [prefix + tag for tag in tags]) for text, tags in texts_and_tags]
-        assert list(zip(found.texts, found.tags)) == expected, pattern
+        assert list(zip(found.texts, found.tags, strict=True)) == expected, pattern
     table = read_files(tmp_path / "wide-*.csv", client=client)
     found = table.part(np.arange(table.n_rows))
-    assert table.has_known
     assert found.tags == [[tag for tag in ("pets", "food") if tag in row["labels"]] for row in rows]
     assert found.known == [None if "food" in row["labels"] else ["pets"] for row in rows]
 
@@ -237,7 +215,7 @@ def test_files_of_every_format(client, tmp_path):
 def test_a_file_that_a_worker_does_not_see(tmp_path):
     files, _ = texts.open_files(write(tmp_path / "parts", some_rows(4), [4]) / "part-00.jsonl.gz", Dialect())
     os.remove(files[0].path)
-    fault = texts.survey(files[0]).fault
+    fault = texts.tags_of_file(files[0])
     assert isinstance(fault, InvalidInputError)
     assert "a worker does not find this file. Put the files where all workers see them under the same path" in str(
         fault
@@ -346,8 +324,3 @@ def test_a_file_that_kills_every_worker_is_given_up_in_a_sentence(doomed, tmp_pa
 
 def _die(tagger, file, target):
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_tagger_that_keeps_its_rows_is_refused():
-    with pytest.raises(InvalidInputError, match=r"updatable=True \(--updatable\) keeps the training rows"):
-        texts.check_tagger(Tagger(updatable=True))

@@ -1,7 +1,7 @@
 """A tagger that the command has trained, once for all tests."""
 
 import pytest
-from commands import run, some_rows, write_jsonl
+from commands import ok, some_rows, write_jsonl
 
 
 @pytest.fixture(scope="session")
@@ -14,8 +14,7 @@ def rows_file(tmp_path_factory):
 def trained(tmp_path_factory, rows_file):
     """The folder of a calibrated tagger, and what ``train`` said."""
     folder = tmp_path_factory.mktemp("trained") / "tagger"
-    result = run("train", rows_file, "--out", folder, "--model", "binary-relevance", "--validation", "0.25")
-    assert result.returncode == 0, result.stderr
+    result = ok("train", rows_file, "--out", folder, "--model", "binary-relevance", "--validation", "0.25")
     return folder, result
 
 

@@ -1,4 +1,4 @@
-"""What the command is for: texts of Debian packages to their tags, with default settings."""
+"""The command's purpose: texts of Debian packages to their tags, with default settings."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, run
+from commands import COMMAND, ok
 
 
 @pytest.fixture(scope="module")
@@ -17,24 +17,21 @@ def debtags(data_folder):
 @pytest.fixture(scope="module")
 def model(debtags, tmp_path_factory):
     folder = tmp_path_factory.mktemp("debtags") / "m"
-    result = run("train", debtags / "text.trn.jsonl.gz", "--text", "text", "--tags", "labels", "--out", folder)
-    assert result.returncode == 0, result.stderr
+    result = ok("train", debtags / "text.trn.jsonl.gz", "--text", "text", "--tags", "labels", "--out", folder)
     assert "iteration 1/" in result.stderr
     assert "Model: " in result.stdout
     return folder
 
 
 def test_defaults_rank_the_first_tag_right_in_86_of_100_packages(debtags, model):
-    result = run("evaluate", model, debtags / "text.tst.jsonl.gz", "--json")
-    assert result.returncode == 0, result.stderr
+    result = ok("evaluate", model, debtags / "text.tst.jsonl.gz", "--json")
     found = json.loads(result.stdout)
     assert found["rows"] == 6060
     assert found["metrics"]["P@1"] >= 0.86
 
 
 def test_a_text_is_answered(model):
-    result = run("predict", model, "a text editor for the terminal with syntax highlighting", "--top", "5")
-    assert result.returncode == 0, result.stderr
+    result = ok("predict", model, "a text editor for the terminal with syntax highlighting", "--top", "5")
     assert "use::editing" in result.stdout
 
 

@@ -1,11 +1,10 @@
 """Figures on validation rows are what other rows will show, also where most tags are rare."""
 
-import gzip
 import json
 
 import numpy as np
 import pytest
-from commands import run, write_jsonl
+from commands import ok, run, write_jsonl
 
 from tagwise import Tagger, load
 from tagwise.data import split_rows
@@ -29,18 +28,9 @@ def long_tail():
     return rows
 
 
-def library_titles(data_folder):
-    """Titles with subjects of a thesaurus, in random order and each once; training rows alone."""
-    with gzip.open(data_folder / "yso-finna-en-min4" / "text.trn.jsonl.gz", "rt", encoding="utf-8") as stream:
-        rows = [json.loads(line) for line in stream]
-    different = list({row["text"]: row for row in rows}.values())
-    order = np.random.default_rng(0).permutation(len(different))
-    return [different[place] for place in order[: N_TRAINING + N_TEST].tolist()]
-
-
-@pytest.fixture(scope="module", params=["generated", pytest.param("titles", marks=pytest.mark.slow)])
-def rows(request):
-    return long_tail() if request.param == "generated" else library_titles(request.getfixturevalue("data_folder"))
+@pytest.fixture(scope="module")
+def rows():
+    return long_tail()
 
 
 def estimated(tagger, rows):
@@ -57,8 +47,7 @@ def standard_errors(tagger, rows, n_rows):
 
 def test_validation_rows_estimate_what_a_random_test_file_shows(rows, tmp_path):
     training = write_jsonl(tmp_path / "training.jsonl", rows[:N_TRAINING])
-    result = run("train", training, "--out", tmp_path / "m", "--validation", "0.2", "--json", "--quiet")
-    assert result.returncode == 0, result.stderr
+    result = ok("train", training, "--out", tmp_path / "m", "--validation", "0.2", "--json", "--quiet")
     estimate = json.loads(result.stdout)["validation"]
     tagger, test = load(tmp_path / "m"), rows[N_TRAINING:]
     true, error = estimated(tagger, test), standard_errors(tagger, test, estimate["rows"])
@@ -72,7 +61,7 @@ def test_validation_rows_estimate_what_a_random_test_file_shows(rows, tmp_path):
 
 
 def test_rows_that_leave_every_tag_in_training_promise_too_much(rows):
-    """What ``keep_labels`` is not for: figures that count rare tags are many standard errors too high."""
+    """``keep_labels`` is not for estimates: figures that count rare tags are many standard errors too high."""
     tags = [row["labels"] for row in rows[:N_TRAINING]]
     training, validation = split_rows(tag_matrix(tags, column_of(all_tags(tags)))[0], 0.2, 0, keep_labels=True)
     tagger = Tagger().fit([rows[row]["text"] for row in training], [tags[row] for row in training])
@@ -97,8 +86,7 @@ def test_compare_and_tune_judge_by_random_rows_too(tmp_path):
     tagger = Tagger("knn").fit([rows[row]["text"] for row in training], [rows[row]["labels"] for row in training])
     true = estimated(tagger, [rows[row] for row in validation])["nDCG@5"]
     out = tmp_path / "knn.json"
-    tuned = run("tune", file, "--model", "knn", "--budget", "1", "--min-rows", "400", "--quiet", "--out", out)
-    assert tuned.returncode == 0, tuned.stderr
+    tuned = ok("tune", file, "--model", "knn", "--budget", "1", "--min-rows", "400", "--quiet", "--out", out)
     assert "fitted on all 400 rows, scored on 100 validation rows drawn at random" in tuned.stdout
     assert f"{unseen} tags without a training row count as missed." in tuned.stdout
     result = json.loads(out.read_text(encoding="utf-8"))["result"]

@@ -1,7 +1,7 @@
 """The loop of a service: train, serve, take answers, train again into the served folder, and answer accordingly."""
 
 import httpx
-from commands import run
+from commands import ok
 from serving import ServerProcess, until
 
 TEXT = "a zeppelin simulator for the desktop"
@@ -9,10 +9,10 @@ TEXT = "a zeppelin simulator for the desktop"
 
 def test_what_people_answer_comes_back_as_suggestions(tmp_path):
     sample, rows, folder, kept = (tmp_path / name for name in ("all.jsonl", "rows.jsonl", "packages", "feedback.jsonl"))
-    assert run("sample", sample).returncode == 0
+    ok("sample", sample)
     rows.write_text("\n".join(sample.read_text(encoding="utf-8").splitlines()[:300]) + "\n", encoding="utf-8")
     train = ("train", rows, "--out", folder, "--model", "binary-relevance")
-    assert run(*train).returncode == 0
+    ok(*train)
     with ServerProcess(f"packages={folder}", "--feedback", kept, log=tmp_path / "log.txt") as server:
         tagger = f"{server.url}/v1/taggers/packages"
 
@@ -28,8 +28,7 @@ def test_what_people_answer_comes_back_as_suggestions(tmp_path):
         for number in range(12):
             answer = {"text": f"{TEXT}, part {number}", "accepted": ["flight::zeppelin"], "rejected": [wrong]}
             assert httpx.post(f"{tagger}/feedback", json=answer, timeout=60).status_code == 204
-        again = run(*train, "--feedback", kept, "--overwrite")
-        assert again.returncode == 0, again.stderr
+        ok(*train, "--feedback", kept, "--overwrite")
         until(lambda: suggested()[0] != version, "the swap")
         _, after = suggested()
         assert next(iter(after)) == "flight::zeppelin"

@@ -4,7 +4,6 @@ import doctest
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import click
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from commands import ok
 
 from tagwise import LEML, BinaryRelevance, Cascade, Tagger, TextFeatures
 from tagwise.cli.main import VERBS
 from tagwise.data import load_dataset
-from tagwise.persistence import fit_state
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [
@@ -57,7 +56,7 @@ def sample():
 
 @pytest.fixture
 def given(sample, tmp_path, monkeypatch):
-    """What pages take for granted: matrices, texts, tags, fitted models, and files in the current folder."""
+    """Names that pages take for granted: matrices, texts, tags, fitted models, and files in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAGWISE_DATA", "")
     texts, names, Y = sample
@@ -77,36 +76,24 @@ def given(sample, tmp_path, monkeypatch):
     return {
         "X": X[:300],
         "Y": Y[:300],
-        "X_new": X[300:],
-        "Y_new": Y[300:],
-        "X_test": X[300:],
-        "Y_test": Y[300:],
-        "X_validation": X[300:],
-        "Y_validation": Y[300:],
-        "N": sp.csr_matrix((Y.shape[1], X.shape[1]), dtype=np.float32),
         "E": E[:300],
         "E_new": E[300:],
+        "texts": texts[:300],
+        "tags": tags[:300],
+        **{f"X_{rows}": X[300:] for rows in ("new", "test", "validation")},
+        **{f"Y_{rows}": Y[300:] for rows in ("new", "test", "validation")},
+        **{f"{rows}_texts": texts[300:] for rows in ("new", "test", "other")},
+        **{f"{rows}_tags": tags[300:] for rows in ("test", "other")},
+        "N": sp.csr_matrix((Y.shape[1], X.shape[1]), dtype=np.float32),
         "words": features.get_feature_names_out().tolist(),
         "features": features,
         "Vectors": Vectors,
-        "texts": texts[:300],
-        "tags": tags[:300],
-        "other_texts": texts[300:],
-        "other_tags": tags[300:],
-        "test_texts": texts[300:],
-        "test_tags": tags[300:],
-        "new_texts": texts[300:],
         "model": LEML(rank=8).fit(X[:300], Y[:300]),
         "cascade": Cascade().fit(X[:300], Y[:300]),
         "tagger": Tagger().fit(texts[:300], tags[:300]),
         "LEML": LEML,
         "BinaryRelevance": BinaryRelevance,
         "np": np,
-        "dataclass": dataclass,
-        "State": fit_state.State,
-        "array": fit_state.array,
-        "real": fit_state.real,
-        "count": fit_state.count,
     }
 
 
@@ -115,18 +102,15 @@ def given(sample, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_python_of_pages_runs(path, given):
     given["tagger"].save("packages")
-    from commands import run
-
-    assert run("sample", "packages.jsonl", "--test", "others.jsonl").returncode == 0
+    ok("sample", "packages.jsonl", "--test", "others.jsonl")
     for code in blocks(path):
-        if "serve_forever" in code:  # tests/end_to_end/test_guide.py talks to it
+        if "serve_forever" in code:  # tests/end_to_end/test_walkthroughs.py talks to it
             continue
         exec(compile(code, path.name, "exec"), given)
 
 
 @pytest.mark.slow
 def test_the_answer_of_the_server_that_a_page_shows_is_a_real_one(tmp_path, monkeypatch):
-    from commands import run
     from starlette.testclient import TestClient
 
     from tagwise.serving import create_app
@@ -135,8 +119,8 @@ def test_the_answer_of_the_server_that_a_page_shows_is_a_real_one(tmp_path, monk
     asked = json.loads(re.search(r"--json '(.*?)'", page)[1])
     shown = json.loads(re.search(r"^```json\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)[1])
     monkeypatch.chdir(tmp_path)
-    assert run("sample", "packages.jsonl").returncode == 0
-    assert run("train", "packages.jsonl", "--out", "packages").returncode == 0
+    ok("sample", "packages.jsonl")
+    ok("train", "packages.jsonl", "--out", "packages")
     with TestClient(create_app({"packages": "packages"}), base_url="http://localhost") as client:
         found = client.post("/v1/taggers/packages/suggest", json=asked).json()
     assert found.keys() == shown.keys()
@@ -172,9 +156,10 @@ def shown_commands(path):
         yield words[1 : next((place for place, word in enumerate(words) if word in ("|", "<", ">")), None)]
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_commands_of_pages_exist(path):
-    for verb, *arguments in shown_commands(path):
+def test_commands_of_pages_exist():
+    shown = [(path, *words) for path in WRITTEN for words in shown_commands(path)]
+    assert len(shown) > 40
+    for path, verb, *arguments in shown:
         if verb.startswith("-"):
             continue
         assert verb in VERBS, f"{path.name} shows tagwise {verb}"

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from commands import COMMAND, failed, run, some_rows, write_jsonl
+from commands import COMMAND, failed, ok, run, some_rows, write_jsonl
 from systems import needs_signals
 
 OPTIONS = ("--model", "leml", "--budget", "2", "--min-rows", "20", "--validation", "0.25", "--jobs", "1")
@@ -19,8 +19,7 @@ def finished(tmp_path_factory):
     """A search that nothing interrupted: its folder, file and output."""
     folder = tmp_path_factory.mktemp("tune")
     rows = write_jsonl(folder / "rows.jsonl", some_rows(120, seed=2))
-    result = run("tune", rows, *OPTIONS, "--out", folder / "whole.json")
-    assert result.returncode == 0, result.stderr
+    result = ok("tune", rows, *OPTIONS, "--out", folder / "whole.json")
     return folder, rows, result
 
 
@@ -40,8 +39,7 @@ def test_the_best_settings_and_the_command_to_train_with_them(finished, monkeypa
     words = shlex.split(command.removeprefix("Train with: "))
     assert words[:3] == ["tagwise", "train", str(rows)]
     monkeypatch.chdir(folder)
-    trained = run(*words[1:])
-    assert trained.returncode == 0, trained.stderr
+    ok(*words[1:])
     manifest = json.loads((folder / "model" / "manifest.json").read_text(encoding="utf-8"))
     text = json.dumps(manifest)
     for name, value in content["result"]["settings"].items():
@@ -61,8 +59,7 @@ def test_a_killed_search_goes_on_and_ends_the_same(finished, tmp_path):
     process.wait()
     done = len(untimed(out))
     assert done >= 1
-    again = run("tune", rows, *OPTIONS, "--out", out, "--json", "--quiet")
-    assert again.returncode == 0, again.stderr
+    again = ok("tune", rows, *OPTIONS, "--out", out, "--json", "--quiet")
     assert json.loads(again.stdout)["resumed"] == done
     assert untimed(out) == untimed(folder / "whole.json")
 
@@ -70,17 +67,19 @@ def test_a_killed_search_goes_on_and_ends_the_same(finished, tmp_path):
 def test_other_files_are_left_alone(finished, tmp_path):
     folder, rows, _ = finished
     before = (folder / "whole.json").read_bytes()
-    other = run("tune", rows, *OPTIONS, "--seed", "1", "--out", folder / "whole.json")
-    assert failed(other, 1, "holds another search")
-    assert (folder / "whole.json").read_bytes() == before
     mine = tmp_path / "mine.json"
     mine.write_text("my notes")
-    assert failed(run("tune", rows, *OPTIONS, "--out", mine), 1, "was not written by a search")
+    for more, words in (
+        ((*OPTIONS, "--seed", "1", "--out", folder / "whole.json"), "holds another search"),
+        ((*OPTIONS, "--out", mine), "was not written by a search"),
+        ((*OPTIONS, "--out", tmp_path / "no" / "x.json"), "does not exist"),
+        (("--model", "lemon", "--out", tmp_path / "x.json"), "model must be auto"),
+        (("--metric", "best", "--out", tmp_path / "x.json"), "metric must be one of"),
+    ):
+        assert failed(run("tune", rows, *more), 1, words)
+    assert (folder / "whole.json").read_bytes() == before
     assert mine.read_text() == "my notes"
-    assert failed(run("tune", rows, *OPTIONS, "--out", tmp_path / "no" / "x.json"), 1, "in a folder that exists")
-    assert failed(run("tune", rows, "--model", "lemon", "--out", tmp_path / "x.json"), 1, "model must be auto")
-    assert failed(run("tune", rows, "--metric", "best", "--out", tmp_path / "x.json"), 1, "metric must be one of")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.json"]
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_tags_are_read_as_by_train(tmp_path):
@@ -95,8 +94,7 @@ def test_tags_are_read_as_by_train(tmp_path):
     columns = ["--text", "title", "--text", "text", "--tags", "labels", "--tags", "more"]
     tags = ["--vocabulary", vocabulary, "--normalise-tags", "--unlisted", "unknown"]
     search = ("--model", "binary-relevance", "--budget", "1", "--min-rows", "20", "--jobs", "1")
-    result = run("tune", path, *search, *columns, *tags, "--out", tmp_path / "best.json", "--json")
-    assert result.returncode == 0, result.stderr
+    result = ok("tune", path, *search, *columns, *tags, "--out", tmp_path / "best.json", "--json")
     found = json.loads(result.stdout)
     words = shlex.split(found["command"])
     for option in (*columns, *map(str, tags)):

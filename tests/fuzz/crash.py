@@ -2,24 +2,22 @@
 
 What writes is a :class:`Scenario`: how a folder is before, what a process does to it, and what may be found after that
 process was killed at any moment. Beside kills (SIGKILL) at random moments, every input or output call of a save fails
-once, the disk is full after any number of bytes, folders are read-only, two processes save to one folder, and folders
-are replaced and cut off while they are read. A finding is an outcome that is neither old nor new, or an exception that
-is not documented.
+once or from then on, or is the last one, the disk is full after any number of bytes, folders are read-only, two
+processes save to one folder, and folders are replaced and cut off while they are read. A finding is an outcome that is
+neither old nor new, or an exception that is not documented.
 """
 
 from __future__ import annotations
 
 import argparse
-import builtins
 import errno
-import hashlib
+import io
 import json
 import os
 import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,11 +37,31 @@ import scipy.sparse as sp
 
 from tagwise import __version__
 from tagwise.exceptions import ModelFormatError
-from tagwise.persistence import Checkpoint, ModelRecord, atomic, read_model, write_model
+from tagwise.store import Checkpoint, ModelRecord, atomic, read_model, write_model
 
 
 class Finding(AssertionError):
     """Something that must never be found."""
+
+
+class Tally:
+    """Outcomes of runs, and what must not be found."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.findings: list[str] = []
+
+    def add(self, where: str, look: Callable[[], str]) -> None:
+        """Count the outcome that ``look`` names; what it raises is a finding."""
+        try:
+            self.outcomes[look()] += 1
+        except Exception:
+            self.outcomes["finding"] += 1
+            self.findings.append(f"{where}: {traceback.format_exc(limit=-4)}")
+
+    def report(self) -> dict[str, Any]:
+        """For the file of results."""
+        return {"runs": sum(self.outcomes.values()), "outcomes": dict(self.outcomes), "findings": self.findings}
 
 
 # ---------------------------------------------------------------------- what is written, and what may be found
@@ -73,6 +91,16 @@ def _content(model: ModelRecord) -> tuple[Any, ...]:
     S = model.tensors["S"]
     arrays = tuple(array.tobytes() for array in (model.tensors["W"], S.data, S.indices, S.indptr))
     return model.class_name, model.parameters, model.values, model.label_names, arrays
+
+
+def _save(name: str, folder: Path) -> None:
+    write_model(folder, MODELS[name])
+
+
+def _reset(folder: Path, fresh: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if not fresh:
+        _save("old", folder)
 
 
 @dataclass(frozen=True)
@@ -114,13 +142,13 @@ def _check_overwrite(folder: Path) -> str:
 
 
 def _check_next_save(folder: Path) -> None:
-    write_model(folder, MODELS["new"])
+    _save("new", folder)
     if which(folder) != "new" or len(os.listdir(folder)) != 2:
         raise Finding(f"the save after a crash left {sorted(os.listdir(folder))}")
 
 
 def _fit(folder: Path) -> str:
-    """A fit with a checkpoint in every round; its model's digest."""
+    """A fit with a checkpoint in every round; its model's numbers."""
     from tagwise import LEML
 
     rng = np.random.default_rng(0)
@@ -129,15 +157,13 @@ def _fit(folder: Path) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LEML(rank=3, max_iter=6, tol=0).fit(X, Y, checkpoint=Checkpoint(folder))
-    token = hashlib.sha256(model.objective_.tobytes())
-    for array in (model.feature_factors_, model.label_factors_, model.intercept_):
-        token.update(array.tobytes())
-    return token.hexdigest()
+    arrays = (model.objective_, model.feature_factors_, model.label_factors_, model.intercept_)
+    return b"".join(array.tobytes() for array in arrays).hex()
 
 
 @cache
 def _whole_fit() -> str:
-    """The digest of a fit that nothing disturbs.
+    """The numbers of a fit that nothing disturbs.
 
     It is made in this process, on one thread: what is compiled is then there in every process that is forked, which
     would otherwise load it for longer than it fits.
@@ -146,17 +172,53 @@ def _whole_fit() -> str:
         return _fit(Path(name) / "checkpoint")
 
 
-def _in_child(function: Callable[..., str], *arguments: Any) -> str:
-    """What a function returns in a process of its own, whose limits, rights and signals are not those of this one."""
-    read_end, write_end = os.pipe()
+def _check_checkpoint(folder: Path) -> str:
+    there = Checkpoint(folder).exists()
+    if _in_child(partial(_fit, folder)) != _whole_fit():
+        raise Finding("a resumed fit ended with other bits")
+    Checkpoint(folder).discard()
+    return "resumed" if there else "started anew"
+
+
+def _save_alternately(folder: Path) -> None:
+    while True:
+        _save("new", folder)
+        _save("old", folder)
+
+
+SCENARIOS = [
+    Scenario("save", lambda folder: None, partial(_save, "new"), _check_first_save),
+    Scenario("overwrite", partial(_save, "old"), _save_alternately, _check_overwrite),
+    Scenario("checkpoint", lambda folder: _whole_fit(), _fit, _check_checkpoint),
+]
+"""What is killed. Everything that writes belongs here."""
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def _fork(act: Callable[[], object]) -> int:
+    """The id of a process that does this and ends."""
     pid = os.fork()
     if pid == 0:
+        with suppress(BaseException):
+            act()
+        os._exit(0)
+    return pid
+
+
+def _in_child(function: Callable[[], object]) -> str:
+    """What a function returns in a process of its own, whose limits, rights and signals are not those of this one."""
+    read_end, write_end = os.pipe()
+
+    def act() -> None:
         try:
-            answer = function(*arguments)
+            answer = str(function())
         except BaseException:
             answer = "finding: " + traceback.format_exc(limit=-4)
         os.write(write_end, answer.encode()[:60_000])
-        os._exit(0)
+
+    pid = _fork(act)
     os.close(write_end)
     with open(read_end, "rb") as stream:
         answer = stream.read().decode()
@@ -166,46 +228,12 @@ def _in_child(function: Callable[..., str], *arguments: Any) -> str:
     return answer
 
 
-def _check_checkpoint(folder: Path) -> str:
-    there = Checkpoint(folder).exists()
-    if _in_child(_fit, folder) != _whole_fit():
-        raise Finding("a resumed fit ended with other bits")
-    Checkpoint(folder).discard()
-    return "resumed" if there else "started anew"
-
-
-def _nothing(folder: Path) -> None:
-    pass
-
-
-def _save_alternately(folder: Path) -> None:
-    while True:
-        for name in ("new", "old"):
-            write_model(folder, MODELS[name])
-
-
-SCENARIOS = [
-    Scenario("save", _nothing, lambda folder: write_model(folder, MODELS["new"]), _check_first_save),
-    Scenario("overwrite", lambda folder: write_model(folder, MODELS["old"]), _save_alternately, _check_overwrite),
-    Scenario("checkpoint", lambda folder: _whole_fit(), _fit, _check_checkpoint),
-]
-"""What is killed. Everything that writes belongs here."""
-
-
-# ---------------------------------------------------------------------- kills
-
-
-def kill_at_random(scenario: Scenario, folder: Path, random: random.Random, longest: float) -> None:
-    """Start the scenario in another process, and kill that at a random moment within ``longest`` seconds."""
+def _kill_at_random(act: Callable[[], object], seconds: float) -> None:
+    """Start this in another process, and kill that ``seconds`` after its start."""
     read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(write_end, b"x")
-        with suppress(BaseException):
-            scenario.act(folder)
-        os._exit(0)
+    pid = _fork(lambda: (os.write(write_end, b"x"), act()))
     os.read(read_end, 1)
-    time.sleep(random.uniform(0, longest))
+    time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     os.close(read_end)
@@ -214,67 +242,35 @@ def kill_at_random(scenario: Scenario, folder: Path, random: random.Random, long
 
 def kill_scenario(scenario: Scenario, base: Path, kills: int, seed: int) -> dict[str, Any]:
     """Outcomes of kills at random moments of one scenario."""
-    chance = random.Random(f"{seed}/{scenario.name}")
+    chance, tally = random.Random(f"{seed}/{scenario.name}"), Tally()
     folder = base / scenario.name
     scenario.prepare(folder)
     started = time.perf_counter()
     if scenario.act is _save_alternately:
-        write_model(folder, MODELS["new"])
+        _save("new", folder)
         longest = 2.5 * (time.perf_counter() - started)
     else:
-        _in_child(lambda: str(scenario.act(folder)))
+        _in_child(partial(scenario.act, folder))
         longest = 1.2 * (time.perf_counter() - started)
-    shutil.rmtree(folder, ignore_errors=True)
-    outcomes: Counter[str] = Counter()
-    findings = []
     for _ in range(kills):
-        scenario.prepare(folder)
-        kill_at_random(scenario, folder, chance, longest)
-        try:
-            outcomes[scenario.check(folder)] += 1
-        except Exception:
-            outcomes["finding"] += 1
-            findings.append(traceback.format_exc(limit=-3))
         shutil.rmtree(folder, ignore_errors=True)
-    return {"runs": kills, "outcomes": dict(outcomes), "findings": findings}
+        scenario.prepare(folder)
+        _kill_at_random(partial(scenario.act, folder), chance.uniform(0, longest))
+        tally.add(scenario.name, partial(scenario.check, folder))
+    return tally.report()
 
 
-# ---------------------------------------------------------------------- every call fails once
-
-
-class _CountingStream:
-    """A file whose writes count as calls."""
-
-    def __init__(self, stream: Any, count: Callable[[str], None]) -> None:
-        self._stream, self._count = stream, count
-
-    def write(self, content: Any) -> Any:
-        self._count("write")
-        return self._stream.write(content)
-
-    def flush(self) -> None:
-        self._count("flush")
-        self._stream.flush()
-
-    def __enter__(self) -> _CountingStream:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stream.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+# ---------------------------------------------------------------------- every call fails, or is the last
 
 
 @contextmanager
-def failing_call(number: int | None, act: Callable[[], None]) -> Iterator[list[str]]:
-    """The calls of a save to the system, of which the one with this number does ``act`` instead: it raises or kills."""
+def counted_calls(act: Callable[[int], None] = lambda number: None) -> Iterator[list[str]]:
+    """The calls of a save to the system; ``act`` gets the number of each before it is made, and may raise or kill."""
     calls: list[str] = []
 
     def count(name: str) -> None:
         calls.append(name)
-        if len(calls) - 1 == number:
-            act()
+        act(len(calls) - 1)
 
     def counted(name: str) -> Any:
         original = getattr(os, name)
@@ -285,165 +281,125 @@ def failing_call(number: int | None, act: Callable[[], None]) -> Iterator[list[s
 
         return mock.patch.object(os, name, call)
 
-    def counted_open(path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        count("open")
-        return _CountingStream(builtins.open(path, mode, *rest, **options), count)
+    class Raw(io.FileIO):
+        def write(self, content: Any) -> int:
+            # Half of the bytes get through first, as on a disk that fills up.
+            count("write")
+            return super().write(memoryview(content)[: max(1, len(content) // 2)])
 
-    names = ("open", "fsync", "replace", "unlink", "mkdir", "listdir", "lstat", "rmdir")
-    patches = [counted(name) for name in names] + [mock.patch.object(atomic, "open", counted_open, create=True)]
+    def opened(path: Any, mode: str) -> Any:
+        count("open")
+        return io.BufferedWriter(Raw(path, mode.replace("b", ""))) if "x" in mode else open(path, mode)
+
     with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
+        for name in ("open", "fsync", "replace", "unlink", "mkdir", "listdir", "rmdir"):
+            stack.enter_context(counted(name))
+        stack.enter_context(mock.patch.object(atomic, "open", opened, create=True))
         yield calls
 
 
-def _raise(code: int) -> Callable[[], None]:
-    def act() -> None:
-        raise OSError(code, os.strerror(code))
-
-    return act
+def _every_call(folder: Path) -> Iterator[tuple[bool, int, str]]:
+    """(whether it is a first save, number, description) of each call of a first save and of an overwrite."""
+    for fresh in (True, False):
+        _reset(folder, fresh)
+        with counted_calls() as calls:
+            _save("new", folder)
+        for number, call in enumerate(calls):
+            yield fresh, number, f"{call} {number} of {'a first save' if fresh else 'an overwrite'}"
 
 
 def fail_every_call(base: Path) -> dict[str, Any]:
-    """Each call of a first save and of an overwrite fails once, with each of three errors."""
-    outcomes: Counter[str] = Counter()
-    findings = []
-    codes = (errno.EIO, errno.ENOSPC, errno.EACCES)
-    for fresh in (True, False):
-        folder = base / "calls"
-        _reset(folder, fresh)
-        with failing_call(None, lambda: None) as calls:
-            write_model(folder, MODELS["new"])
-        for number, call in enumerate(calls):
-            for code in codes:
-                _reset(folder, fresh)
-                where = f"{call} {number} of {'a first save' if fresh else 'an overwrite'}, {errno.errorcode[code]}"
-                try:
-                    outcomes[_failed_save(folder, number, _raise(code), fresh)] += 1
-                except Exception:
-                    outcomes["finding"] += 1
-                    findings.append(f"{where}: {traceback.format_exc(limit=-4)}")
-    return {"runs": sum(outcomes.values()), "outcomes": dict(outcomes), "findings": findings}
-
-
-def kill_every_call(base: Path) -> dict[str, Any]:
-    """A process is killed at each call of a first save and of an overwrite, before the call."""
-    outcomes: Counter[str] = Counter()
-    findings = []
-    for fresh in (True, False):
-        folder = base / "killed"
-        _reset(folder, fresh)
-        with failing_call(None, lambda: None) as calls:
-            write_model(folder, MODELS["new"])
-        for number, call in enumerate(calls):
+    """Each call of a first save and of an overwrite fails once, with each of three errors, and then from there on."""
+    folder, tally = base / "calls", Tally()
+    for fresh, number, where in _every_call(folder):
+        for code, forever in ((errno.EIO, False), (errno.ENOSPC, False), (errno.EACCES, False), (errno.ENOSPC, True)):
             _reset(folder, fresh)
-            pid = os.fork()
-            if pid == 0:
-                with suppress(BaseException), failing_call(number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-                    write_model(folder, MODELS["new"])
-                os._exit(0)
-            os.waitpid(pid, 0)
-            try:
-                outcomes[_check_first_save(folder) if fresh else _check_overwrite(folder)] += 1
-            except Exception:
-                outcomes["finding"] += 1
-                findings.append(f"killed before {call} {number}: {traceback.format_exc(limit=-4)}")
-    return {"runs": sum(outcomes.values()), "outcomes": dict(outcomes), "findings": findings}
+            look = partial(_failed_save, folder, number, code, fresh, forever)
+            tally.add(f"{where}, {errno.errorcode[code]}{' forever' * forever}", look)
+    return tally.report()
 
 
-def _reset(folder: Path, fresh: bool) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if not fresh:
-        write_model(folder, MODELS["old"])
+def _failed_save(folder: Path, number: int, code: int, fresh: bool, forever: bool) -> str:
+    def act(now: int) -> None:
+        if now == number or (forever and now > number):
+            raise OSError(code, os.strerror(code))
 
-
-def _failed_save(folder: Path, number: int, act: Callable[[], None], fresh: bool) -> str:
     failed = False
     try:
-        with failing_call(number, act):
-            write_model(folder, MODELS["new"])
-    except OSError:
+        with counted_calls(act):
+            _save("new", folder)
+    except OSError as error:
         failed = True
-    if fresh and failed:
-        try:
-            found = which(folder)
-        except ModelFormatError:
-            found = "nothing"
-    else:
+        if error.errno != code or str(folder) not in str(error):
+            raise Finding(f"the error does not say what and where: {error}") from None
+    try:
         found = which(folder)
+    except ModelFormatError:
+        if not (fresh and failed):
+            raise
+        found = "nothing"
     if not failed and found != "new":
         raise Finding(f"the save said nothing, and the folder holds the {found} model")
-    if folder.exists() and any(name.endswith(".tmp") for name in os.listdir(folder)):
+    if not forever and folder.exists() and any(name.endswith(".tmp") for name in os.listdir(folder)):
         raise Finding(f"a temporary file was left: {os.listdir(folder)}")
     _check_next_save(folder)
     return f"{'refused' if failed else 'saved'}, {found} left"
 
 
+def kill_every_call(base: Path) -> dict[str, Any]:
+    """A process is killed at each call of a first save and of an overwrite, before the call."""
+    folder, tally = base / "killed", Tally()
+    for fresh, number, where in _every_call(folder):
+        _reset(folder, fresh)
+
+        def act(now: int, number: int = number) -> None:
+            if now == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def save(act: Callable[[int], None] = act) -> None:
+            with counted_calls(act):
+                _save("new", folder)
+
+        os.waitpid(_fork(save), 0)
+        tally.add(f"killed before {where}", partial(_check_first_save if fresh else _check_overwrite, folder))
+    return tally.report()
+
+
 # ---------------------------------------------------------------------- no room, no rights
+
+
+def _tried_save(folder: Path) -> str:
+    try:
+        _save("new", folder)
+    except OSError as error:
+        return f"refused: {errno.errorcode.get(error.errno or 0, 'no errno')}"
+    return "saved"
 
 
 def full_disk(base: Path, levels: int) -> dict[str, Any]:
     """Files that may not grow beyond a number of bytes (RLIMIT_FSIZE), from none to all that a save needs."""
-    folder = base / "full"
+    folder, tally = base / "full", Tally()
     _reset(folder, fresh=False)
     most = max(path.stat().st_size for path in folder.iterdir())
-    outcomes: Counter[str] = Counter()
-    findings = []
+
+    def save(limit: int) -> str:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        return _tried_save(folder)
+
+    def look(limit: int) -> str:
+        _reset(folder, fresh=False)
+        said = _in_child(partial(save, limit))
+        found = which(folder)
+        if (said == "saved") != (found == "new"):
+            raise Finding(f"the save {said}, and the folder holds the {found} model")
+        _check_next_save(folder)
+        return f"{said}, {found} left"
+
     for level in range(levels):
         limit = round(most * level / (levels - 1)) + (8 if level == levels - 1 else 0)
-
-        def save(limit: int = limit) -> str:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            try:
-                write_model(folder, MODELS["new"])
-            except OSError as error:
-                return f"refused: {errno.errorcode.get(error.errno or 0, 'no errno')}"
-            return "saved"
-
-        _reset(folder, fresh=False)
-        try:
-            said = _in_child(save)
-            found = which(folder)
-            if (said == "saved") != (found == "new"):
-                raise Finding(f"the save {said}, and the folder holds the {found} model")
-            outcomes[f"{said}, {found} left"] += 1
-            _check_next_save(folder)
-        except Exception:
-            outcomes["finding"] += 1
-            findings.append(f"limit {limit}: {traceback.format_exc(limit=-3)}")
-    return {"runs": levels, "outcomes": dict(outcomes), "findings": findings}
-
-
-def small_file_system(base: Path) -> dict[str, Any]:
-    """A tmpfs of a few pages; it is mounted, which needs the right to."""
-    place = base / "mounted"
-    place.mkdir()
-    outcomes: Counter[str] = Counter()
-    findings = []
-    for pages in range(1, 200, 6):
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", str(place)]
-        if subprocess.run(mount, capture_output=True).returncode:
-            return {"runs": 0, "outcomes": {"mounting is not allowed": 1}, "findings": []}
-        try:
-            said = "nothing"
-            for name in ("old", "new"):
-                try:
-                    write_model(place / "m", MODELS[name])
-                    said = name
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-            found = which(place / "m") if (place / "m" / "manifest.json").exists() else "nothing"
-            if found != said:
-                raise Finding(f"{said} was saved, and {found} is there")
-            outcomes[f"{found} left"] += 1
-        except Exception:
-            outcomes["finding"] += 1
-            findings.append(f"{pages} pages: {traceback.format_exc(limit=-3)}")
-        finally:
-            subprocess.run(["umount", str(place)], capture_output=True)
-    return {"runs": sum(outcomes.values()), "outcomes": dict(outcomes), "findings": findings}
+        tally.add(f"limit {limit}", partial(look, limit))
+    return tally.report()
 
 
 def read_only(base: Path) -> dict[str, Any]:
@@ -453,49 +409,35 @@ def read_only(base: Path) -> dict[str, Any]:
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
-        try:
-            write_model(target, MODELS["new"])
-        except OSError as error:
-            return errno.errorcode.get(error.errno or 0, "no errno")
-        return "saved"
+        return _tried_save(target)
 
-    outcomes: Counter[str] = Counter()
-    findings = []
+    def look(target: Path) -> str:
+        said = _in_child(partial(save, target))
+        if said.removeprefix("refused: ") not in ("EACCES", "EPERM", "EROFS") or which(folder) != "old":
+            raise Finding(f"a save into a read-only folder: {said}")
+        return said
+
+    tally, folder = Tally(), base / "read-only"
     base.chmod(0o755)
-    folder = base / "read-only"
-    write_model(folder, MODELS["old"])
+    _save("old", folder)
     folder.chmod(0o555)
     for target in (folder, folder / "inside"):
-        try:
-            said = _in_child(save, target)
-            if said not in ("EACCES", "EPERM", "EROFS") or which(folder) != "old":
-                raise Finding(f"a save into a read-only folder: {said}")
-            outcomes[f"refused: {said}"] += 1
-        except Exception:
-            outcomes["finding"] += 1
-            findings.append(traceback.format_exc(limit=-3))
+        tally.add(str(target), partial(look, target))
     folder.chmod(0o755)
-    return {"runs": sum(outcomes.values()), "outcomes": dict(outcomes), "findings": findings}
+    return tally.report()
 
 
 # ---------------------------------------------------------------------- races
 
 
-def _race(base: Path, name: str, others: list[Callable[[Path], None]], reads: int) -> dict[str, Any]:
+def _race(folder: Path, reads: int, *changes: Callable[[Path], object]) -> dict[str, Any]:
     """Read a folder while other processes change it; each change is repeated until all reads are done."""
-    folder = base / name
-    write_model(folder, MODELS["old"])
-    processes = []
-    for other in others:
-        pid = os.fork()
-        if pid == 0:
-            with suppress(BaseException):
-                while True:
-                    other(folder)
-            os._exit(1)
-        processes.append(pid)
-    outcomes: Counter[str] = Counter()
-    findings = []
+    tally = Tally()
+    _save("old", folder)
+
+    def repeat(change: Callable[[Path], object]) -> None:
+        while True:
+            change(folder)
 
     def read() -> str:
         found: Counter[str] = Counter()
@@ -506,28 +448,28 @@ def _race(base: Path, name: str, others: list[Callable[[Path], None]], reads: in
                 found["documented error"] += 1
         return json.dumps(found)
 
+    processes = [_fork(partial(repeat, change)) for change in changes]
     try:
         # In a process of its own: a signal (SIGBUS) is a finding, not the end.
-        outcomes.update(json.loads(_in_child(read)))
+        tally.outcomes.update(json.loads(_in_child(read)))
     except Exception:
-        outcomes["finding"] += 1
-        findings.append(traceback.format_exc(limit=-3))
+        tally.findings.append(traceback.format_exc(limit=-3))
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if not os.WIFSIGNALED(status):
-            outcomes["finding"] += 1
-            findings.append(f"a process that changed {name} ended by itself")
-    return {"runs": reads, "outcomes": dict(outcomes), "findings": findings}
+            tally.findings.append(f"a process that changed {folder.name} ended by itself")
+    if tally.findings:
+        tally.outcomes["finding"] = len(tally.findings)
+    return {**tally.report(), "runs": reads}
 
 
 def _replace_folder(folder: Path) -> None:
     for name in ("new", "old"):
-        other = folder.with_name(f"{folder.name}-{name}")
-        shutil.rmtree(other, ignore_errors=True)
-        write_model(other, MODELS[name])
-        aside = folder.with_name(f"{folder.name}-aside")
-        shutil.rmtree(aside, ignore_errors=True)
+        other, aside = (folder.with_name(f"{folder.name}-{what}") for what in (name, "aside"))
+        for left in (other, aside):
+            shutil.rmtree(left, ignore_errors=True)
+        _save(name, other)
         folder.rename(aside)
         other.rename(folder)
 
@@ -545,42 +487,33 @@ def _cut_off(folder: Path) -> None:
 
 def races(base: Path, reads: int) -> dict[str, Any]:
     """Two processes save, a folder is replaced by another, and its tensors are cut off, while it is read."""
-
-    def save(name: str) -> Callable[[Path], None]:
-        return lambda folder: write_model(folder, MODELS[name])
-
-    found = {
-        "two saves": _race(base, "two", [save("new"), save("old")], reads),
-        "replaced": _race(base, "replaced", [_replace_folder], reads),
-        "cut off": _race(base, "cut", [_cut_off], reads),
-    }
-    refused = found["two saves"]["outcomes"].get("documented error", 0)
+    two = _race(base / "two", reads, partial(_save, "new"), partial(_save, "old"))
+    refused = two["outcomes"].get("documented error", 0)
     if refused:  # a reader beside saves always finds a whole model
-        found["two saves"]["findings"].append(f"{refused} reads were refused while others saved")
-        found["two saves"]["outcomes"]["finding"] = 1
-    return found
+        two["findings"].append(f"{refused} reads were refused while others saved")
+        two["outcomes"]["finding"] = 1
+    replaced, cut = _race(base / "replaced", reads, _replace_folder), _race(base / "cut", reads, _cut_off)
+    return {"race: two saves": two, "race: replaced": replaced, "race: cut off": cut}
 
 
 # ---------------------------------------------------------------------- all of it
 
 
-def run_all(kills: int, seed: int, scenarios: list[str] | None = None, mount: bool = False) -> dict[str, Any]:
-    """Everything, with small file systems if they are to be mounted; returns what goes into the file of results."""
+def run_all(kills: int, seed: int, scenarios: list[str]) -> dict[str, Any]:
+    """Everything; returns the content of the file of results."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tagwise-crash-") as name:
         base = Path(name)
         found: dict[str, Any] = {
             f"kill: {scenario.name}": kill_scenario(scenario, base, kills, seed)
             for scenario in SCENARIOS
-            if scenarios is None or scenario.name in scenarios
+            if scenario.name in scenarios
         }
         found["kill at every call"] = kill_every_call(base)
         found["every call fails"] = fail_every_call(base)
         found["no room (RLIMIT_FSIZE)"] = full_disk(base, max(10, kills // 2))
-        if mount:
-            found["no room (tmpfs)"] = small_file_system(base)
         found["read-only folders"] = read_only(base)
-        found |= {f"race: {key}": value for key, value in races(base, 5 * kills).items()}
+        found |= races(base, 5 * kills)
     findings = [f"{key}: {what}" for key, value in found.items() for what in value.pop("findings")]
     return {
         "version": __version__,
@@ -593,14 +526,14 @@ def run_all(kills: int, seed: int, scenarios: list[str] | None = None, mount: bo
 
 
 def main() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(description="Kill, starve and disturb everything that writes.")
     parser.add_argument("--kills", type=int, default=200, help="of each scenario")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scenarios", nargs="*", default=None, help="names of those that are killed; all by default")
-    parser.add_argument("--mount", action="store_true", help="also mount small file systems, and fill them")
+    parser.add_argument("--scenarios", nargs="*", default=names, help="names of those that are killed; all by default")
     parser.add_argument("--out", type=Path, default=None, help="the JSON file of results")
     given = parser.parse_args()
-    results = run_all(given.kills, given.seed, given.scenarios, given.mount)
+    results = run_all(given.kills, given.seed, given.scenarios)
     text = json.dumps(results, indent=1) + "\n"
     print(text)
     if given.out is not None:

@@ -14,96 +14,57 @@ import struct
 import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from safetensors.numpy import load, save
 
 import tagwise
-from tagwise.exceptions import TagwiseError, TagwiseWarning
-from tagwise.persistence import Checkpoint
+from tagwise.exceptions import TagwiseWarning
+from tagwise.store import Checkpoint
 from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import Target, join_files, split_files
 
-GOLDEN = Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0"
 MANIFEST = "manifest.json"
 ZEROS = "0" * 64
-DTYPES = {
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "int8": "I8",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint64": "U64",
-    "bool": "BOOL",
-}
+DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8", "uint64", "bool")
 
 
 # ---------------------------------------------------------------------- a folder in parts
 
 
 class Parts:
-    """The manifest as JSON, and the stored arrays as bytes with type and shape; written again with right digests."""
+    """The manifest as JSON, and the stored arrays; written again with right digests."""
 
     def __init__(self, joined: bytes) -> None:
         files = split_files(joined)
         self.manifest = json.loads(files[MANIFEST])
-        self.arrays: dict[str, tuple[str, list[int], bytes]] = {}
         payload = self.manifest["payload"]
         self.file = None if payload is None else payload["file"]
-        if self.file is not None:
-            raw = files[self.file]
-            (length,) = struct.unpack("<Q", raw[:8])
-            codes = {code: name for name, code in DTYPES.items()}
-            for name, entry in json.loads(raw[8 : 8 + length]).items():
-                start, stop = entry["data_offsets"]
-                content = raw[8 + length + start : 8 + length + stop]
-                self.arrays[name] = (codes[entry["dtype"]], entry["shape"], content)
+        self.arrays: dict[str, np.ndarray] = {} if self.file is None else load(files[self.file])
 
     def joined(self, damage: Callable[[bytes], bytes] = lambda header: header) -> bytes:
         """As an input again; ``damage`` changes the header of the tensors' file."""
-        table, content = {}, b""
-        for name, (dtype, shape, raw) in self.arrays.items():
-            offsets = [len(content), len(content) + len(raw)]
-            table[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": offsets}
-            content += raw
-            self._describe(name, dtype, shape, raw)
-        header = damage(json.dumps(table).encode())
-        raw = struct.pack("<Q", len(header)) + header + content
+        raw = save(self.arrays)
+        (length,) = struct.unpack("<Q", raw[:8])
+        header = damage(raw[8 : 8 + length])
+        raw = struct.pack("<Q", len(header)) + header + raw[8 + length :]
         payload = self.manifest.get("payload")
         files = {}
         if isinstance(payload, dict) and self.file is not None:
-            payload["size"] = len(raw)
+            payload["size"], payload["sha256"] = len(raw), hashlib.sha256(raw).hexdigest()
             files[self.file] = raw
         return join_files({MANIFEST: sealed(self.manifest), **files})
-
-    def _describe(self, name: str, dtype: str, shape: list[int], raw: bytes) -> None:
-        table, key, *part = name.split("/")
-        entries = self.manifest.get(table)
-        try:
-            entry = entries[int(key)] if table == "arrays" else entries[key]
-            digest = hashlib.sha256(raw).hexdigest()
-            if part:
-                entry["sha256"][part[0]] = digest
-                if part[0] == "data":
-                    entry["dtype"], entry["nnz"] = dtype, shape[0]
-            else:
-                entry.update(dtype=dtype, shape=shape, sha256=digest)
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            pass  # a mutation has taken the entry away
 
 
 def sealed(manifest: Any) -> bytes:
     """The text of a manifest with its own digest."""
-    if isinstance(manifest, dict) and "manifest_sha256" in manifest:
-        manifest = {**manifest, "manifest_sha256": ZEROS}
+    if isinstance(manifest, dict) and "sha256" in manifest:
+        manifest = {**manifest, "sha256": ZEROS}
     try:
         text = json.dumps(manifest)
     except RecursionError:
@@ -133,7 +94,7 @@ _TEXTS = ("", "x", "\ud800", "../../x", "a" * 5000, "auto", "rbf", "linear", "po
 
 
 def _value(random: Random, old: Any) -> Any:
-    """Something else in the place of a value: another of its type, or of another type."""
+    """A value in the place of another: of its type, or of another type."""
     if isinstance(old, bool):
         likely: Any = not old
     elif isinstance(old, int):
@@ -151,7 +112,7 @@ def _value(random: Random, old: Any) -> Any:
     nested: Any = 1
     for _ in range(random.choice((1, 3, 70, 300))):
         nested = [nested] if random.random() < 0.5 else {"a": nested}
-    tagged = ({"$float": "nan"}, {"$float": "-inf"}, {"$array": 0}, {"$tuple": [1, 2]}, {"$other": 1})
+    tagged = ({"$float": "nan"}, {"$float": "-inf"}, {"$array": "intercept_"}, {"$array": 0}, {"$other": 1})
     return random.choice((None, True, False, 0, 1.5, "x", [], {}, nested, *_HUGE, *_REALS, *_TEXTS, *tagged))
 
 
@@ -169,7 +130,7 @@ def _places(value: Any, depth: int = 0) -> list[tuple[Any, Any]]:
 
 def _change_json(random: Random, parts: Parts, others: Parts) -> None:
     # Parameters and values decide what a prediction does; the rest is compared with the tensors.
-    roots = ["parameters", "values"] * 4 + ["tensors", "arrays", "label_names", "class", "payload", "format_version"]
+    roots = ["parameters", "values"] * 4 + ["label_names", "class", "payload", "format_version"]
     root = random.choice([key for key in roots if key in parts.manifest] or [None])
     places = [] if root is None else [(parts.manifest, root), *_places(parts.manifest[root])]
     if not places:
@@ -188,7 +149,7 @@ def _change_json(random: Random, parts: Parts, others: Parts) -> None:
 
 def _take_json(random: Random, parts: Parts, others: Parts) -> None:
     """Values, parameters or the class of another folder."""
-    key = random.choice(("class", "parameters", "values", "label_names", "tensors"))
+    key = random.choice(("class", "parameters", "values", "label_names"))
     if key in others.manifest:
         parts.manifest[key] = json.loads(json.dumps(others.manifest[key]))
 
@@ -197,14 +158,7 @@ def _array(random: Random, parts: Parts) -> tuple[str, np.ndarray] | None:
     if not parts.arrays:
         return None
     name = random.choice(sorted(parts.arrays))
-    dtype, shape, raw = parts.arrays[name]
-    if math.prod(shape) * np.dtype(dtype).itemsize != len(raw):
-        return None
-    return name, np.frombuffer(raw, dtype=dtype).reshape(shape).copy()
-
-
-def _store(parts: Parts, name: str, array: np.ndarray) -> None:
-    parts.arrays[name] = (array.dtype.name, list(array.shape), np.ascontiguousarray(array).tobytes())
+    return name, parts.arrays[name].copy()
 
 
 def _change_numbers(random: Random, parts: Parts, others: Parts) -> None:
@@ -231,7 +185,7 @@ def _change_numbers(random: Random, parts: Parts, others: Parts) -> None:
         limits = np.iinfo(array.dtype)
         choices = (-1, -2, -7, 0, 1, 2, 5, 100, 10**6, 2**31 - 1, 2**31, limits.max, limits.min, limits.max - 1)
         flat[where] = random.choice([number for number in choices if limits.min <= number <= limits.max])
-    _store(parts, name, array)
+    parts.arrays[name] = array
 
 
 def _change_type(random: Random, parts: Parts, others: Parts) -> None:
@@ -241,7 +195,7 @@ def _change_type(random: Random, parts: Parts, others: Parts) -> None:
     name, array = found
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _store(parts, name, array.astype(random.choice(sorted(DTYPES))))
+        parts.arrays[name] = array.astype(random.choice(DTYPES))
 
 
 def _change_shape(random: Random, parts: Parts, others: Parts) -> None:
@@ -254,7 +208,7 @@ def _change_shape(random: Random, parts: Parts, others: Parts) -> None:
     else:
         changed = [array[:-1], array[1:], np.concatenate([array, array[:1]]), array[:0], array.T, array.reshape(-1)]
         changed += [array[None], array[..., None], array[::-1], np.repeat(array, 3, axis=0)]
-    _store(parts, name, random.choice(changed))
+    parts.arrays[name] = np.ascontiguousarray(random.choice(changed))
 
 
 def _take_array(random: Random, parts: Parts, others: Parts) -> None:
@@ -289,7 +243,7 @@ def _written(content: bytes, folder: Path) -> Path:
     path = folder / "model"
     path.mkdir()
     for name, raw in split_files(content).items():
-        if name == MANIFEST or (name.startswith("tensors-") and "\0" not in name):
+        if name == MANIFEST or (name.startswith("model-") and "\0" not in name):
             (path / name).write_bytes(raw)
     return path
 
@@ -307,9 +261,8 @@ def _quietly(run: Callable[[bytes, Path], object]) -> Callable[[bytes, Path], No
     return quiet
 
 
-@cache
 def _rows() -> sp.csr_matrix:
-    return sp.csr_matrix(sp.load_npz(GOLDEN / "X.npz"))[:3]
+    return _problem()[0][:3]
 
 
 def _ask(asked: Any, rows: sp.csr_matrix, n_labels: int) -> None:
@@ -345,56 +298,70 @@ def _load(content: bytes, folder: Path) -> None:
     use(model)
 
 
-@cache
-def _indexed() -> Any:
-    return tagwise.load(GOLDEN / "ApproximateIndex-model")
-
-
-def _read_index(path: Path) -> tagwise.ApproximateIndex:
-    return tagwise.ApproximateIndex.load(path, _indexed())
-
-
-@_quietly
-def _load_index(content: bytes, folder: Path) -> None:
-    path = _written(content, folder)
-    with suppress(TagwiseError):  # an index is no model, and says so
-        tagwise.load(path)
-    _ask(_read_index(path), _rows(), _indexed().n_labels_)
-
-
 def _folder_bytes(path: Path) -> bytes:
     return join_files({file.name: file.read_bytes() for file in sorted(path.iterdir())})
 
 
-def _golden_seeds(names: list[str], load: Callable[[Path], Any] = tagwise.load) -> Callable[[], list[bytes]]:
-    """Folders of version 0.1.0, and the same ones saved by this version."""
+def _model_seeds(class_name: str) -> Callable[[], list[bytes]]:
+    """Folders of fitted models of a class."""
 
     def seeds() -> list[bytes]:
+        X, Y = _problem()
+        names = sp.csr_matrix(np.random.default_rng(0).random(Y.T.shape[:1] + X.shape[1:]) < 0.2, dtype=np.float32)
         found = []
-        with tempfile.TemporaryDirectory() as temporary:
-            for name in names:
-                found.append(_folder_bytes(GOLDEN / name))
-                load(GOLDEN / name).save(Path(temporary) / name)
-                found.append(_folder_bytes(Path(temporary) / name))
+        with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for number, (settings, given) in enumerate(_SEEDS[class_name]):
+                model = _class(class_name)(**settings)
+                if class_name == "Tagger":
+                    model.fit(_TEXTS_WITH_TAGS[0], _TEXTS_WITH_TAGS[1])
+                else:
+                    model.fit(X, Y, **({"label_features": names} if given else {}))
+                model.save(Path(temporary) / str(number))
+                found.append(_folder_bytes(Path(temporary) / str(number)))
         return found
 
     return seeds
 
 
-def _fused_seeds() -> list[bytes]:
-    """Cascades with a learnt fusion, of labels without names and with: folders of version 0.1.0 have none."""
-    X = sp.csr_matrix(sp.load_npz(GOLDEN / "X.npz"))
-    rng = np.random.default_rng(0)
-    Y = sp.csr_matrix((X @ rng.standard_normal((X.shape[1], 7)) > 0.3).astype(np.float32))
-    names = sp.csr_matrix(rng.random((7, X.shape[1])) < 0.2, dtype=np.float32)
-    found = []
-    with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for number, label_features in enumerate((None, names)):
-            model = tagwise.Cascade(rank=2, support=4, shortlist=4, max_iter=2)
-            model.fit(X, Y, label_features=label_features).save(Path(temporary) / str(number))
-            found.append(_folder_bytes(Path(temporary) / str(number)))
-    return found
+def _class(name: str) -> Any:
+    from tagwise.registry import MODELS
+
+    if name == "Tagger":
+        return tagwise.Tagger
+    return next(info.load_class() for info in MODELS if info.class_name == name)
+
+
+_TEXTS_WITH_TAGS = (
+    ["the database of a server", "a game of cards", "the database and its server", "words of a game"] * 5,
+    [["data", "net"], ["game"], ["data"], ["game", "text"]] * 5,
+)
+_SMALL = {"rank": 2, "support": 4, "shortlist": 4, "max_iter": 2}
+_SEEDS: dict[str, list[tuple[dict[str, Any], bool]]] = {
+    "LEML": [
+        ({"rank": 2}, False),
+        ({"rank": 2, "loss": "logistic", "updatable": True}, False),
+        ({"rank": 2, "kernel": "rbf"}, False),
+    ],
+    "REML": [({"rank": 2, "sparse_part": "support", "support": 4}, False), ({"rank": 2, "updatable": True}, False)],
+    "Cascade": [(_SMALL, False), (_SMALL, True), ({**_SMALL, "updatable": True}, False)],
+    "BinaryRelevance": [({}, False), ({"updatable": True}, False)],
+    "MSE": [({"subspace_rank": 1}, False), ({"subspace_rank": 1, "reg": "auto", "threshold": "auto"}, False)],
+    "PLST": [({"rank": 2}, False)],
+    "CPLST": [({"rank": 2}, False)],
+    "MLCSSP": [({"rank": 2}, False)],
+    "WSABIE": [({"rank": 2, "max_iter": 3}, False)],
+    "SLEEC": [({"rank": 2, "n_learners": 2, "n_clusters": 1, "label_neighbors": 4}, False)],
+    "KNN": [({}, False)],
+    "MLKNN": [({"n_neighbors": 3}, False)],
+    "MDDM": [({"n_components": 2, "n_neighbors": 3}, False)],
+    "FastXML": [({"n_trees": 3}, False)],
+    "LPSR": [({"n_partitions": 3}, False), ({"n_partitions": 3, "base": "wsabie", "rank": 2}, False)],
+    "CompressedSensing": [({"n_measurements": 4}, False)],
+    "BayesianCS": [({"n_measurements": 4}, False), ({"n_measurements": 4, "posterior": "joint"}, False)],
+    "Tagger": [({"model": "binary-relevance"}, False)],
+}
+"""Class → parameters of the models whose folders are mutated, and whether labels have names."""
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -418,11 +385,8 @@ def _problem() -> tuple[sp.csr_matrix, sp.csr_matrix]:
 
 
 def _new_model(name: str) -> Any:
-    from tagwise.registry import MODELS
-
     class_name, settings = FITS[name]
-    classes = {info.class_name: info for info in MODELS}
-    return classes[class_name].load_class()(**settings)
+    return _class(class_name)(**settings)
 
 
 def _checkpoint_seeds(name: str) -> Callable[[], list[bytes]]:
@@ -438,7 +402,7 @@ def _checkpoint_seeds(name: str) -> Callable[[], list[bytes]]:
 
             _new_model(name).fit(*_problem(), callback=keep, checkpoint=Checkpoint(path))
             found.append(_folder_bytes(path))
-        return [state for state in found if json.loads(split_files(state)[MANIFEST])["values"]["states"]]
+        return [state for state in found if json.loads(split_files(state)[MANIFEST])["values"]["kept"]]
 
     return seeds
 
@@ -454,23 +418,10 @@ def _resume(name: str) -> Callable[[bytes, Path], None]:
     return run
 
 
-def _by_class() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for path in sorted(GOLDEN.iterdir()):
-        if path.is_dir() and not path.name.startswith("ApproximateIndex"):
-            found.setdefault(path.name.partition("-")[0], []).append(path.name)
-    return found
-
-
 # A folder takes fifty times as long as a line of text: in the runs of all targets they have fewer inputs.
 TARGETS = [
-    Target(f"folder-{name.lower()}", _golden_seeds(names), _load, share=0.02, mutate=mutate_folder)
-    for name, names in _by_class().items()
+    Target(f"folder-{name.lower()}", _model_seeds(name), _load, share=0.02, mutate=mutate_folder) for name in _SEEDS
 ]
-TARGETS.append(Target("folder-fusion", _fused_seeds, _load, share=0.02, mutate=mutate_folder))
-if find_spec("faiss") is not None:
-    index_seeds = _golden_seeds(["ApproximateIndex"], _read_index)
-    TARGETS.append(Target("folder-approximateindex", index_seeds, _load_index, share=0.02, mutate=mutate_folder))
 TARGETS += [
     Target(f"checkpoint-{name}", _checkpoint_seeds(name), _resume(name), share=0.005, mutate=mutate_folder)
     for name in FITS

@@ -46,7 +46,6 @@ def fuzz(name: str, seconds: int, interesting: Path, findings: Path) -> None:
 
     for module in pkgutil.iter_modules(tagwise.kernels.__path__, "tagwise.kernels."):
         importlib.import_module(module.name)
-    importlib.import_module("tagwise.data.byte_parser")
     with atheris.instrument_imports(include=["tagwise"]):
         target = all_targets()[name]
     from tests.fuzz.run import run_one

@@ -27,6 +27,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,41 +94,24 @@ def digest(value: Any) -> str:
     return found.hexdigest()
 
 
-def fit(make: Any, n_jobs: int) -> Any:
-    """A call that learns: of a new model, or again of a fitted one."""
-    X, Y, _ = data()
-    model = make(n_jobs=n_jobs)
-
-    def call() -> Any:
-        return model.fit(X, Y)
-
-    return model, call
+KINDS = ("fit", "refit", "predict")
 
 
-def refit(make: Any, n_jobs: int) -> Any:
-    """As :func:`fit`, of a model that was fitted to other rows before."""
-    X, Y, _ = data()
-    model = make(n_jobs=n_jobs).fit(X[:100], Y[:100])
-
-    def call() -> Any:
-        return model.fit(X, Y)
-
-    return model, call
-
-
-def predict(make: Any, n_jobs: int) -> Any:
-    """A call that asks for the best labels of many rows, and of some rows alone."""
+def prepared(kind: str, make: Any, n_jobs: int) -> tuple[Any, Callable[[], Any]]:
+    """A model, and the call of it that is interrupted: a first fit, one after a fit to other rows, or predictions."""
     X, Y, rows = data()
-    model = make(n_jobs=n_jobs).fit(X, Y)
+    model = make(n_jobs=n_jobs)
+    if kind == "refit":
+        model.fit(X[:100], Y[:100])
+    if kind != "predict":
+        return model, lambda: model.fit(X, Y)
+    model.fit(X, Y)
 
-    def call() -> Any:
+    def ask() -> Any:
         many = model.predict_topk(rows, k=5)
         return many, model.decision_function(rows[:200]), [model.predict_topk(rows[i], k=3) for i in range(100)]
 
-    return model, call
-
-
-KINDS = {"fit": fit, "refit": refit, "predict": predict}
+    return model, ask
 
 
 # ---------------------------------------------------------------------- the child
@@ -140,7 +124,7 @@ def child(name: str, kind: str, n_jobs: int, first_counts: bool) -> None:
     """
     warnings.simplefilter("ignore")
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    model, call = KINDS[kind](makers()[name], n_jobs)
+    model, call = prepared(kind, makers()[name], n_jobs)
     before = model.__dict__
     expected = None
     seconds = 0.0

@@ -132,35 +132,6 @@ def _arff_with_xml(content: bytes, folder: Path) -> None:
         use(data.read_arff(folder / "rows.arff", labels=folder / "labels.xml"))
 
 
-def _wide_and_long() -> list[bytes]:
-    """A column per tag, with an empty cell; and a row per tag."""
-    return [
-        b"id,text,red,green\n1,one,1,0\n2,two,,1\n3,three,true,false\n",
-        b"text,tag\none,red\none,green\ntwo,red\ntwo,blue\n,red\n",
-    ]
-
-
-def _plain_tabs() -> list[bytes]:
-    """Quotes as text and around fields, a corpus of Annif, and UTF-16."""
-    return [
-        b'text\ttags\n"one\ta\n5" two\ta;b\n',
-        b'text\ttags\n"say ""hi""\tall"\ta\n"two\nlines"\tb\n',
-        b"a book\t<http://a/1> <http://a/2>\nanother\t\n",
-        "text\ttags\ngrün\ta\n".encode("utf-16"),
-    ]
-
-
-def _vocabulary_seeds() -> list[bytes]:
-    return [
-        b"a\nb\n",
-        "p1\tcard games\tcards\nlone\nz\té\r\n".encode(),
-        b"<http://a/1>\tcats\t59\n",
-        b"id\tname\talternatives\np1\tcar\tauto|motor car\n",
-        'uri,label_en,label_fi,altLabel\n<http://a/1>,cats,kissat,"felines; é"\n'.encode(),
-        b'{"id": "p1", "name": "car", "alternatives": ["auto", "motor car"]}\n{"id": 7}\n',
-    ]
-
-
 @cache
 def _npz_pair() -> tuple[bytes, bytes]:
     return _saved(X), _saved(Y)
@@ -203,16 +174,64 @@ def _data_set(content: bytes, folder: Path) -> None:
 # ---------------------------------------------------------------------- seeds, by the project's own writers
 
 
-def _written(name: str, *writes: Callable[[Path], Any]) -> Callable[[], list[bytes]]:
-    """What each writer wrote."""
+FOREIGN: dict[str, list[bytes]] = {
+    "table-csv": [
+        b'id,text,tags,known\n1,one text,"a;b",a;b;c\n2,"two\nlines",b,*\n3,three,,\n',
+        b"title;keywords;id\nsome words;a, b;x\nother words;b;y\n",
+        b'text,tags\none,"[""a"", ""b""]"\ntwo,[]\n',
+        b"text\ttags\none\ta|b\ntwo\tc\n",
+        b"id,text,red,green\n1,one,1,0\n2,two,,1\n3,three,true,false\n",
+        b"text,tag\none,red\none,green\ntwo,red\ntwo,blue\n,red\n",
+    ],
+    "table-tsv": [
+        b'text\ttags\n"one\ta\n5" two\ta;b\n',
+        b'text\ttags\n"say ""hi""\tall"\ta\n"two\nlines"\tb\n',
+        b"a book\t<http://a/1> <http://a/2>\nanother\t\n",
+        "text\ttags\ngrün\ta\n".encode("utf-16"),
+    ],
+    "table-jsonl": [
+        b'{"id": 1, "text": "one", "tags": ["a", "b"], "known": ["a", "b", "c"]}\n'
+        b'{"id": "2", "text": "two \\u00e9", "tags": [], "known": null}\n',
+        b'{"body": "one", "labels": "a;b", "other": {"deep": [1, 2.5, null, true]}}\n{"body": "two", "labels": "a"}\n',
+    ],
+    "xmc": [
+        b"3 10 6\n1,2 3:0.5 1:2e-3\n\n5,0\t9:1e-40\n",
+        b"1 2147483647 2147483647\n7 5:1\n",
+    ],
+    "svmlight": [
+        b"# a comment\n1,2 3:0.5 1:2e-3 # more\n0 7:1\n \n3:4 9:-0.25\n",
+        b"0 1:1.0000000000000000000001 2:1e-40 5:123456789012345678901234567890\r\n5,1\r\n",
+    ],
+    "arff": [
+        b"% a comment\n@RELATION 'foreign: -C 2'\n@ATTRIBUTE l1 {0,1}\n@ATTRIBUTE l2 {0, 1}\n"
+        b"@ATTRIBUTE \"q 'x'\" REAL\n@ATTRIBUTE color {red, 'dark green', blue}\n@DATA\n"
+        b"1,0,2.5,red\n0,1,-1e3,'dark green'\n",
+        b"@relation 'r: -C -1'\n@attribute f integer\n@attribute l {0,1}\n@data\n{0 3, 1 1}\n{}\n{1 1}\n",
+    ],
+    "vocabulary": [
+        b"a\nb\n",
+        "p1\tcard games\tcards\nlone\nz\té\r\n".encode(),
+        b"<http://a/1>\tcats\t59\n",
+        b"id\tname\talternatives\np1\tcar\tauto|motor car\n",
+        'uri,label_en,label_fi,altLabel\n<http://a/1>,cats,kissat,"felines; é"\n'.encode(),
+        b'{"id": "p1", "name": "car", "alternatives": ["auto", "motor car"]}\n{"id": 7}\n',
+    ],
+    "table-text": [b"one text\nanother one\n\n", b"1 2 3\n4\n"],
+    "names": ["red\ngrün\n\nblue".encode(), b"one\r\ntwo\r\n"],
+}
+"""Files as others write them, odd and empty cells included."""
+
+
+def _seeds(name: str, file: str = "", *writes: Callable[[Path], Any]) -> Callable[[], list[bytes]]:
+    """Contents that each writer wrote, and foreign ones."""
 
     def seeds() -> list[bytes]:
         found = []
         with tempfile.TemporaryDirectory() as folder:
             for write in writes:
-                write(Path(folder) / name)
-                found.append((Path(folder) / name).read_bytes())
-        return found
+                write(Path(folder) / file)
+                found.append((Path(folder) / file).read_bytes())
+        return [*found, *FOREIGN.get(name, [])]
 
     return seeds
 
@@ -225,48 +244,11 @@ def _texts(write: Callable[..., None], **options: Any) -> Callable[[Path], None]
     return lambda path: write(path, TEXTS, Y, LABELS, row_ids=list("abcde"), **options)
 
 
-def _known_csv() -> list[bytes]:
-    return [
-        b'id,text,tags,known\n1,one text,"a;b",a;b;c\n2,"two\nlines",b,*\n3,three,,\n',
-        b"title;keywords;id\nsome words;a, b;x\nother words;b;y\n",
-        b'text,tags\none,"[""a"", ""b""]"\ntwo,[]\n',
-        b"text\ttags\none\ta|b\ntwo\tc\n",
-    ]
-
-
-def _known_jsonl() -> list[bytes]:
-    return [
-        b'{"id": 1, "text": "one", "tags": ["a", "b"], "known": ["a", "b", "c"]}\n'
-        b'{"id": "2", "text": "two \\u00e9", "tags": [], "known": null}\n',
-        b'{"body": "one", "labels": "a;b", "other": {"deep": [1, 2.5, null, true]}}\n{"body": "two", "labels": "a"}\n',
-    ]
-
-
 def _mulan_seeds() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         arff, xml = Path(folder) / "rows.arff", Path(folder) / "labels.xml"
         data.write_arff(arff, X, Y, label_names=LABELS, labels_xml=xml)
         return [join_files({"rows.arff": arff.read_bytes(), "labels.xml": xml.read_bytes()})]
-
-
-def _foreign_arff() -> list[bytes]:
-    return [
-        b"% a comment\n@RELATION 'foreign: -C 2'\n@ATTRIBUTE l1 {0,1}\n@ATTRIBUTE l2 {0, 1}\n"
-        b"@ATTRIBUTE \"q 'x'\" REAL\n@ATTRIBUTE color {red, 'dark green', blue}\n@DATA\n"
-        b"1,0,2.5,red\n0,1,-1e3,'dark green'\n",
-        b"@relation 'r: -C -1'\n@attribute f integer\n@attribute l {0,1}\n@data\n{0 3, 1 1}\n{}\n{1 1}\n",
-    ]
-
-
-def _foreign_lines() -> list[bytes]:
-    return [
-        b"# a comment\n1,2 3:0.5 1:2e-3 # more\n0 7:1\n \n3:4 9:-0.25\n",
-        b"0 1:1.0000000000000000000001 2:1e-40 5:123456789012345678901234567890\r\n5,1\r\n",
-    ]
-
-
-def _foreign_xmc() -> list[bytes]:
-    return [b"3 10 6\n1,2 3:0.5 1:2e-3\n\n5,0\t9:1e-40\n", b"1 2147483647 2147483647\n7 5:1\n"]
 
 
 def _npz_seeds() -> list[bytes]:
@@ -322,10 +304,6 @@ def _parquet_seeds() -> list[bytes]:
     return found
 
 
-def _all(*makers: Callable[[], list[bytes]]) -> Callable[[], list[bytes]]:
-    return lambda: [seed for make in makers for seed in make()]
-
-
 def _packed(target: Target, ending: str) -> Target:
     """The same target behind a compression: mutated inside, or the packing itself."""
     module = {"gz": gzip, "bz2": bz2}[ending]
@@ -342,35 +320,25 @@ def _packed(target: Target, ending: str) -> Target:
     )
 
 
+_ARFF = (
+    _matrix(data.write_arff, label_names=LABELS),
+    _matrix(data.write_arff, label_names=LABELS, sparse=False),
+)
 # Seeds, file name, reader (None: a table as the verbs read it) and its options.
 _PLAIN: dict[str, tuple[Callable[[], list[bytes]], str, Callable[..., Any] | None, dict[str, Any]]] = {
-    "csv": (_written("rows.csv", _texts(data.write_csv)), "rows.csv", data.read_csv, {"id": "id"}),
-    "tsv": (_written("rows.tsv", _texts(data.write_csv)), "rows.tsv", data.read_csv, {}),
-    "jsonl": (_written("rows.jsonl", _texts(data.write_jsonl)), "rows.jsonl", data.read_jsonl, {"id": "id"}),
-    "table-csv": (_all(_known_csv, _wide_and_long), "rows.csv", None, {}),
-    "table-tsv": (_plain_tabs, "rows.tsv", None, {}),
-    "table-jsonl": (_known_jsonl, "rows.jsonl", None, {}),
-    "table-text": (lambda: [b"one text\nanother one\n\n", b"1 2 3\n4\n"], "rows.txt", None, {}),
-    "xmc": (_all(_written("rows.xmc", _matrix(data.write_xmc)), _foreign_xmc), "rows.xmc", data.read_xmc, {}),
-    "svmlight": (
-        _all(_written("rows.svm", _matrix(data.write_svmlight)), _foreign_lines),
-        "rows.svm",
-        data.read_svmlight,
-        {},
-    ),
-    "arff": (
-        _all(
-            _written(
-                "rows.arff",
-                _matrix(data.write_arff, label_names=LABELS),
-                _matrix(data.write_arff, label_names=LABELS, sparse=False),
-            ),
-            _foreign_arff,
-        ),
-        "rows.arff",
-        data.read_arff,
-        {},
-    ),
+    name: (_seeds(name, file, *writes), file, read, options)
+    for name, file, read, options, *writes in (
+        ("csv", "rows.csv", data.read_csv, {"id": "id"}, _texts(data.write_csv)),
+        ("tsv", "rows.tsv", data.read_csv, {}, _texts(data.write_csv)),
+        ("jsonl", "rows.jsonl", data.read_jsonl, {"id": "id"}, _texts(data.write_jsonl)),
+        ("table-csv", "rows.csv", None, {}),
+        ("table-tsv", "rows.tsv", None, {}),
+        ("table-jsonl", "rows.jsonl", None, {}),
+        ("table-text", "rows.txt", None, {}),
+        ("xmc", "rows.xmc", data.read_xmc, {}, _matrix(data.write_xmc)),
+        ("svmlight", "rows.svm", data.read_svmlight, {}, _matrix(data.write_svmlight)),
+        ("arff", "rows.arff", data.read_arff, {}, *_ARFF),
+    )
 }
 
 TARGETS = [
@@ -387,8 +355,8 @@ TARGETS += [
 TARGETS += [
     Target("mulan-xml", _mulan_seeds, _arff_with_xml, share=0.5),
     Target("npz", _npz_seeds, _npz, share=0.4, mutate=inside_zip),
-    Target("names", lambda: ["red\ngrün\n\nblue".encode(), b"one\r\ntwo\r\n"], _names, share=0.3),
-    Target("vocabulary", _vocabulary_seeds, _vocabulary, share=0.3),
+    Target("names", _seeds("names"), _names, share=0.3),
+    Target("vocabulary", _seeds("vocabulary"), _vocabulary, share=0.3),
     Target("data-set", _data_set_seeds, _data_set, share=0.1),
 ]
 if importlib.util.find_spec("pyarrow") is not None:

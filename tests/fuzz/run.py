@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -74,39 +75,26 @@ def run_one(target: Target, content: bytes, folder: Path) -> tuple[str, str]:
 class _Watch:
     """CPU seconds and memory of single inputs in this process."""
 
-    def __init__(self) -> None:
-        self._resets = _can_reset_peak()
-
     def start(self) -> None:
         # The default action of the signal ends the process, also inside of compiled code.
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-        if self._resets:
-            with open("/proc/self/clear_refs", "w") as refs:
-                refs.write("5")
-        self._before, self._started = _peak_bytes(self._resets), time.process_time()
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        self._before, self._started = _peak_bytes(), time.process_time()
 
     def stop(self) -> tuple[float, int]:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        return time.process_time() - self._started, _peak_bytes(self._resets) - self._before
+        return time.process_time() - self._started, _peak_bytes() - self._before
 
 
-def _can_reset_peak() -> bool:
+def _peak_bytes() -> int:
+    """Most memory held by this process, as Linux counts it; 0 elsewhere."""
     try:
-        with open("/proc/self/clear_refs", "w") as refs:
-            refs.write("5")
-        return True
+        content = Path("/proc/self/status").read_bytes()
     except OSError:
-        return False
-
-
-def _peak_bytes(resets: bool) -> int:
-    if resets:
-        with open("/proc/self/status", "rb") as status:
-            content = status.read()
-        at = content.index(b"VmHWM:") + 6
-        return int(content[at : content.index(b"kB", at)]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return 0
+    at = content.index(b"VmHWM:") + 6
+    return int(content[at : content.index(b"kB", at)]) * 1024
 
 
 def run_numbers(target: Target, seed: int, numbers: range, watch: _Watch | None, at: Any = None) -> Outcomes:
@@ -205,7 +193,7 @@ def run_all(targets: list[Target], inputs: int, seed: int, n_workers: int, save:
         for name, count in counts.items()
         for start in range(0, count, BATCH)
     ]
-    total, by_target = Outcomes(), {name: Outcomes() for name in counts}
+    by_target = {name: Outcomes() for name in counts}
     context = multiprocessing.get_context("spawn")
     workers = [_Worker(context, seed) for _ in range(n_workers)]
     busy = []
@@ -227,7 +215,6 @@ def run_all(targets: list[Target], inputs: int, seed: int, n_workers: int, save:
                     (name, part) for part in (range(left.start, number), range(number + 1, left.stop)) if part
                 ]
             by_target[name].add(found)
-            total.add(found)
             for finding in found.findings:
                 _report(finding, seed, save)
             busy.remove(worker)
@@ -240,7 +227,10 @@ def run_all(targets: list[Target], inputs: int, seed: int, n_workers: int, save:
                 worker.give(None)
             done += 1
             if done % 100 == 0:
-                print(f"{sum(total.kinds.values()):,} inputs, {len(total.findings)} findings", flush=True)
+                print(f"{done:,} batches done", flush=True)
+    total = Outcomes()
+    for outcomes in by_target.values():
+        total.add(outcomes)
     return {
         "version": __version__,
         "seed": seed,

@@ -14,15 +14,12 @@ from tests.fuzz.targets import CORPUS, all_targets, join_files, shares, split_fi
 INPUTS = 50_000
 TARGETS = all_targets()
 SHARES = shares(list(TARGETS.values()), INPUTS)
-# Of files that are read in a moment a quarter, of folders and checkpoints all: there are few of each.
-FEW = {name: min(share, max(share // 4, 70)) for name, share in SHARES.items()}
 PAST = [(path.parent.name, path.name) for path in sorted(CORPUS.glob("*/*"))]
 
 
-@pytest.mark.parametrize("counts", [FEW, pytest.param(SHARES, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutated_inputs_parse_or_end_in_a_documented_error(name, counts):
-    found = run_numbers(TARGETS[name], 0, range(counts[name]), None)
+def test_mutated_inputs_parse_or_end_in_a_documented_error(name):
+    found = run_numbers(TARGETS[name], 0, range(SHARES[name]), None)
     assert not found.findings, "\n".join(f"{target} {number}: {what}" for target, number, what in found.findings[:3])
     # Mutations that are all refused, or none of them, would test little.
     assert found.kinds["parsed"] > 0

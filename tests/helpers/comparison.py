@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 def fitted_arrays(model):
     """Name, as a folder has it, → fitted array; those of models within the model too."""
-    arrays = {name: getattr(model, name) for name in model._fitted_arrays()}
-    for within in model._saved_models:
+    arrays = {name: getattr(model, name) for name in model._fields().arrays()}
+    for within in model._fields().models():
         arrays |= {f"{within}.{name}": array for name, array in fitted_arrays(getattr(model, within)).items()}
     return arrays
 
@@ -33,5 +33,6 @@ def assert_same_bits(one, two):
             assert left.tobytes() == right.tobytes(), name
     assert one.objective_.tobytes() == two.objective_.tobytes()
     assert one.n_iter_ == two.n_iter_
-    for name in one._saved_values:
-        assert getattr(one, name) == getattr(two, name), name
+    for name, field in one._fields().items():
+        if field.form == "value":
+            assert getattr(one, name) == getattr(two, name), name

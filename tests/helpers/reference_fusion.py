@@ -1,19 +1,33 @@
-"""Slow twins of a cascade's fusion: the formulas of its docstring, one label at a time, on dense arrays."""
+"""Slow twins of a cascade's opinions and their fusion: the formulas of the docstrings, one label at a time."""
+
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import expit
 
 
-def own_numbers(facts, label, proposed, margin, cosine, name=None, meaning=None):
-    margin = margin if facts.has_ranker[label] else 2 * proposed
-    numbers = [
-        np.clip(margin, -4, 4),
-        np.log(np.clip(proposed + 0.5, 1e-3, 1)) + 1.5,
-        np.log((np.clip(cosine, 0, 1) + 0.1) / 1.1) + 1.2,
-        0.5 * np.log((facts.frequency[label] + 0.5) / 30),
-    ]
-    return [*numbers, *([] if name is None else [name]), *([] if meaning is None else [3 * meaning])]
+class Counts(NamedTuple):
+    """Frequencies of labels: f (L,), alone; c (L, L), symmetric, together; in n rows."""
+
+    frequency: np.ndarray
+    together: np.ndarray
+    n_rows: int
+
+
+def often(frequency):
+    return 0.5 * np.log((frequency + 0.5) / 30)
+
+
+def opinions(model, labels, proposed, margins, cosines, shares):
+    """The numbers (K, n, M) of a cascade of words on labels (n, M), from dense sums."""
+    found = {
+        "ranker": np.clip(np.where(model.has_ranker_[labels], margins, 2 * proposed), -4, 4),
+        "proposer": np.log(np.clip(proposed + 0.5, 1e-3, 1)) + 1.5,
+        "prototype": np.log((np.clip(cosines, 0, 1) + 0.1) / 1.1) + 1.2,
+        "frequency": often(model.label_frequency_)[labels],
+        "name": shares**2,
+    }
+    return np.array([found[name] for name in model.opinions_])
 
 
 def own_terms(numbers):
@@ -21,17 +35,10 @@ def own_terms(numbers):
     return np.array([*numbers, *products, 1.0])
 
 
-def counts(facts):
-    """c (L, L), symmetric."""
-    n_labels = len(facts.frequency)
-    stored = facts.pairs.values, facts.pairs.columns, facts.pairs.starts
-    return sp.csr_matrix(stored, shape=(n_labels, n_labels)).toarray()
-
-
-def context_terms(facts, labels, odds):
+def context_terms(counts, labels, odds):
     """The terms of each label of a row with the log odds ``odds``, by their own opinions; −∞ where there are none."""
-    together, f = counts(facts), facts.frequency
-    base = (f + 0.5) / (facts.n_rows + 1)
+    f = counts.frequency
+    base = (f + 0.5) / (counts.n_rows + 1)
     order = sorted((at for at in range(len(labels)) if odds[at] > -np.inf), key=lambda at: (-odds[at], at))
     sources = [at for at in order[:8] if expit(odds[at]) >= 0.05]
     terms = np.zeros((len(labels), 8))
@@ -40,12 +47,13 @@ def context_terms(facts, labels, odds):
         others = [source for source in sources if source != at]
         weights = np.array([expit(odds[source]) for source in others])
         lifts = [
-            np.log((together[label, labels[s]] + 5 * base[label]) / (f[labels[s]] + 5) / base[label]) for s in others
+            np.log((counts.together[label, labels[s]] + 5 * base[label]) / (f[labels[s]] + 5) / base[label])
+            for s in others
         ]
         lift = weights @ np.array(lifts) / max(weights.sum(), 0.3) if others else 0.0
-        z, often, first = odds[at], 0.5 * np.log((f[label] + 0.5) / 30), odds[at] == max(odds)
-        evidence = np.zeros(4) if first else lift * np.array([1, z, often, lift])
-        terms[at] = [z, z * z / 5, often, often * z, *evidence]
+        z, frequent, first = odds[at], often(f[label]), odds[at] == max(odds)
+        evidence = np.zeros(4) if first else lift * np.array([1, z, frequent, lift])
+        terms[at] = [z, z * z / 5, frequent, frequent * z, *evidence]
     return terms
 
 
@@ -58,22 +66,16 @@ def level_terms(odds, scores):
     return terms
 
 
-def fused_scores(fusion, opinions, facts):
+def fused_scores(fusion, candidates, counts):
     """p − ½ (n, M) of shortlists without gaps."""
-    n_rows, width = opinions.margins.shape
+    _, n_rows, width = candidates.opinions.shape
     out = np.empty((n_rows, width))
     for row in range(n_rows):
-        labels = opinions.labels[row, :width]
-        named = opinions.names[row] if opinions.names.shape[1] else [None] * width
-        meant = opinions.meanings[row] if opinions.meanings.shape[1] else [None] * width
-        numbers = zip(labels, opinions.proposed[row], opinions.margins[row], opinions.cosines[row], named, meant)
-        odds = np.array([own_terms(own_numbers(facts, *each)) @ fusion.own for each in numbers])
-        unseen = [facts.frequency[label] == 0 and name is not None and name > 0 for label, name in zip(labels, named)]
+        labels = candidates.labels[row, :width]
+        odds = np.array([own_terms(candidates.opinions[:, row, at]) @ fusion.own for at in range(width)])
+        unseen = ~np.isnan(candidates.by_name[row]) if len(candidates.by_name) else np.zeros(width, dtype=bool)
         odds[unseen] = -np.inf
-        if width:
-            final = level_terms(odds, context_terms(facts, labels, odds) @ fusion.context) @ fusion.level
-            for at in np.flatnonzero(unseen):
-                whole = named[at] >= 0.999 * facts.whole_name[labels[at]]
-                final[at] = fusion.unseen @ [named[at], whole, whole * facts.log_named[labels[at]], 1]
-            out[row] = expit(final) - 0.5
+        final = level_terms(odds, context_terms(counts, labels, odds) @ fusion.context) @ fusion.level
+        final[unseen] = candidates.by_name[row][unseen] if unseen.any() else 0
+        out[row] = expit(final) - 0.5
     return out

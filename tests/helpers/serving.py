@@ -17,12 +17,10 @@ import uvicorn
 from commands import COMMAND
 
 from tagwise import __version__
-from tagwise.serving.connections import Connection
 
-PATIENCE = 120
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+PATIENCE = 120
 """Seconds after which something that never comes is given up; no test waits so long for something that does."""
-
 
 RECORD = "TAGWISE_RECORD"
 """The variable that names the file in which long runs note what they found (``make serving-runs``)."""
@@ -57,7 +55,7 @@ def served(app):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         given = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 5, "timeout_keep_alive": 75}
-        server = uvicorn.Server(uvicorn.Config(app, http=Connection, **given))
+        server = uvicorn.Server(uvicorn.Config(app, **given))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         until(lambda: server.started or not thread.is_alive(), "the start of the server")

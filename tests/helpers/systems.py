@@ -1,4 +1,4 @@
-"""What some tests need of the system. Where it is missing, on Windows as a rule, they are skipped and say why."""
+"""Needs that some tests have of the system; where one is missing, on Windows as a rule, they are skipped."""
 
 import os
 from importlib.util import find_spec

@@ -65,8 +65,8 @@ def test_every_verb_is_tried():
         ("predict {tagger} dogs --text body", 2, "'dogs' is not a file, so it is taken for a text"),
         ("predict {tagger} - --format parquet", 1, "--format parquet cannot be read from standard input"),
         ("predict {tagger} - --format npz", 1, "--format npz cannot be read from standard input"),
-        ("predict {plain} dog --threshold calibrated", 1, "needs a tagger that was trained with --validation"),
-        ("predict {plain} dog --min-probability 0.5", 1, "needs probabilities, of a Cascade or of a tagger that"),
+        ("predict {plain} dog --threshold calibrated", 1, "needs a calibrated tagger"),
+        ("predict {plain} dog --min-probability 0.5", 1, "min_probability needs probabilities, but the scores of"),
         ("predict {tagger} dog --min-probability nan", 2, "'nan' is not a number"),
         ("predict {tagger} dog --threshold nan", 1, "threshold must be finite; found nan."),
         ("evaluate {tagger} nothing", 1, "nothing: No such file or directory."),
@@ -79,10 +79,10 @@ def test_every_verb_is_tried():
         ("train {rows} --out {out} --model leml --set rank=2 --set rank=3", 2, "--set: rank is given twice."),
         ("train {rows} --out {out} --jobs 0", 2, "must be a number of threads, or -1 for all cores."),
         ("tune {rows} --out {out} --budget 1e12", 2, "is not in the range 0<x<=10000."),
-        ("convert {rows} - --to csv", 1, "OUT: convert writes a file, not standard output"),
-        ("convert {rows} {out}.csv --model {tagger}", 2, "--model is for texts that become a matrix"),
-        ("convert {matrix} {out}.xmc --characters", 2, "--characters is for texts that become a matrix"),
-        ("convert {matrix} {out}.xmc --bigrams", 2, "--bigrams is for texts that become a matrix"),
+        ("convert {rows} - --to xmc", 1, "OUT: convert writes a file, not standard output"),
+        ("convert {rows} {out}.csv", 1, "it cannot make csv of"),
+        ("convert {matrix} {out}.xmc --model {tagger}", 2, "--model is for texts, but"),
+        ("convert {matrix} {out}.xmc --bigrams", 2, "--bigrams is for texts, but"),
         ("train {rows} --out {out} --max-df 1.5", 2, "is not in the range 0<x<=1."),
     ],
 )
@@ -97,6 +97,6 @@ def test_what_makes_no_sense_is_refused_and_what_does_is_done(line, code, words,
 def test_a_report_where_nothing_may_be_written_is_refused_before_any_work(files, tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
     result = run("evaluate", files["tagger"], files["rows"], "--report", tmp_path / "out.html")
-    assert failed(result, 1, "of the report may not be written to")
+    assert failed(result, 1, "may not be written to")
     out = run("tune", files["rows"], "--out", tmp_path / "out.json")
-    assert failed(out, 1, "must be a file in a folder that exists and may be written to.")
+    assert failed(out, 1, "does not exist or may not be written to")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from comparison import assert_same_bits
-from interrupted_fits import CASES, X, Y, interrupt_fit, maker
+from interrupted_fits import X, Y, interrupt_fit, maker
 
 from tagwise.exceptions import ModelFormatError
 from tagwise.models import binary_relevance
-from tagwise.persistence import Checkpoint, ModelRecord, read_model, write_model
+from tagwise.store import Checkpoint, read_model, write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
+STATES = ["LEML-squared-mask", "LEML-stopping", "LEML-rbf", "REML-admm", "REML-support", "REML-parts-mask"]
+STATES += ["Cascade", "BinaryRelevance", "WSABIE", "SLEEC", "FastXML"]
 
 
 @pytest.fixture(autouse=True)
@@ -20,76 +24,61 @@ def _several_batches(monkeypatch):
     monkeypatch.setattr(binary_relevance, "_MOST_LABELS", 4)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "checkpoint"
-
-
-STATES = [name for name in CASES if name != "LEML-closed"]
-
-
-def forged(folder, change):
-    """The checkpoint with a change and right digests; undone on leaving."""
-    record = read_model(folder)
-    tensors, values = dict(record.tensors), dict(record.values)
-    values["states"] = {stage: dict(state) for stage, state in values["states"].items()}
-    change(tensors, values["states"])
-    return record, ModelRecord("Checkpoint", record.parameters, tensors, values)
-
-
-def changes_of(folder):
-    """Every array missing, of another shape, with NaN; every value of another kind."""
-    record = read_model(folder)
-    for name, tensor in record.tensors.items():
-        yield f"no {name}", lambda tensors, states, name=name: tensors.pop(name)
-        wrong = sp.csr_matrix((1, 1)) if sp.issparse(tensor) else np.zeros((2, 3, 5), dtype=tensor.dtype)
-        yield f"{name} of another shape", lambda tensors, states, name=name, wrong=wrong: tensors.update({name: wrong})
-        if tensor.dtype.kind == "f":
-            if not tensor.size:  # which has no place for one
-                continue
-            holes = tensor.copy()
+def forgeries(content, where=""):
+    """What was changed, and the changed content: every array of another shape or with NaN, every value a text."""
+    if isinstance(content, dict):
+        for name, inner in content.items():
+            for what, forged in forgeries(inner, f"{where}.{name}"):
+                yield what, {**content, name: forged}
+    elif isinstance(content, list) and content and isinstance(content[0], dict):
+        for what, forged in forgeries(content[0], f"{where}.0"):
+            yield what, [forged, *content[1:]]
+    elif sp.issparse(content) or isinstance(content, np.ndarray):
+        wrong = sp.csr_matrix((1, 1)) if sp.issparse(content) else np.zeros((2, 3, 5), dtype=content.dtype)
+        yield f"{where} of another shape", wrong
+        if content.dtype.kind == "f" and content.size:
+            holes = content.copy()
             (holes.data if sp.issparse(holes) else holes.reshape(-1))[:1] = np.nan
-            yield f"NaN in {name}", lambda tensors, states, name=name, holes=holes: tensors.update({name: holes})
-    for stage, state in record.values["states"].items():
-        for key in state:
-            yield f"{key} a text", lambda tensors, states, at=(stage, key): states[at[0]].update({at[1]: "text"})
-            yield f"no {key}", lambda tensors, states, at=(stage, key): states[at[0]].pop(at[1])
+            yield f"NaN in {where}", holes
+    else:
+        yield f"{where} a text", "text"
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_forged_states_are_refused(name, folder):
+def test_forged_states_are_refused(name, tmp_path):
     make, data = maker(name)
+    checkpoint = Checkpoint(tmp_path)
     if name.startswith("Cascade"):
-        make().fit(*data, checkpoint=Checkpoint(folder))  # both of its stages are there when it is over
+        make().fit(*data, checkpoint=checkpoint)  # both of its stages are there when it is over
     else:
-        interrupt_fit(make(), 1, data, Checkpoint(folder))
-    for what, change in changes_of(folder):
-        whole, broken = forged(folder, change)
-        write_model(folder, broken)
+        interrupt_fit(make(), 1, data, checkpoint)
+    whole = read_model(tmp_path)
+    own = whole.values["kept"]
+    without = [(f"no {missing}", {key: own[key] for key in own if key != missing}) for missing in own if len(own) > 1]
+    for what, kept in [*without, *forgeries(own)]:
+        write_model(tmp_path, replace(whole, values={**whole.values, "kept": kept}))
         with pytest.raises(ModelFormatError, match=r"checkpoint cannot be used.*discard"):
-            assert not make().fit(*data, checkpoint=Checkpoint(folder)), f"taken: {what}"
-        write_model(folder, whole)
-    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
+            assert not make().fit(*data, checkpoint=checkpoint), f"taken: {what}"
+    for tensor in whole.tensors:
+        write_model(tmp_path, replace(whole, tensors={**whole.tensors, tensor: np.zeros((2, 3, 5))}))
+        with pytest.raises(ModelFormatError, match=r"checkpoint cannot be used.*discard"):
+            assert not make().fit(*data, checkpoint=checkpoint), f"taken: {tensor} of another shape"
+    write_model(tmp_path, whole)
+    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=checkpoint))
 
 
-def test_supports_that_no_label_can_have_are_refused(folder):
-    make, data = maker("REML-support")
-    interrupt_fit(make(), 1, data, Checkpoint(folder))
+def test_content_that_fits_but_that_no_fit_makes_is_refused(tmp_path):
     full = sp.csr_matrix(np.ones((X.shape[1], Y.shape[1])))
-    write_model(folder, forged(folder, lambda tensors, states: tensors.update({"rounds.sparse": full}))[1])
-    with pytest.raises(ModelFormatError, match="more entries in a column than the label can have"):
-        make().fit(*data, checkpoint=Checkpoint(folder))
-
-
-def test_trees_that_lead_nowhere_are_refused(folder):
-    make, data = maker("FastXML")
-    interrupt_fit(make(), 1, data, Checkpoint(folder))
-
-    def circle(tensors, states):
-        children = tensors["rounds.forests.0.children"].copy()
-        children[:] = 0
-        tensors["rounds.forests.0.children"] = children
-
-    write_model(folder, forged(folder, circle)[1])
-    with pytest.raises(ModelFormatError, match="its own ancestor"):
-        make().fit(*data, checkpoint=Checkpoint(folder))
+    for name, place, wrong in (
+        ("REML-support", "S", lambda found: full.astype(found.dtype)),
+        ("FastXML", "children", lambda found: np.zeros_like(found)),
+    ):
+        make, data = maker(name)
+        checkpoint = Checkpoint(tmp_path / name)
+        interrupt_fit(make(), 1, data, checkpoint)
+        whole = read_model(tmp_path / name)
+        (place,) = [key for key in whole.values["kept"] if place in key]
+        kept = {**whole.values["kept"], place: wrong(whole.values["kept"][place])}
+        write_model(tmp_path / name, replace(whole, values={**whole.values, "kept": kept}))
+        with pytest.raises(ModelFormatError, match="checkpoint cannot be used"):
+            make().fit(*data, checkpoint=checkpoint)

@@ -5,6 +5,8 @@ On 0.1.0 most of these cases killed the process, wrote over other memory or were
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -49,39 +51,22 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module", params=FIRST_MAKERS, ids=lambda make: make.name)
-def make(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def fitted(make):
-    return make().fit(X, Y)
-
-
 @pytest.mark.filterwarnings("ignore::tagwise.exceptions.TagwiseWarning")
-@pytest.mark.parametrize("fault", FAULTS)
-class TestEveryModel:
-    def test_fit_refuses_features(self, make, fault):
-        with pytest.raises(InvalidInputError, match=f"X.*{FAULTS[fault]}"):
-            make().fit(malformed(X, fault), Y)
-
-    def test_fit_refuses_labels(self, make, fault):
-        with pytest.raises(InvalidInputError, match=f"Y.*{FAULTS[fault]}"):
-            make().fit(X, malformed(Y, fault))
-
-    def test_fit_refuses_a_mask(self, make, fault):
-        with pytest.raises(InvalidInputError, match=f"observed.*{FAULTS[fault]}"):
-            make().fit(X, Y, malformed(MASK, fault))
-
-    @pytest.mark.parametrize("method", ["predict_topk", "predict", "decision_function"])
-    def test_prediction_refuses_features(self, fitted, fault, method):
-        with pytest.raises(InvalidInputError, match=f"X.*{FAULTS[fault]}"):
-            getattr(fitted, method)(malformed(X, fault))
-
-    def test_prediction_refuses_excluded_pairs(self, fitted, fault):
-        with pytest.raises(InvalidInputError, match=f"exclude.*{FAULTS[fault]}"):
-            fitted.predict_topk(X, 2, exclude=malformed(Y, fault))
+@pytest.mark.parametrize("make", FIRST_MAKERS, ids=lambda make: make.name)
+def test_every_model_refuses_them(make):
+    fitted = make().fit(X, Y)
+    calls = [
+        ("X", lambda fault: make().fit(malformed(X, fault), Y)),
+        ("Y", lambda fault: make().fit(X, malformed(Y, fault))),
+        ("observed", lambda fault: make().fit(X, Y, malformed(MASK, fault))),
+        ("X", lambda fault: fitted.predict_topk(malformed(X, fault))),
+        ("X", lambda fault: fitted.predict(malformed(X, fault))),
+        ("X", lambda fault: fitted.decision_function(malformed(X, fault))),
+        ("exclude", lambda fault: fitted.predict_topk(X, 2, exclude=malformed(Y, fault))),
+    ]
+    for (fault, words), (name, call) in product(FAULTS.items(), calls):
+        with pytest.raises(InvalidInputError, match=f"{name}.*{words}"):
+            call(fault)
 
 
 CALLS = {
@@ -99,32 +84,23 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", CALLS)
-def test_functions_refuse_them(name, fault):
-    with pytest.raises(InvalidInputError, match=FAULTS[fault]):
-        CALLS[name](malformed(Y, fault))
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_writers_refuse_them(tmp_path, fault):
-    with pytest.raises(InvalidInputError, match=FAULTS[fault]):
-        write_svmlight(tmp_path / "rows.svm", malformed(X, fault), Y)
+def test_functions_and_writers_refuse_them(tmp_path):
+    calls = CALLS | {"write_svmlight": lambda bad: write_svmlight(tmp_path / "rows.svm", X, bad)}
+    for fault, words in FAULTS.items():
+        for call in calls.values():
+            with pytest.raises(InvalidInputError, match=words):
+                call(malformed(Y, fault))
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("make", [sp.csc_matrix, sp.csc_array, sp.bsr_matrix, sp.coo_matrix])
-def test_other_formats_are_checked(make):
-    matrix = make(X.copy())
-    assert abs(checked_csr(matrix, "X") - X).nnz == 0
-    ids = matrix.col if matrix.format == "coo" else matrix.indices
-    ids[0] = 10**6
-    what = "row" if matrix.format == "csc" else "column"
-    with pytest.raises(InvalidInputError, match=f"X stores an entry in {what} 1,000,000"):
-        checked_csr(matrix, "X")
-
-
-def test_rows_of_coordinates_are_checked():
+def test_other_formats_are_checked():
+    for make in (sp.csc_matrix, sp.csc_array, sp.bsr_matrix, sp.coo_matrix):
+        matrix = make(X.copy())
+        assert abs(checked_csr(matrix, "X") - X).nnz == 0
+        (matrix.col if matrix.format == "coo" else matrix.indices)[0] = 10**6
+        what = "row" if matrix.format == "csc" else "column"
+        with pytest.raises(InvalidInputError, match=f"X stores an entry in {what} 1,000,000"):
+            checked_csr(matrix, "X")
     matrix = X.copy().tocoo()
     matrix.row[0] = -1
     with pytest.raises(InvalidInputError, match="X stores an entry in row -1"):

@@ -2,524 +2,340 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import random
+import re
 import shutil
+import struct
+import subprocess
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
-from systems import needs_pipes
+import scipy.sparse as sp
+from systems import needs_limits, needs_pipes
 
-from tagwise.exceptions import InvalidInputError, ModelFormatError
-from tagwise.persistence import ModelRecord, folder, read_model, strict_json, tensors, write_model
+from tagwise.exceptions import ModelFormatError
+from tagwise.store import ModelRecord, folder, read_model, tensors, write_model
+from tests.fuzz.mutation import mutate
+
+MUTATIONS = 1000
+ZEROS = "0" * 64
 
 
-def refuse(model, words):
-    with pytest.raises(ModelFormatError, match=words) as caught:
-        read_model(model.path)
-    assert str(model.path) in str(caught.value)
+class Folder:
+    """A small valid model folder and the means to change it as someone would who knows the format."""
+
+    def __init__(self, path):
+        self.path, self.manifest_path = path, path / "manifest.json"
+        self.record = ModelRecord(
+            class_name="LEML",
+            parameters={"rank": 2, "weight": np.array([1.0, 2.0]), "range": [1, 2], "tol": float("inf")},
+            tensors={
+                "W": np.arange(6, dtype=np.float32).reshape(2, 3),
+                "S": sp.csr_matrix(np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])),
+                "flags": np.array([True, False]),
+            },
+            values={"n_iter_": 5, "objective_": [2.5, 1.25]},
+            label_names=["alpha", "bétâ"],
+        )
+        write_model(path, self.record)
+
+    @property
+    def payload_path(self):
+        (path,) = self.path.glob("*.safetensors")
+        return path
+
+    def manifest(self):
+        return json.loads(self.manifest_path.read_bytes())
+
+    def write_text(self, raw):
+        """Write a manifest with any text, with the right digest if it has one at all."""
+        stated = re.search(rb'"sha256": "([0-9a-f]{64})"', raw)
+        if stated:
+            digest = hashlib.sha256(raw.replace(stated[1], ZEROS.encode(), 1)).hexdigest()
+            raw = raw.replace(stated[1], digest.encode(), 1)
+        self.manifest_path.write_bytes(raw)
+
+    def payload(self):
+        raw = self.payload_path.read_bytes()
+        (length,) = struct.unpack("<Q", raw[:8])
+        return json.loads(raw[8 : 8 + length]), raw[8 + length :]
+
+    def write_payload(self, header, data, *, header_length=None):
+        """Replace the file of tensors, with its new size and digest in the manifest."""
+        header = header if isinstance(header, bytes) else json.dumps(header).encode()
+        raw = struct.pack("<Q", len(header) if header_length is None else header_length) + header + data
+        self.payload_path.write_bytes(raw)
+        fields = self.manifest()
+        fields["payload"] |= {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+        self.write_text(json.dumps(fields).encode())
+
+    def is_same(self):
+        """Whether what is read is the record."""
+        found, given = read_model(self.path), self.record
+        weight = found.parameters.get("weight")
+        return (
+            isinstance(weight, np.ndarray)
+            and weight.tobytes() == given.parameters["weight"].tobytes()
+            and repr(found.parameters) == repr(given.parameters)
+            and (found.values, found.label_names) == (given.values, given.label_names)
+            and set(found.tensors) == set(given.tensors)
+            and all(repr(found.tensors[name]) == repr(array) for name, array in given.tensors.items())
+        )
+
+    def refused(self, words="damaged"):
+        with pytest.raises(ModelFormatError, match=words) as caught:
+            read_model(self.path)
+        assert str(self.path) in str(caught.value)
 
 
-def test_the_helpers_leave_a_valid_model_valid(model, same_record):
-    assert same_record(model.record(), read_model(model.path))
-    model.write_manifest(model.manifest())
+@pytest.fixture
+def model(tmp_path):
+    return Folder(tmp_path / "model")
+
+
+def test_the_helpers_leave_a_valid_model_valid(model):
+    assert model.is_same()
+    model.write_text(json.dumps(model.manifest()).encode())
     model.write_payload(*model.payload())
-    model.set_array("tensors/S/data", [1.0, 2.0, 3.0])
-    assert same_record(model.record(), read_model(model.path))
+    assert model.is_same()
 
 
-# --- the folder itself
+# ---------------------------------------------------------------------- the folder itself
 
 
-def test_missing_folder(model):
+def test_files_that_are_missing_or_of_another_kind(model, tmp_path):
+    for name in ("manifest.json", model.payload_path.name):
+        path, aside = model.path / name, tmp_path / "aside"
+        path.rename(aside)
+        model.refused(r"no manifest\.json|are missing")
+        path.mkdir()
+        model.refused("must be a regular file|cannot be read")
+        path.rmdir()
+        path.symlink_to(aside)
+        model.refused("links and special files are refused")
+        path.unlink()
+        if hasattr(os, "mkfifo"):
+            os.mkfifo(path)
+            model.refused("regular file")
+            path.unlink()
+        aside.rename(path)
+    assert model.is_same()
     shutil.rmtree(model.path)
-    refuse(model, "does not exist")
-
-
-def test_empty_folder(model):
-    shutil.rmtree(model.path)
-    model.path.mkdir()
-    refuse(model, r"no manifest\.json")
-
-
-def test_path_is_a_file(model):
-    shutil.rmtree(model.path)
+    model.refused("does not exist")
     model.path.write_text("x")
-    refuse(model, "path is a file")
-
-
-def test_manifest_is_a_folder(model):
-    model.manifest_path.unlink()
-    model.manifest_path.mkdir()
-    refuse(model, "manifest.json (must be a regular file|cannot be read)")
-
-
-def test_manifest_is_a_link(model, tmp_path):
-    model.manifest_path.rename(tmp_path / "elsewhere.json")
-    model.manifest_path.symlink_to(tmp_path / "elsewhere.json")
-    refuse(model, "links and special files are refused")
+    model.refused("path is a file")
 
 
 @needs_pipes
-def test_manifest_is_a_pipe(model):
-    model.manifest_path.unlink()
-    os.mkfifo(model.manifest_path)
-    refuse(model, "regular file")
+def test_sizes_that_are_not_those_of_the_manifest(model):
+    size = model.payload_path.stat().st_size
+    for changed in (0, size - 1, size + 1, 2**40):
+        os.truncate(model.payload_path, changed)  # a hole: the file takes no room
+        model.refused("bytes instead of")
+    os.truncate(model.manifest_path, 2**40)
+    model.refused("1,099,511,627,776 bytes")
 
 
-def test_manifest_is_too_large_to_be_read(model):
-    os.truncate(model.manifest_path, 2**40)  # a hole: the file takes no room
-    refuse(model, "1,099,511,627,776 bytes")
-
-
-def test_unreadable_manifest(model, monkeypatch):
+def test_an_unreadable_manifest(model, monkeypatch):
     def refuse_to_open(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(folder.os, "open", refuse_to_open)
-    refuse(model, "cannot be read .Permission denied")
+    model.refused("cannot be read .Permission denied")
 
 
-def test_payload_missing(model):
-    model.payload_path.unlink()
-    refuse(model, "tensors that manifest.json names are missing")
+# ---------------------------------------------------------------------- the manifest
 
 
-def test_payload_is_a_link(model, tmp_path):
-    payload = model.payload_path
-    payload.rename(tmp_path / "elsewhere")
-    payload.symlink_to(tmp_path / "elsewhere")
-    refuse(model, "links and special files are refused")
+def test_manifests_that_are_no_manifests(model):
+    whole = model.manifest_path.read_bytes()
+    digest = model.manifest()["sha256"]
+    texts = [
+        *(b"", b"{", b"[]", b"null", b"{}", b'{"format": "other"}', b'{"format": ["tagwise-model"]}'),
+        *(b"\xff\xfe{}", b'{"a": "\xc3\x28"}', b"{} {}", b'{"a": 1,}', b'{"a": "\x00"}'),
+        *(b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000),
+        b'{"a": ' + b"9" * 1_000_000 + b"}",
+        whole[: len(whole) // 2],
+        whole.replace(b'"rank": 2', b'"rank": 3'),  # edited by hand
+        whole.replace(digest.encode(), "".join(f"\\u{ord(digit):04x}" for digit in digest).encode()),
+    ]
+    for text in texts:
+        model.manifest_path.write_bytes(text)
+        model.refused("damaged|not a model of tagwise")
 
 
-@needs_pipes
-def test_payload_is_a_pipe(model):
-    payload = model.payload_path
-    payload.unlink()
-    os.mkfifo(payload)
-    refuse(model, "special files are refused")
-
-
-def test_payload_is_a_folder(model):
-    payload = model.payload_path
-    payload.unlink()
-    payload.mkdir()
-    refuse(model, "must be a regular file")
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_payload_of_another_length(model, change):
-    os.truncate(model.payload_path, model.payload_path.stat().st_size + change)
-    refuse(model, "incomplete or changed")
-
-
-# --- the manifest as text
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "not valid JSON"),
-        (b"{", "not valid JSON"),
-        (b"[]", "not a model of tagwise"),
-        (b"null", "not a model of tagwise"),
-        (b'"tagwise-model"', "not a model of tagwise"),
-        (b"{}", "not a model of tagwise"),
-        (b'{"format": "other"}', "not a model of tagwise"),
-        (b'{"format": ["tagwise-model"]}', "not a model of tagwise"),
-        (b"\xff\xfe{}", "not UTF-8"),
-        (b'{"a": "\xc3\x28"}', "not UTF-8"),
-        (b"\xef\xbb\xbf{}", "not valid JSON"),
-        (b"{} {}", "not valid JSON"),
-        (b'{"a": 1,}', "not valid JSON"),
-        (b'{"a": "\x00"}', "not valid JSON"),
-        (b"[" * 200_000, "nested too deep"),
-        (b"[" * 200_000 + b"]" * 200_000, "nested too deep"),
-        (b'{"a":' * 200_000, "nested too deep"),
-        (b'{"a": 1, "b": 2, "a": 1}', "key 'a' twice"),
-        (b'{"a": {"b": 1, "b": 2}}', "key 'b' twice"),
-        (b'{"a": NaN}', "holds NaN"),
-        (b'{"a": Infinity}', "holds Infinity"),
-        (b'{"a": [-Infinity]}', "holds -Infinity"),
-        (b'{"a": 1e999}', "too large for a 64-bit float"),
-        (b'{"a": -1e999}', "too large for a 64-bit float"),
-        (b'{"a": ' + b"9" * 1_000_000 + b"}", "integer of 1,000,000 digits"),
-        (b'{"a": -' + b"9" * 100 + b"}", "integer of 101 digits"),
-    ],
-)
-def test_manifest_text(model, content, words):
-    model.manifest_path.write_bytes(content)
-    refuse(model, words)
-
-
-def test_manifest_cut_off(model):
-    os.truncate(model.manifest_path, model.manifest_path.stat().st_size // 2)
-    refuse(model, "perhaps cut off")
-
-
-def test_manifest_edited_by_hand(model):
-    text = model.manifest_path.read_text(encoding="utf-8")
-    model.manifest_path.write_text(text.replace('"rank": 2', '"rank": 3'), encoding="utf-8")
-    refuse(model, "damaged or edited")
-
-
-def test_manifest_digest_written_with_escapes(model):
-    text = model.manifest_path.read_text(encoding="utf-8")
-    digest = model.manifest()["manifest_sha256"]
-    escaped = "".join(f"\\u{ord(digit):04x}" for digit in digest)
-    model.manifest_path.write_text(text.replace(digest, escaped), encoding="utf-8")
-    refuse(model, "damaged or edited")
-
-
-# --- the fields of the manifest
-
-
-def put(*path, value):
-    """A change of the manifest: set the field at a path of keys."""
-
-    def change(fields):
-        for key in path[:-1]:
-            fields = fields[key]
-        fields[path[-1]] = value
-
-    return change
-
-
-def drop(*path):
-    def change(fields):
-        for key in path[:-1]:
-            fields = fields[key]
-        del fields[path[-1]]
-
-    return change
-
-
-def deep(depth):
-    value = 0
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-W, S, DIGEST = ("tensors", "W"), ("tensors", "S"), "0" * 64
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (put("format_version", value=2), "format version 2 .*Upgrade tagwise"),
-        (put("format_version", value=10**19), "Upgrade tagwise"),
-        (put("format_version", value=0), "format_version must be a positive integer"),
-        (put("format_version", value=True), "format_version must be a positive integer"),
-        (put("format_version", value="1"), "format_version must be a positive integer"),
-        (put("format_version", value=1.0), "format_version must be a positive integer"),
-        (drop("format_version"), "format_version must be a positive integer"),
-        (put("tagwise_version", value=None), "tagwise_version must be"),
-        (put("tagwise_version", value="9" * 101), "tagwise_version must be"),
-        (put("tagwise_version", value="1\x1b[2J"), "tagwise_version must be printable"),
-        (drop("values"), "lacks the key 'values'"),
-        (drop("label_names"), "lacks the key 'label_names'"),
-        (put("extra", value=1), "unknown key 'extra'"),
-        (put("manifest_sha256", value=DIGEST), "damaged or edited"),
-        (put("manifest_sha256", value="f" * 63), "manifest_sha256 must be 64 digits"),
-        (put("manifest_sha256", value=None), "manifest_sha256 must be 64 digits"),
-        (put("class", value=3), "class must be the name"),
-        (put("class", value=""), "class must be the name"),
-        (put("class", value="os.system"), "class must be the name"),
-        (put("class", value="A" * 101), "class must be the name"),
-        (put("class", value="LEML\n"), "class must be the name"),
-        (put("parameters", value=[]), "parameters must be an object"),
-        (put("values", value="x"), "values must be an object"),
-        (put("tensors", value=[]), "tensors must be an object"),
-        (put("arrays", value={}), "arrays must be a list"),
-        (put("label_names", value="abc"), "label_names must be null or a list"),
-        (put("label_names", value=["a", 1]), "label_names must be null or a list"),
-        (put("label_names", value=["\ud800"]), "label_names must be .* Unicode"),
-        (put("payload", value=None), "payload must name a file"),
-        (put("payload", value="x"), "payload must be an object"),
-        (put("payload", "file", value="../outside.safetensors"), "payload file must be a plain name"),
-        (put("payload", "file", value="/etc/passwd"), "payload file must be a plain name"),
-        (put("payload", "file", value="manifest.json"), "payload file must be a plain name"),
-        (put("payload", "file", value=".."), "payload file must be a plain name"),
-        (
-            put("payload", "file", value=f"tensors-{'0' * 32}.safetensors\n"),
-            "payload file must be a plain name",
+def test_manifests_with_other_fields(model):
+    nested = "[" * 100_000 + "]" * 100_000
+    other = f"model-{'0' * 32}.safetensors"
+    changes = [
+        *(("format_version", version) for version in (2, 10**19, 0, False, "1", None)),
+        *(("class", name) for name in (3, "", "os.system", "A" * 101, "LEML\n")),
+        *(
+            (name, wrong)
+            for name in ("parameters", "values")
+            for wrong in ([], "x", {"$array": "W"}, {"$float": "inf"})
         ),
-        (
-            put("payload", "file", value=f"a/tensors-{'0' * 32}.safetensors"),
-            "payload file must be a plain name",
-        ),
-        (put("payload", "file", value=f"tensors-{'0' * 32}.safetensors"), "are missing"),
-        (put("payload", "file", value=7), "payload file must be a plain name"),
-        (put("payload", "size", value=-1), "payload size must be"),
-        (put("payload", "size", value=1.5), "payload size must be"),
-        (put("payload", "size", value=2**62), "incomplete or changed"),
-        (put("payload", "extra", value=0), "payload has the unknown key"),
-        (put("tensors", value={}), "'tensors/.*', which the manifest does not list"),
-        (put("tensors", "", value={}), "tensors has a name that is empty"),
-        (put("tensors", "a/b", value={}), "tensors has a name .* contains '/'"),
-        (put("tensors", "a\nb", value={}), "tensors has a name .* unprintable"),
-        (put("tensors", "x" * 201, value={}), "tensors has a name .* too long"),
-        (put(*W, value=3), "tensor 'W' must be an object whose kind"),
-        (put(*W, "kind", value="object"), "tensor 'W' must be an object whose kind"),
-        (put(*W, "kind", value=["dense"]), "tensor 'W' must be an object whose kind"),
-        (put(*W, "kind", value="csr"), "tensor 'W' lacks the key"),
-        (put(*W, "file", value="x"), "tensor 'W' has the unknown key 'file'"),
-        (drop(*W, "dtype"), "tensor 'W' lacks the key 'dtype'"),
-        (put(*W, "dtype", value="object"), "dtype of tensor 'W' must be one of"),
-        (put(*W, "dtype", value="complex64"), "dtype of tensor 'W' must be one of"),
-        (put(*W, "dtype", value="<f4"), "dtype of tensor 'W' must be one of"),
-        (put(*W, "dtype", value=["float32"]), "dtype of tensor 'W' must be one of"),
-        (put(*W, "dtype", value="int32"), "the manifest says int32"),
-        (put(*W, "shape", value=[3, 2]), r"the manifest says float32 of shape \[3, 2\]"),
-        (put(*W, "shape", value=[6]), r"the manifest says float32 of shape \[6\]"),
-        (put(*W, "shape", value=6), "shape of tensor 'W' must consist of integers"),
-        (put(*W, "shape", value=[2, -3]), "shape of tensor 'W' must consist of integers"),
-        (put(*W, "shape", value=[2.0, 3]), "shape of tensor 'W' must consist of integers"),
-        (put(*W, "shape", value=[True, 6]), "shape of tensor 'W' must consist of integers"),
-        (put(*W, "shape", value=[2**63]), "shape of tensor 'W' must consist of integers"),
-        (put(*W, "shape", value=[2**32, 2**32]), "shape of tensor 'W' is too large"),
-        (put(*W, "shape", value=[0, 2**62]), "shape of tensor 'W' is too large"),
-        (put(*W, "shape", value=[1] * 33), "33 dimensions"),
-        (put(*W, "sha256", value=DIGEST), "do not have the sha256"),
-        (put(*W, "sha256", value="F" * 64), "sha256 of tensor 'W' must be 64 digits"),
-        (put(*W, "sha256", value={}), "sha256 of tensor 'W' must be 64 digits"),
-        (
-            put("tensors", "V", value={"kind": "dense", "dtype": "bool", "shape": [0], "sha256": DIGEST}),
-            "lacks 't",
-        ),
-        (put(*S, "index_dtype", value="int16"), "index_dtype of tensor 'S' must be one of"),
-        (put(*S, "index_dtype", value="int64"), "the manifest says int64"),
-        (put(*S, "dtype", value="float16"), "no sparse matrices of float16"),
-        (put(*S, "shape", value=[3]), "a CSR matrix has two"),
-        (put(*S, "shape", value=[3, 2, 1]), "a CSR matrix has two"),
-        (put(*S, "shape", value=[4, 2]), "the manifest says int32"),
-        (put(*S, "shape", value=[2**62, 2]), "shape of tensor 'S' is too large"),
-        (put(*S, "shape", value=[2**63 - 1, 2]), "shape of tensor 'S' must consist of integers"),
-        (put(*S, "shape", value=[3, 1]), "index lies outside the 1 columns"),
-        (put(*S, "nnz", value=2), "the manifest says float64"),
-        (put(*S, "nnz", value=2**61), "nnz of tensor 'S' is too large"),
-        (put(*S, "nnz", value=-1), "nnz of tensor 'S' must consist of integers"),
-        (put(*S, "sha256", value=DIGEST), "sha256 of tensor 'S' must be an object"),
-        (put(*S, "sha256", "indptr", value=DIGEST), "do not have the sha256"),
-        (drop(*S, "sha256", "data"), "sha256 of tensor 'S' lacks the key 'data'"),
-        (put("arrays", 0, value=None), r"arrays\[0\] must be an object whose kind"),
-        (put("arrays", value=[]), "refers|starts with|does not list"),
-        (
-            put("parameters", "weight", value={"$array": 1}),
-            r"parameters\['weight'\] has a key that starts with \$",
-        ),
-        (put("parameters", "weight", value={"$array": -1}), r"parameters\['weight'\] has a key"),
-        (put("parameters", "weight", value={"$array": False}), r"parameters\['weight'\] has a key"),
-        (put("parameters", "weight", value={"$array": 0, "x": 1}), r"parameters\['weight'\] has a key"),
-        (put("parameters", "weight", value=1.0), "neither parameters nor values refer to"),
-        (put("parameters", "again", value={"$array": 0}), "array 0, which another value has"),
-        (put("parameters", "tol", value={"$float": "1.5"}), "not a valid .float"),
-        (put("parameters", "tol", value={"$float": ["nan"]}), "not a valid .float"),
-        (put("parameters", "range", value={"$tuple": 3}), "not a valid .float"),
-        (put("parameters", "range", value={"$call": "os.system"}), "not a valid .float"),
-        (put("parameters", value={"$tuple": [{"$array": 0}]}), "must be plain objects"),
-        (put("parameters", "rank", value=10**19 * 9), "more than 64 bits"),
-        (put("values", "deep", value=deep(65)), r"values\['deep'\].* nested more than 64"),
-        (put("values", "deep", value=deep(700)), "nested"),
-        (put("values", "text", value="\udcff"), r"values\['text'\] is not Unicode"),
-        (put("values", "\udcff", value=1), "key that is not Unicode"),
-    ],
-)
-def test_manifest_field(model, change, words):
-    fields = model.manifest()
-    change(fields)
-    model.write_manifest(fields)
-    refuse(model, words)
+        *(("label_names", wrong) for wrong in ("abc", ["a", 1], ["\ud800"])),
+        *(("payload", wrong) for wrong in (None, "x", {})),
+        *(("payload.file", path) for path in ("../x", "/etc/passwd", "manifest.json", "..", other, f"a/{other}", 7)),
+        *(("payload.size", size) for size in (-1, 1.5, 2**62, None)),
+        *(("payload.sha256", wrong) for wrong in (ZEROS, None)),
+        *(("sha256", wrong) for wrong in ("f" * 63, None, "")),
+        ("payload.extra", 0),
+        ("extra", 1),
+        *(("parameters.weight", {"$array": name}) for name in ("W2", 1, None, ["W"])),
+        *(("parameters.tol", {"$float": text}) for text in ("1.5", ["nan"])),
+        ("values.again", {"$array": "parameters.weight"}),
+        ("values.text", "\udcff"),
+        ("values.deep", nested),
+    ]
+    whole = model.manifest()
+    for place, wrong in changes:
+        fields = json.loads(json.dumps(whole))
+        *outer, last = place.split(".")
+        inside = fields
+        for name in outer:
+            inside = inside[name]
+        inside[last] = wrong
+        text = json.dumps(fields).replace(json.dumps(nested), nested)
+        model.write_text(text.encode())
+        model.refused("damaged|not a model|upgrade tagwise")
+    for name in whole:
+        model.write_text(json.dumps({key: found for key, found in whole.items() if key != name}).encode())
+        model.refused("damaged|not a model")
 
 
-def test_payload_named_where_there_are_no_tensors(model):
-    fields = model.manifest()
-    fields["tensors"], fields["arrays"], fields["parameters"] = {}, [], {}
-    model.write_manifest(fields)
-    refuse(model, "be null if there are none")
+# ---------------------------------------------------------------------- the tensors
 
 
-def test_nesting_beyond_the_interpreter_in_a_field(model):
-    model.replace_text('"n_iter_": 5', '"n_iter_": ' + "[" * 100_000 + "]" * 100_000)
-    refuse(model, "nested too deep")
-
-
-# --- values inside tensors
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "words"),
-    [
-        ("tensors/S/indptr", np.array([1, 1, 2, 3], np.int32), "indptr starts with 1"),
-        ("tensors/S/indptr", np.array([0, 2, 1, 3], np.int32), "indptr decreases"),
-        ("tensors/S/indptr", np.array([0, 1, 2, 2], np.int32), "indptr ends with 2"),
-        ("tensors/S/indptr", np.array([0, 1, 2, 2**31 - 1], np.int32), "indptr ends with 2147483647"),
-        ("tensors/S/indptr", np.array([0, -5, 2, 3], np.int32), "indptr decreases"),
-        ("tensors/S/indices", np.array([1, 0, 2], np.int32), "outside the 2 columns"),
-        ("tensors/S/indices", np.array([1, -1, 1], np.int32), "outside the 2 columns"),
-        ("tensors/flags", np.array([1, 2], np.uint8), "bytes other than 0 and 1"),
-    ],
-)
-def test_tensor_values(model, name, values, words):
-    model.set_array(name, values)
-    refuse(model, words)
-
-
-# --- the safetensors file
-
-
-def test_flipped_bit_in_a_tensor(model):
+def test_files_of_tensors_that_are_none(model):
     header, data = model.payload()
-    model.write_payload(header, bytes([data[0] ^ 1]) + data[1:])
-    refuse(model, "do not have the sha256")
-
-
-def test_payload_empty(model):
-    model.payload_path.write_bytes(b"")
-    fields = model.manifest()
-    fields["payload"]["size"] = 0
-    model.write_manifest(fields)
-    refuse(model, "header does not fit")
-
-
-@pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 10_000])
-def test_header_longer_than_the_file(model, length):
-    header, data = model.payload()
-    model.write_payload(header, data, header_length=length)
-    refuse(model, "header does not fit")
-
-
-def test_header_of_a_giant_file(model):
-    header, data = model.payload()
-    model.write_payload(header, data, header_length=2**33)
-    os.truncate(model.payload_path, 2**40)
-    fields = model.manifest()
-    fields["payload"]["size"] = 2**40
-    model.write_manifest(fields)
-    refuse(model, "header does not fit")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [b"", b"{", b"[]", b"null", b"\xff" * 20, b'{"a":' * 5000, b"[" * 100_000, b'{"x": {"dtype": "F32"}}'],
-)
-def test_header_that_is_no_table(model, header):
-    _, data = model.payload()
-    model.write_payload(header, data)
-    refuse(model, "lacks" if header.endswith(b"}}") else "not a valid safetensors file: its header")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("dtype", "I32", "as I32 of shape"),
-        ("dtype", "F16", "but the manifest says float32"),
-        ("dtype", "BF16", "but the manifest says float32"),
-        ("dtype", "PICKLE", "but the manifest says float32"),
-        ("dtype", 7, "but the manifest says float32"),
-        ("shape", [3, 2], r"as F32 of shape \[3, 2\]"),
-        ("shape", [2, 4], "but the manifest says float32"),
-        ("shape", [2**62, 2**62], "but the manifest says float32"),
-        ("shape", [-2, -3], "but the manifest says float32"),
-        ("shape", "x", "but the manifest says float32"),
-        ("data_offsets", [0, 24], "not a valid safetensors"),
-        ("data_offsets", [24, 0], "not a valid safetensors"),
-        ("data_offsets", [2**63, 2**63 + 24], "not a valid safetensors"),
-        ("data_offsets", [-24, 0], "not a valid safetensors"),
-        ("data_offsets", None, "not a valid safetensors"),
-        ("extra", 1, "not a valid safetensors"),
-    ],
-)
-def test_header_field(model, field, value, words):
-    header, data = model.payload()
-    header["tensors/W"][field] = value
-    model.write_payload(header, data)
-    refuse(model, words)
-
-
-def test_tensors_exchanged_under_their_names(model):
-    header, data = model.payload()
-    header["tensors/S/data"], header["arrays/0"] = header["arrays/0"], header["tensors/S/data"]
-    model.write_payload(header, data)
-    refuse(model, "the manifest says float64")
-
-
-def test_renamed_tensor(model):
-    header, data = model.payload()
-    header["tensors/V"] = header.pop("tensors/W")
-    model.write_payload(header, data)
-    refuse(model, "lacks 'tensors/W'")
-
-
-def test_bytes_after_the_tensors(model):
-    header, data = model.payload()
+    headers = [b"", b"{", b"[]", b"null", b"\xff" * 20, b'{"a":' * 5000, b"[" * 100_000, b'{"x": {"dtype": "F32"}}']
+    for wrong in headers:
+        model.write_payload(wrong, data)
+        model.refused()
+    for length in (2**64 - 1, 2**63, 2**40, 10_000):
+        model.write_payload(header, data, header_length=length)
+        model.refused()
     model.write_payload(header, data + b"hidden")
-    refuse(model, "not a valid safetensors")
+    model.refused()
+    fields = [
+        *(("dtype", wrong) for wrong in ("F16", "BF16", "PICKLE", 7)),
+        *(("shape", wrong) for wrong in ([2, 4], [2**62, 2**62], [0, 2**63], [-2, -3], "x", [1] * 70)),
+        *(("data_offsets", wrong) for wrong in ([24, 0], [2**63, 2**63 + 24], [-24, 0], None, [0, 2**40])),
+    ]
+    for name, wrong in fields:
+        model.write_payload({**header, "W": {**header["W"], name: wrong}}, data)
+        model.refused()
+    for part in ("data", "indices", "shape"):
+        model.write_payload({("T" if name == f"S.{part}" else name): entry for name, entry in header.items()}, data)
+        model.refused()
+    start, end = header["flags"]["data_offsets"]
+    model.write_payload(header, data[:start] + bytes([1, 2]) + data[end:])
+    model.refused("bytes above 1")
 
 
-# --- files that change while they are read, and manifests made to exhaust the reader
+def test_tensors_cut_off_while_they_are_read(model, monkeypatch):
+    open_regular = tensors.open_regular
+
+    def cut_off(path):
+        stream = open_regular(path)
+        os.truncate(path, 400)
+        return stream
+
+    size = model.payload_path.stat().st_size
+    monkeypatch.setattr(tensors, "open_regular", cut_off)
+    monkeypatch.setattr(tensors.os, "fstat", lambda descriptor: os.stat_result([0] * 6 + [size] + [0] * 3))
+    model.refused()
 
 
-def test_tensors_cut_off_while_they_are_read(tmp_path, monkeypatch):
-    """In 0.1.0 the file was mapped into memory, and the process ended with SIGBUS."""
-    write_model(tmp_path / "m", ModelRecord("LEML", tensors={"W": np.zeros(10**6)}))
-    (payload,) = (tmp_path / "m").glob("*.safetensors")
-    read_header = tensors._read_header
-
-    def cut_off_behind_the_header(*arguments):
-        found = read_header(*arguments)
-        os.truncate(payload, 4000)
-        return found
-
-    monkeypatch.setattr(tensors, "_read_header", cut_off_behind_the_header)
-    with pytest.raises(ModelFormatError, match="became shorter while it was read"):
-        read_model(tmp_path / "m")
+# ---------------------------------------------------------------------- random damage
 
 
-def test_a_folder_replaced_while_it_is_read(tmp_path, monkeypatch):
-    """A reader between the two files of a folder finds the other model, whole."""
-    for name, number in (("m", 1.0), ("other", 2.0)):
-        write_model(tmp_path / name, ModelRecord("LEML", tensors={"W": np.full(3, number)}))
-    read_payload, replaced = folder.read_payload, []
-
-    def replace_first(*arguments, **options):
-        if not replaced:
-            (tmp_path / "m").rename(tmp_path / "aside")
-            (tmp_path / "other").rename(tmp_path / "m")
-            replaced.append(True)
-        return read_payload(*arguments, **options)
-
-    monkeypatch.setattr(folder, "read_payload", replace_first)
-    assert (read_model(tmp_path / "m").tensors["W"] == 2).all()
+def outcomes(model, damage):
+    """Number of damaged folders that are refused; what is read otherwise is the record, or whatever it may be."""
+    refused = same = 0
+    for number in range(MUTATIONS):
+        damage(random.Random(number))
+        try:
+            same += model.is_same()
+        except ModelFormatError:
+            refused += 1
+    return refused, same
 
 
-@pytest.mark.parametrize("content", [b"[],", b"{},", b"0,", b"[", b"[[],0],"])
-def test_manifest_of_millions_of_items(model, content):
-    """In 0.1.0, 240 MB of lists took minutes and gigabytes."""
-    model.manifest_path.write_bytes(b"[" + content * (30 * 2**20 // len(content)) + b"0]")
-    refuse(model, r"holds [0-9,]+ lists, objects and numbers; 1,000,000 are allowed")
+def test_damage_is_noticed(model):
+    for path in (model.manifest_path, model.payload_path):
+        original = path.read_bytes()
+        refused, same = outcomes(
+            model, lambda rng, path=path, original=original: path.write_bytes(mutate(rng, original, original))
+        )
+        assert refused + same == MUTATIONS
+        assert refused > 0.95 * MUTATIONS
+        path.write_bytes(original)
 
 
-def test_manifest_larger_than_its_tensors(model):
-    with model.manifest_path.open("r+b") as stream:
-        stream.truncate(33 * 2**20)
-    refuse(model, r"has 34,603,008 bytes; 33,554,432 are allowed, or as many as the tensors' file has")
+def test_damage_with_right_digests_is_refused_or_read(model):
+    """With digests made right again, the content behind them is reached: only ModelFormatError may come."""
+    original, whole = model.manifest_path.read_bytes(), model.payload_path.read_bytes()
+
+    def damaged_manifest(rng):
+        model.manifest_path.write_bytes(original)
+        model.write_text(mutate(rng, original, original))
+
+    assert 0 < outcomes(model, damaged_manifest)[0] < MUTATIONS
+    model.manifest_path.write_bytes(original)
+    _, data = model.payload()
+    header = whole[8 : len(whole) - len(data)]
+    assert outcomes(model, lambda rng: model.write_payload(mutate(rng, header, header), data))[0] > 0.5 * MUTATIONS
 
 
-def test_names_may_be_many_and_full_of_signs(tmp_path):
-    names = [f"[{{,{number},}}] \\" for number in range(300_000)]
-    write_model(tmp_path / "m", ModelRecord("LEML", label_names=names))
-    assert read_model(tmp_path / "m").label_names == names
+# ---------------------------------------------------------------------- memory
+
+MEMORY = """
+import resource, sys
+from tagwise.exceptions import ModelFormatError
+from tagwise.store import read_model
+before = None
+for path in sys.argv[1:]:
+    try:
+        read_model(path)
+        raise AssertionError("it was read")
+    except ModelFormatError:
+        pass
+    before = before or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+assert grown < 16 * 1024, f"{grown} KiB"
+"""
 
 
-def test_quotes_without_end_take_linear_time(model):
-    model.manifest_path.write_bytes(b"," * 2**20 + b'"' + b'\\"' * 2**22)
-    refuse(model, "lists, objects and numbers")
+@needs_limits
+def test_claimed_sizes_are_not_allocated(tmp_path):
+    """Folders of a few KB that claim gigabytes: in the header, in the manifest, by a hole."""
+    claims = []
+    for number, shape in enumerate([[3], [2**31, 3], [2**31, 3], [0, 2**59], [2**61]]):
+        claim = Folder(tmp_path / str(number))
+        header, data = claim.payload()
+        header["W"] |= {"shape": shape, "data_offsets": [56, 56 + 4 * 2**31 * 3]}
+        claim.write_payload(header, data)
+        claims.append(str(claim.path))
+    huge = Folder(tmp_path / "huge")
+    os.truncate(huge.manifest_path, 2**36)
+    subprocess.run([sys.executable, "-c", MEMORY, *claims, str(huge.path)], check=True)
 
 
-def test_lists_that_could_not_be_read_are_not_saved(tmp_path, monkeypatch):
-    for module in (folder, strict_json):
-        monkeypatch.setattr(module, "MAX_ITEMS", 1000)
-    with pytest.raises(InvalidInputError, match=r"lists, objects and numbers, more than the allowed"):
-        write_model(tmp_path / "m", ModelRecord("LEML", values={"history": [0] * 1001}))
-    assert not (tmp_path / "m").exists()
+def test_reading_takes_the_files_size(tmp_path):
+    """The peak while reading stays near the size of the arrays: nothing is held twice."""
+    path = tmp_path / "m"
+    write_model(path, ModelRecord("LEML", tensors={name: np.zeros(10**6) for name in "abcd"}))
+    read_model(path)
+    tracemalloc.start()
+    read_model(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * 10**6 + 2 * 10**6

@@ -22,7 +22,7 @@ WORK = {
     "tune": "{rows} --model leml --budget 1 --min-rows 60 --jobs 1 --out {out}",
     "explain": "{tagger} dog",
     "inspect": "{tagger}",
-    "convert": "{rows} {out}.csv --json",
+    "convert": "{rows} {out}.xmc --json",
     "demo": "--rank 1 --max-iter 1",
     "reproduce": "mse --list",
     "sample": "{out}.jsonl",

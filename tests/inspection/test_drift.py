@@ -154,6 +154,6 @@ def test_a_profile_comes_back_from_its_parts(counted):
     one = drawn(np.random.default_rng(4), 60, np.full(4, 0.2))
     if not counted:
         one = replace(one, unknown_mean=float("nan"), unknown_variance=float("nan"))
-    again = Profile.from_parts(*one.to_parts(), 4)
+    again = Profile.from_parts(one.to_parts(), 4)
     for name in vars(one):
         np.testing.assert_array_equal(getattr(again, name), getattr(one, name))

@@ -1,7 +1,5 @@
 """Contributions and intercept add up to the score: for every linear model, on sparse, dense, scaled and plain rows."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,15 +7,15 @@ import scipy.sparse as sp
 from tagwise import LEML, MSE, REML, BinaryRelevance, Cascade
 from tagwise.baselines import CPLST, KNN, MLCSSP, PLST, WSABIE, BayesianCS, CompressedSensing, FastXML
 from tagwise.exceptions import (
-    ConvergenceWarning,
     ExplanationError,
     InvalidInputError,
     InvalidTypeError,
     NotFittedError,
 )
-from tagwise.inspection import LinearScores, explain_labels, explanations, heaviest_features, nearest_labels
+from tagwise.inspection import explain_labels, explanations, heaviest_features, nearest_labels
 from tagwise.inspection.explanations import heaviest_features_of_each
 
+pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 LINEAR = {
     "LEML": LEML(rank=3),
     "LEML-plain-rows": LEML(rank=3, normalize=False, fit_intercept=False),
@@ -32,13 +30,6 @@ LINEAR = {
     "MLCSSP": MLCSSP(rank=3),
     "WSABIE": WSABIE(rank=3, max_iter=5),
 }
-
-
-@pytest.fixture(autouse=True)
-def _short_fits():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 @pytest.fixture
@@ -150,39 +141,39 @@ def test_models_without_linear_scores_refuse(model, words, problem):
     model.fit(X, Y)
     with pytest.raises(ExplanationError, match=words):
         explain_labels(model, X, model.predict_topk(X, 2)[0])
-    with pytest.raises(ExplanationError, match=words):
-        heaviest_features(model, 0)
+    for function in (heaviest_features, nearest_labels):
+        with pytest.raises(ExplanationError, match=words):
+            function(model, 0)
 
 
-@pytest.mark.parametrize(
-    ("labels", "error", "words"),
-    [
+def test_bad_arguments(problem):
+    X, Y = problem
+    model = PLST(rank=3).fit(X, Y)
+    for labels, error, words in (
         (np.zeros((50, 2)), InvalidTypeError, "float64"),
         (np.zeros((3, 2), int), InvalidInputError, "each of the 50 rows"),
         (np.zeros(50, int), InvalidInputError, "each of the 50 rows"),
         (np.full((50, 2), 9), InvalidInputError, "from 0 to 8"),
         (np.full((50, 2), -2), InvalidInputError, "from 0 to 8"),
-    ],
-)
-def test_bad_labels(labels, error, words, problem):
-    X, Y = problem
-    model = PLST(rank=3).fit(X, Y)
-    with pytest.raises(error, match=words):
-        explain_labels(model, X, labels)
-
-
-def test_bad_arguments_of_heaviest_features(problem):
-    model = PLST(rank=3).fit(*problem)
-    with pytest.raises(InvalidInputError, match="label must be at least 0"):
-        heaviest_features(model, -1)
-    with pytest.raises(InvalidInputError, match="label must be below 9"):
-        heaviest_features(model, 9)
-    with pytest.raises(InvalidInputError, match="top must be at least 1"):
-        heaviest_features(model, 0, top=0)
+    ):
+        with pytest.raises(error, match=words):
+            explain_labels(model, X, labels)
+    for function in (heaviest_features, nearest_labels):
+        for label, top, words in (
+            (-1, 5, "label must be at least 0"),
+            (9, 5, "label must be below 9"),
+            (0, 0, "top must be at least 1"),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                function(model, label, top=top)
+        with pytest.raises(NotFittedError):
+            function(PLST(), 0)
+    for label in (-1, 9, 999):
+        for answer in (model.label_weights, model.label_intercepts):
+            with pytest.raises(InvalidInputError, match=rf"labels must be ids from 0 to 8; found {label}\."):
+                answer([0, label])
     with pytest.raises(NotFittedError):
-        heaviest_features(PLST(), 0)
-    with pytest.raises(NotFittedError):
-        explain_labels(PLST(), problem[0], np.zeros((50, 1), int))
+        explain_labels(PLST(), X, np.zeros((50, 1), int))
 
 
 class TwoLabels:
@@ -201,7 +192,7 @@ class TwoLabels:
 
 
 def test_any_object_with_linear_scores_is_explained():
-    model: LinearScores = TwoLabels()
+    model = TwoLabels()
     explained = explain_labels(model, sp.csr_matrix([[3.0, 0.0, 1.0]]), np.array([[0, 1]]))
     np.testing.assert_array_equal(explained.scores(), [[1.5, 2.0]])
     assert explained.of(0, 0)[0].tolist() == [0, 2]
@@ -214,18 +205,10 @@ def test_any_object_with_linear_scores_is_explained():
 # Labels by the direction of their weights.
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    rng = np.random.default_rng(0)
-    X = sp.random(60, 20, density=0.3, random_state=1, format="csr")
-    Y = (rng.random((60, 7)) < 0.3).astype(np.float32)
-    return X, Y
-
-
 @pytest.mark.parametrize("model", [BinaryRelevance(), LEML(rank=4)])
-def test_cosines_of_all_weights(model, fitted, monkeypatch):
-    model.fit(*fitted)
-    weights = model.label_weights(np.arange(7))
+def test_cosines_of_all_weights(model, problem, monkeypatch):
+    model.fit(*problem)
+    weights = model.label_weights(np.arange(9))
     unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
     cosines = unit @ unit.T
     monkeypatch.setattr("tagwise.inspection.explanations._BLOCK_WEIGHTS", 40)  # blocks of two labels
@@ -236,27 +219,8 @@ def test_cosines_of_all_weights(model, fitted, monkeypatch):
     assert nearest_labels(model, 2, top=3)[0].tolist() == expected[:3]
 
 
-def test_a_label_without_weights_is_like_none(fitted):
-    X, Y = fitted
-    constant = np.hstack([Y, np.ones((60, 1), dtype=np.float32)])
-    model = BinaryRelevance().fit(X, constant)
-    assert 7 not in nearest_labels(model, 0)[0]
-    assert len(nearest_labels(model, 7)[0]) == 0
-
-
-def test_bad_calls(fitted):
-    model = BinaryRelevance().fit(*fitted)
-    with pytest.raises(InvalidInputError, match="label must be below 7"):
-        nearest_labels(model, 7)
-    with pytest.raises(InvalidInputError, match="top must be at least 1"):
-        nearest_labels(model, 0, top=0)
-    with pytest.raises(ExplanationError):
-        nearest_labels(KNN().fit(*fitted), 0)
-
-
-@pytest.mark.parametrize("label", [-1, 7, 999])
-def test_labels_that_do_not_exist_have_no_weights(fitted, label):
-    model = BinaryRelevance().fit(*fitted)
-    for answer in (model.label_weights, model.label_intercepts):
-        with pytest.raises(InvalidInputError, match=rf"labels must be ids from 0 to 6; found {label}\."):
-            answer([0, label])
+def test_a_label_without_weights_is_like_none(problem):
+    X, Y = problem
+    model = BinaryRelevance().fit(X, sp.hstack([Y, np.ones((50, 1))], format="csr"))
+    assert 9 not in nearest_labels(model, 0)[0]
+    assert len(nearest_labels(model, 9)[0]) == 0

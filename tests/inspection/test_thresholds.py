@@ -81,11 +81,7 @@ def test_a_threshold_lies_between_the_last_in_and_the_first_out():
     scores = np.array([[4.0, 1.0], [2.0, 1.0], [1.0, 3.0]])
     Y = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 0), [1.5, 2.0])
-
-
-def test_equal_scores_are_never_parted():
-    scores = np.array([[1.0], [1.0], [1.0], [0.0]])
-    Y = np.array([[1.0], [0.0], [0.0], [0.0]])
+    scores, Y = np.array([[1.0], [1.0], [1.0], [0.0]]), np.array([[1.0], [0.0], [0.0], [0.0]])  # ties stay together
     np.testing.assert_array_equal(best_thresholds(everything(scores, Y), "macro", 0), [0.5])
 
 

@@ -1,5 +1,7 @@
 """Search in the order of falling norms, alone and within bounds: the same answer as all products give."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import reference_kernels as reference
@@ -57,46 +59,24 @@ def skewed(dtype=np.float32, n_rows=700, n_labels=4000, rank=12):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("equal_lengths", [False, True])
-def test_many_tiles_and_row_blocks(dtype, equal_lengths):
+def test_many_tiles_row_blocks_and_threads_and_most_labels_are_never_looked_at(dtype):
     left, right, intercept = skewed(dtype)
-    if equal_lengths:
-        right /= np.linalg.norm(right, axis=1, keepdims=True)
-    expected, scores = reference.top_k_of_factors(left, right, 6, intercept)
-    known = NormSorted.of(right, intercept)
-    assert known.rule_out_others != equal_lengths
-    for rows in (slice(None), slice(3, 5)):
-        labels, found = norm_pruned_topk(left[rows], known, 6, n_threads=2)
-        np.testing.assert_array_equal(labels, expected[rows])
-        np.testing.assert_allclose(found, scores[rows], rtol=1e-4, atol=1e-4)
-
-
-def test_bit_identical_for_one_two_and_three_threads():
-    left, right, intercept = skewed()
-    known = NormSorted.of(right, intercept)
-    one = norm_pruned_topk(left, known, 5)
-    for n_threads in (2, 3):
-        for ours, theirs in zip(norm_pruned_topk(left, known, 5, n_threads=n_threads), one):
-            assert ours.tobytes() == theirs.tobytes()
-
-
-def test_most_labels_are_never_looked_at():
-    """What makes it fast: the product of a label that is ruled out would be NaN."""
-    left, right, intercept = skewed()
-    expected = reference.top_k_of_factors(left, right, 5, intercept)[0]
-    known = NormSorted.of(right, intercept)
-    spoilt = right.copy()
-    spoilt[known.order[2500:]] = np.nan
-    beyond = NormSorted(spoilt, intercept, known.order, known.lengths, known.shift, known.highest)
-    np.testing.assert_array_equal(norm_pruned_topk(left, beyond, 5)[0], expected)
-    np.testing.assert_array_equal(norm_pruned_topk(left[:2], beyond, 5)[0], expected[:2])
-
-
-def test_equal_scores_come_in_the_order_of_their_labels():
-    right = np.repeat([[1.0, 0.0], [2.0, -1.0], [0.0, 0.0]], 20, axis=0)
-    labels, _ = norm_pruned_topk(np.array([[1.0, 1.0]] * 30), NormSorted.of(right, np.zeros(60)), 45)
-    np.testing.assert_array_equal(labels[0], np.arange(45))
-    np.testing.assert_array_equal(labels[29], np.arange(45))
+    equal = right / np.linalg.norm(right, axis=1, keepdims=True)
+    for factors, ruled_out in ((right, True), (equal, False)):
+        expected, scores = reference.top_k_of_factors(left, factors, 6, intercept)
+        known = NormSorted.of(factors, intercept)
+        assert known.rule_out_others == ruled_out
+        if ruled_out:  # The product of a label that is ruled out would be NaN.
+            spoilt = right.copy()
+            spoilt[known.order[2500:]] = np.nan
+            known = NormSorted(spoilt, intercept, known.order, known.lengths, known.shift, known.highest)
+        for rows in (slice(None), slice(3, 5)):
+            labels, found = norm_pruned_topk(left[rows], known, 6)
+            np.testing.assert_array_equal(labels, expected[rows])
+            np.testing.assert_allclose(found, scores[rows], rtol=1e-4, atol=1e-4)
+            for n_threads in (2, 3):
+                for ours, one in zip(norm_pruned_topk(left[rows], known, 6, n_threads=n_threads), (labels, found)):
+                    assert ours.tobytes() == one.tobytes()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -113,26 +93,26 @@ def test_lengths_are_never_below_what_products_can_reach(dtype):
     assert (norm_bounds(np.zeros((3, 2), dtype=dtype)) == 0).all()
 
 
-def test_lengths_and_intercepts_are_in_falling_order():
-    _, right, intercept = skewed()
-    known = NormSorted.of(right, intercept)
-    assert (np.diff(known.lengths) <= 0).all()
-    np.testing.assert_array_equal(known.shift, intercept[known.order])
-    np.testing.assert_array_equal(known.highest, [intercept[known.order[at:]].max() for at in range(len(intercept))])
-
-
 def test_what_does_not_fit_is_named():
-    known = NormSorted.of(np.ones((5, 3)), np.zeros(5))
-    with pytest.raises(InvalidInputError, match="left must be n×3 of type float64; found shape"):
-        norm_pruned_topk(np.ones((2, 4)), known, 1)
-    with pytest.raises(InvalidInputError, match=r"left must be n×3 of type float64; found .* type float32"):
-        norm_pruned_topk(np.ones((2, 3), dtype=np.float32), known, 1)
-    with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        norm_pruned_topk(np.ones((2, 3)), known, 0)
-    with pytest.raises(InvalidInputError, match="exclude has shape"):
-        norm_pruned_topk(np.ones((2, 3)), known, 1, exclude=sp.csr_matrix((5, 2)))
-    with pytest.raises(InvalidInputError, match="factors and intercept must be L×r and L"):
-        NormSorted.of(np.ones((5, 3)), np.zeros(4))
+    right, zeros = np.ones((5, 3)), np.zeros(5)
+    known, bounded = NormSorted.of(right, zeros), BoundedLabels(right, norm_bounds(right), zeros)
+    left, rows, sparse = np.ones((2, 3)), sp.csr_matrix((2, 4)), sp.csr_matrix((4, 5))
+    bad = [
+        (lambda: norm_pruned_topk(np.ones((2, 4)), known, 1), "left must be n×3 of type float64; found shape"),
+        (lambda: norm_pruned_topk(left.astype(np.float32), known, 1), r"left must be n×3 .* type float32"),
+        (lambda: norm_pruned_topk(left, known, 0), "k must be at least 1"),
+        (lambda: norm_pruned_topk(left, known, 1, exclude=sp.csr_matrix((5, 2))), "exclude has shape"),
+        (lambda: NormSorted.of(right, np.zeros(4)), "factors and intercept must be L×r and L"),
+        (lambda: BoundedLabels.of(right, np.zeros(10**6)), "factors and intercept must be L×r and L"),
+        (lambda: top_k_within_bounds(left[:, :2], bounded, 3, rows=rows, sparse=sparse), "n×r and L×r"),
+    ]
+    for lengths, intercept in ((np.ones(4), zeros), (np.ones(5), np.zeros(10**6))):
+        wrong = BoundedLabels(right, lengths, intercept)
+        call = partial(top_k_within_bounds, left, wrong, 3, rows=rows, sparse=sparse)
+        bad.append((call, "lengths and intercept have shapes"))
+    for call, words in bad:
+        with pytest.raises(InvalidInputError, match=words):
+            call()
 
 
 # Top-k within bounds: the same labels as the plain product, whatever the factors look like.
@@ -153,20 +133,6 @@ def problem(dtype, n=12, n_features=40, n_labels=500, rank=6, seed=0):
         "rows": sp.random(n, n_features, 0.3, "csr", random_state=seed, dtype=dtype),
         "sparse": sp.random(n_features, n_labels, 0.05, "csr", random_state=seed, dtype=dtype),
     }
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("k", [1, 7, 100, 600])
-@pytest.mark.parametrize("n_labels", [500, 3000])
-def test_the_same_as_all_products(dtype, k, n_labels):
-    given = problem(dtype, n_labels=n_labels)
-    left, right = given.pop("left"), given.pop("right")
-    exclude = sp.random(12, n_labels, 0.1, "csr", random_state=0)
-    for hidden in (None, exclude):
-        expected = top_k_of_factors_and_sparse(left, right, k, exclude=hidden, **given)
-        found = within_bounds(left, right, norm_bounds(right), k, exclude=hidden, **given)
-        np.testing.assert_array_equal(found[0], expected[0])
-        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-4)
 
 
 @st.composite
@@ -197,13 +163,6 @@ def test_the_same_as_the_twin(given, k):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_equal_scores_within_bounds_come_in_the_order_of_their_labels():
-    right = np.zeros((50, 2))
-    given = {"intercept": np.repeat([1.0, 2.0], 25), "rows": sp.csr_matrix((3, 4)), "sparse": sp.csr_matrix((4, 50))}
-    labels, _ = within_bounds(np.ones((3, 2)), right, norm_bounds(right), 30, **given)
-    np.testing.assert_array_equal(labels[1], [*range(25, 50), *range(5)])
-
-
 def test_most_labels_are_never_multiplied():
     """What makes it fast: the product of a label that is ruled out would be NaN."""
     given = problem(np.float32, n_labels=5000)
@@ -219,17 +178,6 @@ def test_most_labels_are_never_multiplied():
     assert out.mean() > 0.5
     right[out] = np.nan
     np.testing.assert_array_equal(within_bounds(left, right, lengths, 5, **given)[0], expected)
-
-
-@pytest.mark.parametrize("k", [1, 10, 300])
-def test_the_first_floor_is_reached_by_k_sums_and_not_by_many_more(k):
-    sums = np.random.default_rng(0).standard_normal(3000)
-    floor = norm_pruned._first_floor(sums, k)
-    assert k <= (sums >= floor).sum() <= 1.3 * k
-    sums[5:] = -np.inf  # hidden
-    assert norm_pruned._first_floor(sums, 10) == np.finfo(np.float64).min
-    # Half of the labels are wanted: no floor would rule many out.
-    assert norm_pruned._first_floor(np.ones(3000), 1500) == np.finfo(np.float64).min
 
 
 def test_a_floor_above_the_kth_best_score_is_lowered():
@@ -262,16 +210,3 @@ def test_in_the_order_of_labels_and_by_any_number_of_threads():
     parts = given | {"rows": given["rows"][640]}
     alone = within_bounds(left[640:641], right, lengths, 9, **parts)
     np.testing.assert_array_equal(alone[1][0], scores[640])
-
-
-def test_parts_that_do_not_fit_are_named():
-    given = problem(np.float32)
-    left, right = given.pop("left"), given.pop("right")
-    with pytest.raises(InvalidInputError, match="n×r and L×r"):
-        within_bounds(left[:, :2], right, norm_bounds(right), 3, **given)
-    with pytest.raises(InvalidInputError, match="lengths and intercept have shapes"):
-        within_bounds(left, right, norm_bounds(right)[1:], 3, **given)
-    with pytest.raises(InvalidInputError, match="lengths and intercept have shapes"):
-        within_bounds(left, right, norm_bounds(right), 3, **given | {"intercept": np.zeros(10**6, dtype=np.float32)})
-    with pytest.raises(InvalidInputError, match="factors and intercept must be L×r and L"):
-        norm_pruned.BoundedLabels.of(right, np.zeros(10**6, dtype=np.float32))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.products import add_scaled_rows, row_factors
+from tagwise.kernels.products import add_scaled_rows
 
 FLOATS = [np.float32, np.float64]
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
@@ -31,25 +31,22 @@ def raw_csr(draw, max_rows=12, max_columns=9):
     return matrix
 
 
-@given(raw_csr(), st.integers(1, 40), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
-def test_csr_matmul(matrix, width, dtype, seed, n_threads):
-    dense = np.random.default_rng(seed).standard_normal((matrix.shape[1], width)).astype(dtype)
-    result = kernels.csr_matmul(matrix, dense, n_threads=n_threads)
-    assert result.dtype == dtype
-    np.testing.assert_allclose(result, reference.csr_matmul(matrix, dense), atol=TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_transposed_product_through_the_stored_transpose(dtype):
-    rng = np.random.default_rng(3)
-    matrix = sp.random(50, 30, 0.2, format="csr", dtype=dtype, random_state=1)
-    left = rng.standard_normal((50, 8)).astype(dtype)
-    for form in (kernels.feature_matrix(matrix), kernels.feature_matrix(matrix.toarray())):
-        assert form.shape == (50, 30)
-        expected = matrix.T.toarray().astype(np.float64) @ left
-        np.testing.assert_allclose(form.rmatmul(left), expected, atol=TOLERANCE[dtype])
-        right = rng.standard_normal((30, 4)).astype(dtype)
-        np.testing.assert_allclose(form.matmul(right), matrix.toarray() @ right, atol=TOLERANCE[dtype])
+@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
+def test_products_equal_their_twins(pattern, width, dtype, seed, n_threads):
+    rng = np.random.default_rng(seed)
+    left, right = (rng.standard_normal((size, width)).astype(dtype) for size in pattern.shape)
+    weights = rng.uniform(0, 3, size=pattern.nnz).astype(dtype)
+    wide, base, error = left.astype(np.float64), np.eye(width) + 0.1, TOLERANCE[dtype]
+    for kernel, arguments, tolerance in [
+        ("csr_matmul", (pattern, right), error),
+        ("sampled_product", (pattern, left, right), error),
+        ("pair_curvature_product", (pattern, weights, left, right), 20 * error),
+        ("solve_row_systems", (pattern, weights, wide, right, base), 100 * error),
+    ]:
+        result = getattr(kernels, kernel)(*arguments, n_threads=n_threads)
+        assert kernel == "solve_row_systems" or result.dtype == dtype
+        expected = getattr(reference, kernel)(*arguments)
+        np.testing.assert_allclose(result, expected, atol=tolerance, rtol=tolerance, err_msg=kernel)
 
 
 def test_long_rows_keep_the_digits_that_a_float32_sum_would_lose():
@@ -61,51 +58,6 @@ def test_long_rows_keep_the_digits_that_a_float32_sum_would_lose():
     naive = np.cumsum(np.full(n, 0.1, dtype=np.float32), dtype=np.float32)[-1]
     assert error < 0.05 * abs(float(naive) - exact)
     assert error < 1e-5 * exact
-
-
-@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
-def test_sampled_product(pattern, width, dtype, seed, n_threads):
-    rng = np.random.default_rng(seed)
-    left = rng.standard_normal((pattern.shape[0], width)).astype(dtype)
-    right = rng.standard_normal((pattern.shape[1], width)).astype(dtype)
-    result = kernels.sampled_product(pattern, left, right, n_threads=n_threads)
-    assert result.dtype == dtype
-    np.testing.assert_allclose(result, reference.sampled_product(pattern, left, right), atol=TOLERANCE[dtype])
-
-
-@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
-def test_pair_curvature_product(pattern, width, dtype, seed, n_threads):
-    rng = np.random.default_rng(seed)
-    left, right = (rng.standard_normal((size, width)).astype(dtype) for size in pattern.shape)
-    weights = rng.uniform(0, 3, size=pattern.nnz).astype(dtype)
-    result = kernels.pair_curvature_product(pattern, weights, left, right, n_threads=n_threads)
-    assert result.dtype == dtype
-    expected = reference.pair_curvature_product(pattern, weights, left, right)
-    np.testing.assert_allclose(result, expected, atol=20 * TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
-
-
-@given(raw_csr(), st.integers(1, 20), st.sampled_from(FLOATS), st.integers(0, 999), st.integers(1, 3))
-def test_solve_row_systems(pattern, width, dtype, seed, n_threads):
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((pattern.shape[1], width)).astype(dtype)
-    right = rng.standard_normal((pattern.shape[0], width))
-    weights = rng.uniform(0, 3, size=pattern.nnz).astype(dtype)
-    base = np.eye(width) + 0.1
-    result = kernels.solve_row_systems(pattern, weights, right, features, base, n_threads=n_threads)
-    expected = reference.solve_row_systems(pattern, weights, right, features, base)
-    np.testing.assert_allclose(result, expected, atol=100 * TOLERANCE[dtype])
-
-
-def test_row_systems_of_more_rows_than_one_gathered_block():
-    rng = np.random.default_rng(5)
-    pattern = sp.csr_matrix(rng.random((3, 1000)) < 0.4)
-    features, right = rng.standard_normal((1000, 6)), rng.standard_normal((3, 6))
-    weights = rng.uniform(0, 2, size=pattern.nnz)
-    np.testing.assert_allclose(
-        kernels.solve_row_systems(pattern, weights, right, features, np.eye(6)),
-        reference.solve_row_systems(pattern, weights, right, features, np.eye(6)),
-        rtol=1e-9,
-    )
 
 
 @given(raw_csr(), st.sampled_from([1e-300, 1e-40, 1.0, 1e30, 1e300]), st.integers(1, 3))
@@ -133,28 +85,28 @@ def test_gram_and_dense_matmul_over_block_borders(rows, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("width", [0, 1, 4, 7, 300])
-def test_matmul_and_matmul_in_order(form, dtype, width):
-    rng = np.random.default_rng(width)
-    rows = (rng.standard_normal((150, width)) * (rng.random((150, width)) < 0.5)).astype(dtype)
-    matrix = rng.standard_normal((width, 9)).astype(dtype)
-    expected = reference.dense_matmul(rows, matrix)
-    plain = kernels.matmul(form(rows), matrix, n_threads=2)
-    assert plain.dtype == dtype
-    np.testing.assert_allclose(plain, expected, atol=TOLERANCE[dtype] * max(1, width) ** 0.5)
-    ordered = kernels.matmul_in_order(form(rows), matrix, n_threads=2)
-    assert ordered.dtype == np.float64
-    np.testing.assert_allclose(ordered, expected, atol=1e-12)
-    for row in range(0, 150, 7):
-        np.testing.assert_array_equal(kernels.matmul_in_order(form(rows[row : row + 1]), matrix)[0], ordered[row])
-    twice = kernels.matmul_in_order(form(rows), np.column_stack([matrix, matrix]))
-    np.testing.assert_array_equal(twice[:, :9], twice[:, 9:])
-
-
-def test_matmul_in_order_names_shapes_that_do_not_fit():
-    with pytest.raises(InvalidInputError, match=r"rows of shape \(2, 3\) cannot be multiplied .* \(4, 5\)"):
-        kernels.matmul_in_order(np.ones((2, 3)), np.ones((4, 5)))
+def test_matmul_and_matmul_in_order_and_transposed_products(dtype):
+    for form in (np.asarray, sp.csr_matrix):
+        for width in (0, 1, 4, 7, 300):
+            rng = np.random.default_rng(width)
+            rows = (rng.standard_normal((150, width)) * (rng.random((150, width)) < 0.5)).astype(dtype)
+            matrix, tall = (rng.standard_normal((size, 9)).astype(dtype) for size in (width, 150))
+            expected, error = reference.dense_matmul(rows, matrix), TOLERANCE[dtype] * max(1, width) ** 0.5
+            plain = kernels.matmul(form(rows), matrix, n_threads=2)
+            assert plain.dtype == dtype
+            np.testing.assert_allclose(plain, expected, atol=error)
+            features = kernels.feature_matrix(form(rows))
+            assert features.shape == rows.shape
+            np.testing.assert_allclose(features.matmul(matrix), expected, atol=error)
+            np.testing.assert_allclose(features.rmatmul(tall), rows.T.astype(np.float64) @ tall, atol=20 * error)
+            ordered = kernels.matmul_in_order(form(rows), matrix, n_threads=2)
+            assert ordered.dtype == np.float64
+            np.testing.assert_allclose(ordered, expected, atol=1e-12)
+            for row in range(0, 150, 7):
+                alone = kernels.matmul_in_order(form(rows[row : row + 1]), matrix)
+                np.testing.assert_array_equal(alone[0], ordered[row])
+            twice = kernels.matmul_in_order(form(rows), np.column_stack([matrix, matrix]))
+            np.testing.assert_array_equal(twice[:, :9], twice[:, 9:])
 
 
 @st.composite
@@ -193,37 +145,28 @@ def test_top_k_of_scores_leaves_the_block_alone(problem, k):
     np.testing.assert_array_equal(block, before)
 
 
-def test_top_k_over_many_tiles_and_row_blocks():
-    rng = np.random.default_rng(0)
-    left = rng.integers(-3, 4, size=(600, 4)).astype(np.float32)
-    right = rng.integers(-3, 4, size=(3000, 4)).astype(np.float32)
-    expected = reference.top_k_of_factors(left, right, 7)
-    for ours, theirs in zip(kernels.top_k_of_factors(left, right, 7, n_threads=2), expected):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_bit_identical_for_one_two_and_three_threads(dtype):
     rng = np.random.default_rng(1)
     matrix = sp.random(5000, 700, 0.05, format="csr", dtype=dtype, random_state=2)
-    dense = rng.standard_normal((700, 33)).astype(dtype)
-    tall = rng.standard_normal((5000, 33)).astype(dtype)
-    labels = rng.standard_normal((700, 33)).astype(dtype)
+    pattern = sp.random(5000, 60, 0.2, "csr", random_state=2)
+    sparse = sp.random(700, 60, 0.3, "csr", random_state=1, dtype=dtype)
+    dense, tall, labels = (rng.standard_normal((size, 33)).astype(dtype) for size in (700, 5000, 700))
+    wide = tall.astype(np.float64)
 
-    def everything(n_threads):
+    def everything(n):
         return [
-            kernels.csr_matmul(matrix, dense, n_threads=n_threads),
-            kernels.feature_matrix(matrix, n_threads=n_threads).rmatmul(tall),
-            kernels.feature_matrix(tall, n_threads=n_threads).rmatmul(tall),
-            kernels.sampled_product(matrix, tall, labels, n_threads=n_threads),
-            kernels.pair_curvature_product(matrix, matrix.data, tall, labels, n_threads=n_threads),
-            kernels.solve_row_systems(
-                matrix, matrix.data, tall.astype(np.float64), labels, np.eye(33), n_threads=n_threads
-            ),
-            kernels.unit_rows(matrix, n_threads=n_threads).data,
-            kernels.gram(tall, n_threads=n_threads),
-            kernels.dense_matmul(tall, dense.T[:, :9], n_threads=n_threads),
-            *kernels.top_k_of_factors(tall, labels, 5, n_threads=n_threads),
+            kernels.csr_matmul(matrix, dense, n_threads=n),
+            kernels.feature_matrix(matrix, n_threads=n).rmatmul(tall),
+            kernels.feature_matrix(tall, n_threads=n).rmatmul(tall),
+            kernels.sampled_product(matrix, tall, labels, n_threads=n),
+            kernels.sampled_sparse_product(pattern, matrix, sparse, n_threads=n),
+            kernels.pair_curvature_product(matrix, matrix.data, tall, labels, n_threads=n),
+            kernels.solve_row_systems(matrix, matrix.data, wide, labels, np.eye(33), n_threads=n),
+            kernels.unit_rows(matrix, n_threads=n).data,
+            kernels.gram(tall, n_threads=n),
+            kernels.dense_matmul(tall, dense.T[:, :9], n_threads=n),
+            *kernels.top_k_of_factors(tall, labels, 5, n_threads=n),
         ]
 
     one = everything(1)
@@ -243,46 +186,33 @@ def test_read_only_inputs():
 
 
 def test_shapes_that_do_not_fit_are_named():
-    matrix = sp.csr_matrix((4, 3))
-    with pytest.raises(InvalidInputError, match="dense must have 3 rows"):
-        kernels.csr_matmul(matrix, np.ones((4, 2)))
-    with pytest.raises(InvalidInputError, match="must hold floating numbers; found type int64"):
-        kernels.csr_matmul(matrix, np.ones((3, 2), dtype=np.int64))
-    with pytest.raises(InvalidInputError, match="n×k and L×k"):
-        kernels.sampled_product(matrix, np.ones((4, 2)), np.ones((4, 2)))
-    with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 0)
-    with pytest.raises(InvalidInputError, match="exclude has shape"):
-        kernels.top_k_of_factors(np.ones((4, 2)), np.ones((3, 2)), 1, exclude=sp.csr_matrix((3, 4)))
-
-
-def test_row_factors_are_inverse_lengths_however_long_the_rows():
-    matrix = sp.csr_matrix(np.array([[3, 4], [0, 0], [1e-30, 0], [2e38, 2e38]], dtype=np.float32))
-    expected = [0.2, 0, 1e30, 1 / (2e38 * np.sqrt(2))]
-    np.testing.assert_allclose(row_factors(matrix), expected, rtol=1e-6)
+    matrix, one, narrow = sp.csr_matrix((4, 3)), np.ones((4, 2)), np.ones((3, 2))
+    for call, words in [
+        (lambda: kernels.csr_matmul(matrix, one), "dense must have 3 rows"),
+        (lambda: kernels.csr_matmul(matrix, narrow.astype(int)), "must hold floating numbers; found type int64"),
+        (lambda: kernels.sampled_product(matrix, one, one), "n×k and L×k"),
+        (lambda: kernels.top_k_of_factors(one, narrow, 0), "k must be at least 1"),
+        (lambda: kernels.top_k_of_factors(one, narrow, 1, exclude=sp.csr_matrix((3, 4))), "exclude has shape"),
+        (
+            lambda: kernels.matmul_in_order(np.ones((2, 3)), np.ones((4, 5))),
+            r"rows of shape \(2, 3\) cannot be multiplied .* \(4, 5\)",
+        ),
+    ]:
+        with pytest.raises(InvalidInputError, match=words):
+            call()
 
 
 # Scaled rows of a matrix, added to a dense block.
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_scaled_rows_are_added_as_dense_arithmetic_adds_them(dtype, n_threads):
-    rng = np.random.default_rng(0)
-    matrix = sp.random(50, 20, 0.3, format="csr", dtype=dtype, random_state=0)
-    rows = rng.integers(0, 50, 700)
-    scale, target = rng.standard_normal(700), rng.standard_normal((700, 20)).astype(dtype)
-    expected = target + scale[:, None] * matrix.toarray()[rows]
-    from_dense = target.copy()
+@given(raw_csr(), st.integers(0, 999), st.integers(1, 3))
+def test_scaled_rows_are_added_as_dense_arithmetic_adds_them(matrix, seed, n_threads):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, max(1, matrix.shape[0]), 700 * (matrix.shape[0] > 0))
+    scale, target = rng.standard_normal(len(rows)), rng.standard_normal((len(rows), matrix.shape[1]))
+    target = target.astype(matrix.dtype)
+    expected, from_dense = target + scale[:, None] * matrix.toarray()[rows], target.copy()
     add_scaled_rows(target, matrix, rows, scale, n_threads=n_threads)
     add_scaled_rows(from_dense, matrix.toarray(), rows, scale, n_threads=n_threads)
-    np.testing.assert_array_equal(from_dense, target)
-    assert target.dtype == dtype
-    np.testing.assert_allclose(target, expected, atol=1e-5 if dtype == np.float32 else 1e-12)
-
-
-def test_duplicates_and_empty_rows():
-    matrix = sp.csr_matrix((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 3))
-    target = np.ones((2, 3))
-    add_scaled_rows(target, matrix, np.array([0, 1]), np.array([2.0, 5.0]))
-    np.testing.assert_array_equal(target, [[1, 7, 1], [1, 1, 1]])
+    np.testing.assert_allclose(target, expected, atol=TOLERANCE[matrix.dtype.type])
+    np.testing.assert_allclose(from_dense, expected, atol=TOLERANCE[matrix.dtype.type])

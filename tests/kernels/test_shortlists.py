@@ -1,4 +1,4 @@
-"""Shortlists against the whole product: exact scores of candidates, scores listed for few labels, and of the others."""
+"""Shortlists: margins, scores listed for few labels, and scores of the others."""
 
 import numpy as np
 import pytest
@@ -16,59 +16,8 @@ from tagwise.kernels.shortlists import (
     scores_of_listed,
     shortlist_margins,
     steps_by_feature,
-    top_k_of_candidates,
     top_k_of_listed,
 )
-
-
-@st.composite
-def problems(draw):
-    n_rows, n_labels, rank = draw(st.integers(0, 6)), draw(st.integers(1, 40)), draw(st.integers(1, 3))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    left, right = (rng.integers(-2, 3, size=(size, rank)).astype(dtype) for size in (n_rows, n_labels))
-    width = draw(st.integers(0, n_labels))
-    candidates = np.array([rng.permutation(n_labels)[:width] for _ in range(n_rows)], dtype=int).reshape(n_rows, width)
-    candidates[rng.random(candidates.shape) < 0.2] = -1
-    exclude = sp.csr_matrix(rng.random((n_rows, n_labels)) < 0.3) if draw(st.booleans()) else None
-    return left, right, rng.integers(-2, 3, size=n_labels).astype(dtype), candidates, exclude
-
-
-@given(problems(), st.sampled_from([1, 3, 50]), st.integers(1, 3))
-def test_the_same_as_all_products_with_the_others_hidden(problem, k, n_threads):
-    left, right, intercept, candidates, exclude = problem
-    hidden = np.ones((len(left), len(right)), dtype=bool)
-    for row, chosen in enumerate(candidates):
-        hidden[row, chosen[chosen >= 0]] = False
-    if exclude is not None:
-        hidden |= exclude.toarray()
-    found = top_k_of_candidates(left, right, candidates, k, intercept=intercept, exclude=exclude, n_threads=n_threads)
-    expected = reference.top_k_of_factors(left, right, k, intercept, sp.csr_matrix(hidden))
-    for ours, theirs in zip(found, expected):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"right": np.ones((5, 3))}, "must be n×r, L×r, n×m and L"),
-        ({"candidates": np.zeros((3, 2), dtype=int)}, "must be n×r, L×r, n×m and L"),
-        ({"candidates": np.zeros(4, dtype=int)}, "must be n×r, L×r, n×m and L"),
-        ({"intercept": np.zeros(4)}, "must be n×r, L×r, n×m and L"),
-        ({"candidates": np.full((4, 2), 5)}, "candidates holds label 5; there are 5"),
-        ({"k": 0}, "k must be at least 1"),
-        ({"exclude": sp.csr_matrix((4, 4))}, "exclude has shape"),
-    ],
-)
-def test_parts_that_do_not_fit_are_named(change, message):
-    given = {
-        "left": np.ones((4, 2)), "right": np.ones((5, 2)), "candidates": np.zeros((4, 2), dtype=int), "k": 1,
-        "intercept": np.zeros(5),
-    }  # fmt: skip
-    top_k_of_candidates(**given)
-    with pytest.raises(InvalidInputError, match=message):
-        top_k_of_candidates(**{**given, **change})
-
 
 # Scores listed for few labels, the rest by a base score, against the twin that makes them all.
 
@@ -109,23 +58,16 @@ def test_dense_scores_equal_the_twin(problem):
     np.testing.assert_array_equal(found, reference.scores_of_listed(listed, base))
 
 
-def test_listed_scores_may_be_below_the_base():
-    listed = sp.csr_matrix((np.array([-5.0, 7.0]), ([0, 0], [1, 3])), shape=(1, 4))
-    labels, scores = top_k_of_listed(listed, np.array([0.0, 9.0, 1.0, 0.0]), 4)
-    np.testing.assert_array_equal(labels, [[3, 2, 0, 1]])
-    np.testing.assert_array_equal(scores, [[7, 1, 0, -5]])
-
-
 def test_shapes_that_do_not_fit():
-    listed = sp.csr_matrix((2, 3))
-    with pytest.raises(InvalidInputError, match=r"base has shape \(4,\)"):
-        top_k_of_listed(listed, np.zeros(4), 1)
-    with pytest.raises(InvalidInputError, match=r"base has shape \(4,\)"):
-        scores_of_listed(listed, np.zeros(4))
-    with pytest.raises(InvalidInputError, match="exclude has shape"):
-        top_k_of_listed(listed, np.zeros(3), 1, exclude=sp.csr_matrix((3, 3)))
-    with pytest.raises(InvalidInputError, match="k must be at least 1"):
-        top_k_of_listed(listed, np.zeros(3), 0)
+    listed, zeros = sp.csr_matrix((2, 3)), np.zeros(3)
+    for call, words in [
+        (lambda: top_k_of_listed(listed, np.zeros(4), 1), r"base has shape \(4,\)"),
+        (lambda: scores_of_listed(listed, np.zeros(4)), r"base has shape \(4,\)"),
+        (lambda: top_k_of_listed(listed, zeros, 1, exclude=sp.csr_matrix((3, 3))), "exclude has shape"),
+        (lambda: top_k_of_listed(listed, zeros, 0), "k must be at least 1"),
+    ]:
+        with pytest.raises(InvalidInputError, match=words):
+            call()
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9), st.sampled_from([np.float32, np.float64]))
@@ -184,15 +126,20 @@ def test_margins_are_those_of_dense_weights(dtype):
     labels = rng.integers(-1, 900, size=(700, 20))
     labels[:, 7] = labels[:, 3]  # a label that is listed twice
     intercept = rng.normal(size=900).astype(dtype)
-    lookup = Lookup.of(weights)
+    lookup, by_label = Lookup.of(weights), sp.csr_matrix(weights.T)
     assert 0 < (lookup.bitmap_of >= 0).sum() < 12
     expected = np.take_along_axis(rows @ weights.toarray() + intercept, np.maximum(labels, 0), axis=1)
     for n_threads in (1, 2):
-        found = shortlist_margins(rows, labels, lookup, intercept, n_threads=n_threads)
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found, np.where(labels < 0, 0, expected), atol=1e-5)
+        for form in (by_label, lookup):
+            found = shortlist_margins(rows, labels, form, intercept, n_threads=n_threads)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, np.where(labels < 0, 0, expected), atol=1e-5)
     alone = shortlist_margins(rows[600:601], labels[600:601], lookup, intercept)
     np.testing.assert_array_equal(alone[0], found[600])
+    with pytest.raises(InvalidInputError, match="n×d, n×M and L×d"):
+        shortlist_margins(rows, labels[:3], by_label, intercept)
+    with pytest.raises(InvalidInputError, match="n×d, n×M and d×L"):
+        shortlist_margins(rows, labels, Lookup.of(by_label), intercept)
 
 
 def test_a_feature_with_very_many_weights_costs_no_more_than_looking_up():

@@ -1,4 +1,4 @@
-"""What must hold of the ranking metrics for any truth and any scores."""
+"""Properties of the ranking metrics for any truth and any scores."""
 
 import numpy as np
 import scipy.sparse as sp

@@ -1,14 +1,13 @@
 """Choosing labels for a purpose, against brute force, a slow twin, planted cases and real rows."""
 
 from itertools import combinations, pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tagwise import Cascade, load
+from tagwise import Cascade
 from tagwise.data import load_dataset
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics import inverse_propensity, macro_f1, precision_at_k, psp_at_k, purposes, recall_at_k
@@ -215,12 +214,6 @@ def test_macro_f1_depends_on_the_rows_that_are_asked_about_and_nothing_else_does
         np.testing.assert_array_equal(model.predict_topk(X[:400], 5, optimise=purpose)[0], together)
         labels, scores = model.predict_topk(X[:1], 5, optimise=purpose)
         np.testing.assert_allclose(scores[0], model.decision_function(X[:1])[0, labels[0]], atol=1e-6)
-
-
-def test_a_cascade_of_version_0_1_0_says_what_it_lacks():
-    folder = Path(__file__).parents[1] / "persistence" / "golden" / "0.1.0"
-    with pytest.raises(InvalidInputError, match=r"which folders of version 0\.1\.0 do not say; fit the model again"):
-        load(folder / "Cascade").predict_topk(sp.load_npz(folder / "X.npz"), 2, optimise="psp")
 
 
 @pytest.mark.filterwarnings("ignore:rank=16")

@@ -99,26 +99,6 @@ def test_every_label_is_at_its_minimum(loss, fit_intercept, masked, weighted):
     assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_masked_is_the_fit_on_each_labels_known_rows_alone(loss):
-    X, Y, mask = data()
-    model = BinaryRelevance(loss=loss, **EXACT).fit(X, Y, mask)
-    for j in range(L):
-        known = mask[:, j] > 0
-        alone = BinaryRelevance(loss=loss, **EXACT).fit(X[known], Y[known][:, [j]])
-        np.testing.assert_allclose(model.feature_weights_[:, [j]], alone.feature_weights_, atol=1e-6)
-        np.testing.assert_allclose(model.intercept_[[j]], alone.intercept_, atol=1e-6)
-
-
-def test_a_weight_is_scikit_learns_sample_weight():
-    X, Y, _ = data()
-    model = BinaryRelevance(positive_weight=3.0, **EXACT).fit(X, Y)
-    for j in range(L):
-        y = Y.toarray()[:, j]
-        ridge = Ridge(alpha=1.0).fit(X.toarray(), y, sample_weight=np.where(y > 0, 3.0, 1.0))
-        np.testing.assert_allclose(model.feature_weights_[:, j], ridge.coef_, atol=1e-7)
-
-
 def test_propensity_weights_are_the_inverse_propensities():
     X, Y, _ = data()
     named = BinaryRelevance(positive_weight="propensity").fit(X, Y)
@@ -157,32 +137,6 @@ def test_hinge_is_scikit_learns_linear_svm_on_the_known_rows(fit_intercept, mask
     assert model.objective_[-1] == pytest.approx(total, rel=1e-8)
 
 
-@pytest.mark.parametrize("size", [1, 4])
-def test_hinge_does_not_depend_on_batches_or_threads(monkeypatch, size):
-    X, Y, mask = data()
-    whole = BinaryRelevance(loss="hinge").fit(X, Y, mask)
-    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
-    parts = BinaryRelevance(loss="hinge", n_jobs=3).fit(X, Y, mask)
-    assert parts.n_iter_ > whole.n_iter_ == 1
-    np.testing.assert_array_equal(parts.feature_weights_, whole.feature_weights_)
-    np.testing.assert_array_equal(parts.intercept_, whole.intercept_)
-
-
-def test_hinge_gives_labels_that_never_change_a_constant_score():
-    X, Y, _ = data()
-    dense = Y.toarray()
-    dense[:, 0], dense[:, 1] = 0, 1
-    model = BinaryRelevance(loss="hinge").fit(X, dense)
-    assert not model.feature_weights_[:, :2].any()
-    assert (model.intercept_[0], model.intercept_[1]) == (-1, 1)
-
-
-def test_hinge_stopping_short_warns():
-    X, Y, _ = data()
-    with pytest.warns(ConvergenceWarning, match="1 of 1 batches of labels stopped after max_iter=2"):
-        BinaryRelevance(loss="hinge", max_iter=2, tol=1e-8).fit(X, Y)
-
-
 def test_rows_are_scaled_to_unit_length():
     X, Y, _ = data()
     scaled = sp.csr_matrix(sp.diags(np.random.default_rng(2).uniform(0.1, 9, N)) @ X)
@@ -195,21 +149,23 @@ def test_rows_are_scaled_to_unit_length():
 # ---------------------------------------------------------------------------- batches
 
 
-@pytest.mark.parametrize("known", ["all", "some"])
-@pytest.mark.parametrize(("loss", "solver"), [("squared", "cg"), ("squared", "auto"), ("logistic", "auto")])
-@pytest.mark.parametrize("size", [1, 4])
-def test_batches_of_any_size_give_the_same_model(monkeypatch, known, loss, solver, size):
+@pytest.mark.parametrize(
+    ("loss", "solver"), [("squared", "cg"), ("squared", "auto"), ("logistic", "auto"), ("hinge", "auto")]
+)
+def test_batches_of_any_size_give_the_same_model(monkeypatch, loss, solver):
     X, Y, mask = data()
-    observed = None if known == "all" else mask
-    whole = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
-    assert whole.n_iter_ == 1
-    monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
-    parts = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
-    assert parts.n_iter_ == -(-L // size)
-    np.testing.assert_allclose(parts.feature_weights_, whole.feature_weights_, atol=1e-7)
-    np.testing.assert_allclose(parts.intercept_, whole.intercept_, atol=1e-7)
-    assert parts.objective_[-1] == pytest.approx(whole.objective_[-1], rel=1e-9)
-    assert (np.diff(parts.objective_) > 0).all()
+    for observed in (None, mask):
+        monkeypatch.setattr(binary_relevance, "_MOST_LABELS", 128)
+        whole = BinaryRelevance(loss=loss, solver=solver, **EXACT).fit(X, Y, observed)
+        assert whole.n_iter_ == 1
+        for size in (1, 4):
+            monkeypatch.setattr(binary_relevance, "_MOST_LABELS", size)
+            parts = BinaryRelevance(loss=loss, solver=solver, n_jobs=3, **EXACT).fit(X, Y, observed)
+            assert parts.n_iter_ == -(-L // size)
+            np.testing.assert_allclose(parts.feature_weights_, whole.feature_weights_, atol=1e-7)
+            np.testing.assert_allclose(parts.intercept_, whole.intercept_, atol=1e-7)
+            assert parts.objective_[-1] == pytest.approx(whole.objective_[-1], rel=1e-9)
+            assert (np.diff(parts.objective_) > 0).all()
 
 
 def test_a_tight_memory_limit_makes_batches_smaller_not_results_different():
@@ -247,7 +203,7 @@ def test_labels_that_never_change_are_constant_for_every_loss():
     X, Y, mask = data()
     dense = Y.toarray()
     dense[:, 0], dense[:, 1] = 0, 1
-    for loss in LOSSES:
+    for loss in (*LOSSES, "hinge"):
         for observed in (None, mask):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -259,42 +215,28 @@ def test_labels_that_never_change_are_constant_for_every_loss():
     assert only.predict(X).sum() == 0
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_bit_identical_for_every_number_of_threads_and_float32(loss):
-    X, Y, mask = data(n=700)
-    X = X.astype(np.float32)
-    one, two = (BinaryRelevance(loss=loss, n_jobs=jobs).fit(X, Y, mask[:700]) for jobs in (1, 3))
-    assert one.feature_weights_.dtype == one.intercept_.dtype == np.float32
-    np.testing.assert_array_equal(one.feature_weights_, two.feature_weights_)
-    np.testing.assert_array_equal(one.intercept_, two.intercept_)
-
-
 # ---------------------------------------------------------------------------- what a user can get wrong
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "words"),
-    [
-        ({"loss": "cubed"}, InvalidInputError, "loss must be one of"),
-        ({"reg": 0}, InvalidInputError, "reg must be finite above 0"),
-        ({"reg": "one"}, InvalidTypeError, "reg must be a number"),
-        ({"max_iter": 0}, InvalidInputError, "max_iter must be at least 1"),
-        ({"positive_weight": -1}, InvalidInputError, "positive_weight"),
-        ({"positive_weight": np.ones(L + 1)}, InvalidInputError, "positive_weight has shape"),
-        ({"positive_weight": "many"}, InvalidInputError, "'propensity'"),
-        ({"solver": "svd"}, InvalidInputError, "solver must be one of"),
-        ({"tol": 0}, InvalidInputError, "tol must be finite above 0"),
-        ({"memory_limit": 0}, InvalidInputError, "memory_limit"),
-        ({"solver": "direct", "loss": "logistic"}, InvalidInputError, 'solver="direct" is for loss="squared"'),
-        ({"solver": "direct", "loss": "hinge"}, InvalidInputError, 'solver="direct" is for loss="squared"'),
-        ({"solver": "direct", "positive_weight": 2.0}, InvalidInputError, 'solver="direct" is for'),
-    ],
-    ids=str,
-)
-def test_bad_parameters(parameters, error, words):
+def test_bad_parameters():
     X, Y, _ = data()
-    with pytest.raises(error, match=words):
-        BinaryRelevance(**parameters).fit(X, Y)
+    for parameters, words in (
+        ({"loss": "cubed"}, "loss must be one of"),
+        ({"reg": 0}, "reg must be finite above 0"),
+        ({"reg": "one"}, "reg must be a number"),
+        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"positive_weight": -1}, "positive_weight"),
+        ({"positive_weight": np.ones(L + 1)}, "positive_weight has shape"),
+        ({"positive_weight": "many"}, "'propensity'"),
+        ({"solver": "svd"}, "solver must be one of"),
+        ({"tol": 0}, "tol must be finite above 0"),
+        ({"memory_limit": 0}, "memory_limit"),
+        ({"solver": "direct", "loss": "logistic"}, 'solver="direct" is for loss="squared"'),
+        ({"solver": "direct", "loss": "hinge"}, 'solver="direct" is for loss="squared"'),
+        ({"solver": "direct", "positive_weight": 2.0}, 'solver="direct" is for'),
+    ):
+        with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
+            BinaryRelevance(**parameters).fit(X, Y)
 
 
 def test_direct_with_a_mask_is_refused_unless_the_mask_holds_everything():
@@ -306,7 +248,7 @@ def test_direct_with_a_mask_is_refused_unless_the_mask_holds_everything():
     np.testing.assert_array_equal(everything.feature_weights_, plain.feature_weights_)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES, "hinge"])
 def test_stopping_short_warns(loss):
     X, Y, _ = data()
     with pytest.warns(ConvergenceWarning, match="1 of 1 batches of labels stopped after max_iter=1"):
@@ -318,8 +260,8 @@ def test_arrays_that_do_not_fit_together_are_not_saved(tmp_path):
     model = BinaryRelevance().fit(X, Y)
     good = model.feature_weights_
     for bad, words in (
-        (good[:-1], "shapes"),
-        (good.astype(np.float32), "one type"),
+        (good[:-1], "feature_weights_ must be array"),
+        (good.astype(np.float32), "holds float64, and other arrays float32"),
         (np.where(good == good[0, 0], np.nan, good), "NaN"),
     ):
         model.feature_weights_ = bad

@@ -11,7 +11,7 @@ from tagwise import LEML, REML, Cascade, load
 from tagwise.baselines import KNN
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models import binary_relevance
-from tagwise.persistence import Checkpoint, read_model
+from tagwise.store import Checkpoint, read_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 
@@ -46,7 +46,7 @@ def test_interrupted_after_any_iteration(name, folder):
         resumed, seen = resume(make(), data, checkpoint)
         assert_same_bits(whole, resumed)
         # What the last iteration of these adds to the states before is not a state of its own.
-        last = after == whole.n_iter_ and name.startswith(("REML-parts", "Cascade", "LEML-closed"))
+        last = after == whole.n_iter_ and name.startswith(("REML-parts", "LEML-closed"))
         assert seen == list(range(after + (not last), whole.n_iter_ + 1))
         np.testing.assert_array_equal(whole.decision_function(data[0]), resumed.decision_function(data[0]))
         checkpoint.discard()
@@ -67,7 +67,7 @@ def test_validation_rows_are_asked_once(folder):
     original = REML._fit
 
     def counted(self, *arguments):
-        fits.append(len(arguments[0].indptr))
+        fits.append(arguments[0].n_rows)
         if len(fits) == 6:
             raise Cut
         original(self, *arguments)
@@ -81,13 +81,6 @@ def test_validation_rows_are_asked_once(folder):
     assert len(set(fits[:5])) == 1
     assert fits[0] < fits[5] == fits[6]
     assert_same_bits(whole, resumed)
-
-
-def test_interrupted_again_and_again(folder):
-    make, data = maker("LEML-squared")
-    for after in (1, 2, 4):
-        interrupt_fit(make(), after, data, Checkpoint(folder))
-    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
 @pytest.mark.parametrize("name", ["LEML-squared-mask", "REML-support", "REML-parts", "WSABIE", "SLEEC", "FastXML"])
@@ -105,10 +98,12 @@ def test_the_last_iterations_are_repeated_where_checkpoints_are_rare(folder):
     assert_same_bits(make().fit(*data), resumed)
 
 
-def test_a_fit_that_a_callback_stopped_resumes_as_well(folder):
-    make, data = maker("LEML-squared")
+@pytest.mark.parametrize("name", ["LEML-squared", "Cascade"])
+def test_a_fit_that_is_stopped_again_and_again_resumes_as_well(name, folder):
+    make, data = maker(name)
     short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
     assert short.n_iter_ == 2
+    interrupt_fit(make(), 3, data, Checkpoint(folder))
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
@@ -125,13 +120,6 @@ def test_an_error_of_the_callback_is_not_blamed_on_the_checkpoint(folder):
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
 
 
-def test_a_cascade_that_a_callback_stopped_resumes_as_well(folder):
-    make, data = maker("Cascade")
-    short = make().fit(*data, checkpoint=Checkpoint(folder), callback=lambda iteration, info: iteration == 2)
-    assert not short.has_ranker_.any()
-    assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
-
-
 def test_a_warm_start_resumes_from_its_checkpoint(folder, tmp_path):
     make, data = maker("LEML-squared")
     make(max_iter=1, warm_start=True).fit(*data).save(tmp_path / "model")
@@ -143,7 +131,7 @@ def test_a_warm_start_resumes_from_its_checkpoint(folder, tmp_path):
     assert_same_bits(whole.fit(*data), started.fit(*data, checkpoint=Checkpoint(folder)))
     with pytest.raises(InvalidInputError, match="feature_factors_ has other values"):
         whole.fit(*data, checkpoint=Checkpoint(folder))
-    with pytest.raises(InvalidInputError, match="feature_factors_ is not given and was"):
+    with pytest.raises(InvalidInputError, match="feature_factors_ is None and was"):
         make(warm_start=True).fit(*data, checkpoint=Checkpoint(folder))
 
 
@@ -154,25 +142,19 @@ def _interrupt():
 # ---------------------------------------------------------------------- what a resumed fit tells
 
 
-def test_history_and_seconds_go_on(folder):
+def test_history_goes_on_and_progress_says_so(folder, capsys):
     make, data = maker("LEML-logistic")
-    interrupt_fit(make(), 2, data, Checkpoint(folder))
+    interrupt_fit(make(verbose=1), 2, data, Checkpoint(folder))
+    assert "checkpoint" not in capsys.readouterr().err
     before = read_model(folder).values["history"]
-    resumed = make().fit(*data, checkpoint=Checkpoint(folder))
+    resumed = make(verbose=1).fit(*data, checkpoint=Checkpoint(folder))
+    told = capsys.readouterr().err
+    assert f"resumes from the checkpoint in {folder}, 2 of 4 iterations done" in told
+    assert told.count("iteration ") == 2
     assert resumed.history_[:2] == before
     seconds = [info["seconds"] for info in resumed.history_]
     assert seconds == sorted(seconds)
     assert [info["iteration"] for info in resumed.history_] == [1, 2, 3, 4]
-
-
-def test_verbose_reports_that_a_fit_resumes(folder, capsys):
-    make, data = maker("LEML-squared")
-    interrupt_fit(make(verbose=1), 2, data, Checkpoint(folder))
-    assert "checkpoint" not in capsys.readouterr().err
-    make(verbose=1).fit(*data, checkpoint=Checkpoint(folder))
-    told = capsys.readouterr().err
-    assert f"resumes from the checkpoint in {folder}, 2 of 4 iterations done" in told
-    assert told.count("iteration ") == 2
 
 
 def test_a_resumed_fit_still_warns(folder):
@@ -185,48 +167,32 @@ def test_a_resumed_fit_still_warns(folder):
 # ---------------------------------------------------------------------- another fit
 
 
-@pytest.mark.parametrize(
-    ("changes", "data", "sentence"),
-    [
-        ({"reg": 2.0}, MASKED, r"reg is 2\.0 and was 1\.0"),
-        ({"max_iter": 9}, MASKED, "max_iter is 9 and was 4"),
-        ({"random_state": 1}, MASKED, "random_state is 1 and was 0"),
-        ({"positive_weight": np.full(9, 2.0)}, MASKED, "positive_weight has other values"),
-        ({}, FULL, "observed is not given and was"),
-        ({}, (X, Y, 1 - MASK.toarray()), "observed has other values"),
-        ({}, (X[:150], Y[:150], MASK[:150]), "X has shape 150×24 and had 160×24"),
-        ({}, (X, Y[:, ::-1], MASK), "Y has other values"),
-        ({}, (X.toarray(), Y, MASK), "X is dense and was csr"),
-    ],
-)
-def test_another_fit_is_refused_and_leaves_the_checkpoint(folder, changes, data, sentence):
+def test_another_fit_is_refused_and_leaves_the_checkpoint(folder):
     make, own = maker("LEML-squared-mask")
     interrupt_fit(make(), 2, own, Checkpoint(folder))
-    with pytest.raises(InvalidInputError, match=sentence):
-        make(**changes).fit(*data, checkpoint=Checkpoint(folder))
+    for model, data, sentence in (
+        (make(reg=2.0), MASKED, r"reg is 2\.0 and was 1\.0"),
+        (make(random_state=1), MASKED, "random_state is 1 and was 0"),
+        (make(positive_weight=np.full(9, 2.0)), MASKED, "positive_weight is an array of float64, 9 and was 1.0"),
+        (make(), FULL, "observed is None and was"),
+        (make(), (X, Y, 1 - MASK.toarray()), "observed has other values"),
+        (make(), (X[:150], Y[:150], MASK[:150]), "X is CSR of float.., 150×24 and was CSR of float.., 160×24"),
+        (make(), (X, Y[:, ::-1], MASK), "Y has other values"),
+        (KNN(), FULL, "the model is KNN and was LEML"),
+    ):
+        with pytest.raises(InvalidInputError, match=sentence):
+            model.fit(*data, checkpoint=Checkpoint(folder))
     assert_same_bits(make().fit(*own), make(verbose=0, n_jobs=2).fit(*own, checkpoint=Checkpoint(folder)))
 
 
-def test_another_model_is_refused(folder):
-    make, data = maker("LEML-squared")
-    interrupt_fit(make(), 2, data, Checkpoint(folder))
-    with pytest.raises(InvalidInputError, match="the model is KNN and was LEML"):
-        KNN().fit(*data, checkpoint=Checkpoint(folder))
-
-
-@pytest.mark.parametrize("random_state", [None, np.random.default_rng(0), np.random.RandomState(0)])
-def test_a_checkpoint_needs_a_seed(folder, random_state):
-    with pytest.raises(InvalidInputError, match="random_state to be a whole number"):
-        LEML(random_state=random_state).fit(*FULL, checkpoint=Checkpoint(folder))
-    assert not folder.exists()
-
-
-def test_a_function_as_kernel_is_refused(folder):
-    with pytest.raises(InvalidInputError, match="kernel is a function"):
-        LEML(kernel=lambda A, B: A @ B.T).fit(*FULL, checkpoint=Checkpoint(folder))
-
-
-def test_a_fit_that_fails_at_once_leaves_no_folder(folder):
-    with pytest.raises(InvalidInputError, match="positive_weight has shape"):
-        LEML(positive_weight=np.ones(3)).fit(*FULL, checkpoint=Checkpoint(folder))
-    assert not folder.exists()
+def test_fits_that_cannot_be_kept_are_refused_and_leave_no_folder(folder):
+    for model, words in (
+        (LEML(random_state=None), "random_state to be a whole number"),
+        (LEML(random_state=np.random.default_rng(0)), "random_state to be a whole number"),
+        (LEML(random_state=np.random.RandomState(0)), "random_state to be a whole number"),
+        (LEML(kernel=lambda A, B: A @ B.T), "kernel is a function"),
+        (LEML(positive_weight=np.ones(3)), "positive_weight has shape"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            model.fit(*FULL, checkpoint=Checkpoint(folder))
+        assert not folder.exists()

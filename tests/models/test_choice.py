@@ -44,11 +44,13 @@ def test_unknown_names_and_parameters():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sizes", [FEW, SMALL, LARGE], ids=["few", "small", "large"])
-def test_cascade_suits_every_size(sizes, masked):
-    assert (choose_model(**sizes, masked=masked).name, choose_model(**sizes, masked=masked).parameters) == (
-        "cascade",
-        {},
-    )
+def test_cascade_suits_every_size_and_the_choice_says_why(sizes, masked):
+    found = choose_model(**sizes, masked=masked)
+    assert isinstance(found, ModelChoice)
+    assert (found.name, found.parameters) == ("cascade", {})
+    assert found.reason.startswith(f"cascade: {sizes['n_rows']:,} rows")
+    assert ("some of them unknown" in found.reason) == masked
+    assert found.reason.endswith(".")
     assert choose_model(**{**sizes, "n_labels": 9}, masked=masked).parameters == {"rank": 9}
 
 
@@ -65,23 +67,3 @@ def test_where_only_positives_are_known_models_are_told_so():
         build_model("knn", unlisted="unknown")
     with pytest.raises(InvalidInputError, match="unlisted must be one of 'off', 'unknown'; found 'on'"):
         build_model("knn", unlisted="on")
-
-
-@pytest.mark.parametrize("sizes", [FEW, SMALL, LARGE], ids=["few", "small", "large"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_choice_says_why(sizes, masked):
-    found = choose_model(**sizes, masked=masked)
-    assert isinstance(found, ModelChoice)
-    assert found.reason.startswith(f"{found.name}: {sizes['n_rows']:,} rows")
-    assert ("some of them unknown" in found.reason) == masked
-    assert found.reason.endswith(".")
-    build_model(found.name, found.parameters, n_jobs=1)
-
-
-def test_bad_sizes():
-    with pytest.raises(InvalidInputError, match="n_labels must be at least 1"):
-        choose_model(1, 1, 0, 0, False)
-    with pytest.raises(InvalidTypeError, match="n_rows"):
-        choose_model(1.5, 1, 1, 0, False)
-    with pytest.raises(InvalidTypeError, match="masked"):
-        choose_model(1, 1, 1, 0, None)

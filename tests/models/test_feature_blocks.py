@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from training_labels import training_labels
 
 from tagwise import LEML, REML, BinaryRelevance, Cascade
 from tagwise.data import FeatureBlocks, hide_labels
 from tagwise.inspection import explain_labels
 from tagwise.kernels import DenseFeatures, scaled_rows
 from tagwise.kernels.dual_coordinate_descent import Descent, train_sparse_svms
-from tagwise.models.cascade.opinions import dense_prototypes
+from tagwise.models.cascade.meaning import dense_prototypes
 from tagwise.models.reml.dense_start import dense_rank, start_of_dense
-from tagwise.problems.labels import TrainingLabels
 from tagwise.solvers.support import SupportFeatures, SupportRidge
 from tagwise.tuning.tuner import tune
 
@@ -99,7 +99,7 @@ def test_supports_fit_what_both_blocks_leave(positive_weight, masked, problem):
 
 
 def start(X, Y, rank, observed=None, weights=None):
-    labels = TrainingLabels.build(Y, observed, None, dtype=np.dtype(float), n_threads=1, row_weight=weights)
+    labels = training_labels(Y, observed, None, dtype=np.dtype(float), n_threads=1, row_weight=weights)
     rates = labels.rates()
     return start_of_dense(DenseFeatures(X.dense), labels, rates, 2.0, rank), rates
 
@@ -110,15 +110,15 @@ def test_the_low_rank_starts_at_least_squares_of_the_dense_block(problem):
     found, rates = start(X, Y, N_LABELS, weights=weights)
     D, R = X.dense, Y.toarray() - rates
     exact = np.linalg.solve(D.T @ (weights[:, None] * D) + 2 * np.eye(N_DENSE), D.T @ (weights[:, None] * R))
-    assert_allclose(found.coefficients @ found.labels.T, exact, atol=1e-10)
+    assert_allclose(found[0] @ found[1].T, exact, atol=1e-10)
 
     # Of lower rank, no other matrix of that rank is better: neither by other columns nor by other rows.
-    found, rates = start(X, Y, 3)
-    R, B = Y.toarray() - rates, found.coefficients @ found.labels.T
+    (coefficients, labels), rates = start(X, Y, 3)
+    R, B = Y.toarray() - rates, coefficients @ labels.T
     slope = D.T @ (D @ B - R) + 2 * B
     assert np.linalg.matrix_rank(B) == 3
-    assert_allclose(found.coefficients.T @ slope, 0, atol=1e-9)
-    assert_allclose(slope @ found.labels, 0, atol=1e-9)
+    assert_allclose(coefficients.T @ slope, 0, atol=1e-9)
+    assert_allclose(slope @ labels, 0, atol=1e-9)
 
 
 def test_unknown_pairs_say_nothing_about_the_start(problem):
@@ -127,7 +127,7 @@ def test_unknown_pairs_say_nothing_about_the_start(problem):
     inside = sp.csr_matrix(Y.multiply(known))
     found, _ = start(X, inside, N_LABELS, observed=known)
     everything, _ = start(X, Y, N_LABELS)
-    one, other = (part.coefficients @ part.labels.T for part in (found, everything))
+    one, other = (coefficients @ labels.T for coefficients, labels in (found, everything))
     # The same in expectation: neither shrunk by what is unknown, nor turned.
     assert 0.7 < np.sum(one * other) / np.sum(other**2) < 1.3
 
@@ -248,15 +248,17 @@ def test_cascade_explains_words_and_the_block(problem):
 def test_prototypes_are_directions_from_the_mean():
     dense = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     Y = sp.csr_matrix(np.array([[1.0, 0, 0], [1, 1, 0], [0, 1, 0]]))
-    mean, directions = dense_prototypes(dense, Y, None)
-    assert_allclose(mean, [1 / 3, 2 / 3])
+    by_label = sp.csr_matrix(Y.T)
+    directions = dense_prototypes(by_label, dense, dense.mean(axis=0), None)
     assert_allclose(directions, [[2**-0.5, -(2**-0.5)], [-(2**-0.5), 2**-0.5], [0, 0]])
-    weighted, _ = dense_prototypes(dense, Y, np.array([2.0, 1, 1]))
-    assert_allclose(weighted, [1 / 2, 1 / 2])
+    X = FeatureBlocks([sp.csr_matrix(np.eye(3)), dense])
+    assert_allclose(Cascade(rank=1, shortlist=3).fit(X, Y).dense_mean_, [1 / 3, 2 / 3])
+    weighted = Cascade(rank=1, shortlist=3).fit(X, Y, sample_weight=[2.0, 1, 1])
+    assert_allclose(weighted.dense_mean_, [1 / 2, 1 / 2])
 
 
 def test_cascade_resumes_with_blocks(problem, tmp_path):
-    from tagwise.persistence import Checkpoint
+    from tagwise.store import Checkpoint
 
     X, Y = problem
     expected = Cascade().fit(X, Y).predict_topk(X)[1]
@@ -278,11 +280,3 @@ def test_tuning_searches_the_weight_of_a_dense_block(problem):
     assert all(0.3 <= weight <= 3 for weight in drawn)
     words = tune("leml", X.sparse, Y, budget=2, min_rows=50, random_state=0)
     assert all("dense_weight" not in trial.candidate for trial in words.trials)
-
-
-def test_weights_of_blocks_are_checked(problem):
-    from tagwise.exceptions import InvalidInputError
-
-    for model in (LEML, REML, BinaryRelevance, Cascade):
-        with pytest.raises(InvalidInputError, match="dense_weight must be finite at least 0; found -1"):
-            model(dense_weight=-1).fit(*problem)

@@ -19,7 +19,7 @@ import numpy as np, scipy.sparse as sp
 warnings.simplefilter("ignore")
 from tagwise import LEML, REML, Cascade
 from tagwise.baselines import WSABIE
-from tagwise.persistence import Checkpoint
+from tagwise.store import Checkpoint
 
 base, kills = sys.argv[1], int(sys.argv[2])
 random.seed(5)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tagwise import LEML, REML
+from tagwise import LEML
 from tagwise.data import hide_labels, make_low_rank_plus_sparse
 from tagwise.kernels import FeatureMatrix, unit_rows
-from tagwise.models.cascade.opinions import label_prototypes, wrong_proposals
 
 
 class Shards(FeatureMatrix):
@@ -25,9 +24,6 @@ class Shards(FeatureMatrix):
     def matmul(self, right):
         self.products += 1
         return np.concatenate([part @ right for part in self.parts])
-
-    def matmul_rows(self, right, start, stop):
-        return self.matmul(right)[start:stop]
 
     def rmatmul(self, left):
         self.products += 1
@@ -49,7 +45,7 @@ def test_leml_s_steps_see_features_through_products_alone(problem, monkeypatch, 
     expected = model.fit(X, Y, observed).decision_function(X)
     made = []
 
-    def sharded(X, Y, rank, **options):
+    def sharded(X, **options):
         made.append(Shards(unit_rows(X), 3))
         return made[-1]
 
@@ -57,19 +53,3 @@ def test_leml_s_steps_see_features_through_products_alone(problem, monkeypatch, 
     found = model.fit(X, Y, observed).decision_function(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert made[0].products > 10
-
-
-def test_cascade_s_steps_take_shards_of_rows_and_blocks_of_labels(problem):
-    X, Y = problem
-    proposer = REML(rank=4, sparse_part="support", support=10, tol=0.5).fit(X, Y)
-    positives, rows = Y, sp.csr_matrix(unit_rows(X))
-    whole = wrong_proposals(proposer, X, positives, None, 6)
-    # Shards of 100 rows have the same number of positives per row, rounded up, as all rows.
-    shards = [slice(start, start + 100) for start in range(0, 300, 100)]
-    parts = [wrong_proposals(proposer, X[shard], positives[shard], None, 6) for shard in shards]
-    np.testing.assert_array_equal(sp.vstack(parts).toarray(), whole.toarray())
-
-    prototypes = label_prototypes(rows, positives)
-    for block in (slice(0, 10), slice(10, 25)):
-        alone = label_prototypes(rows, positives[:, block])
-        np.testing.assert_array_equal(alone.toarray(), prototypes[block].toarray())

@@ -64,7 +64,9 @@ def test_a_planted_confusion_is_found_beyond_chance():
 def test_confusions_count_pairs_of_missed_and_wrong_labels(problem):
     truth, labels, _ = problem
     dense = truth.toarray() > 0
-    for pair in confusions(labels, truth, 100):
+    found = confusions(labels, truth, 100)
+    assert found
+    for pair in found:
         rows = 0
         for row in range(200):
             size = int(dense[row].sum())

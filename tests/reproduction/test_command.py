@@ -32,20 +32,6 @@ def test_numbers_are_found_however_they_are_written(number, asked):
     assert is_named(table(number), asked)
 
 
-@pytest.mark.parametrize(("number", "asked"), [("table 6", "66"), ("table 13", "3"), ("figure 1", "1")])
-def test_other_numbers_are_not_found(number, asked):
-    assert not is_named(table(number), asked)
-
-
-def test_a_figure_is_found_by_its_number_where_no_table_has_it(studies):
-    # Table 1 shows all; figure 1 would, too. There is no table 3.
-    assert len(wanted_cells(studies, "1", False)) == 5
-    renamed = [type(studies[0])(**{**vars(studies[0]), "tables": studies[0].tables[1:]})]
-    assert wanted_cells(renamed, "1", False) == wanted_cells(renamed, "figure 1", False)
-    with pytest.raises(click.BadParameter, match="there is no '3'; there are table 1, table 2, figure 1"):
-        wanted_cells(studies, "3", False)
-
-
 def test_a_quick_run_that_would_do_nothing_is_refused(studies):
     nothing = [type(studies[0])(**{**vars(studies[0]), "quick": None})]
     with pytest.raises(click.BadParameter, match="--quick leaves nothing of 'table 1'; run it without"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sklearn.model_selection import ParameterGrid
 
-from reproduction.configuration import PAPERS, cells_of, choice_of, papers_in, read_studies, read_study
+from reproduction.configuration import PAPERS, cells_of, choice_of, read_studies, read_study
 from reproduction.methods import METHOD_CLASSES, make_model, resolve_parameters
 from reproduction.pages import compared
 from reproduction.results import PaperValues, Results, StudyResults
@@ -15,10 +15,6 @@ from tagwise.exceptions import InvalidInputError
 FOLDER = Path(__file__).parents[2] / "reproduction"
 STUDIES = [study for paper in PAPERS for study in read_studies(FOLDER, paper)]
 by_name = pytest.mark.parametrize("study", STUDIES, ids=lambda study: f"{study.paper}-{study.name}")
-
-
-def test_all_papers_are_there():
-    assert papers_in(FOLDER) == PAPERS
 
 
 @by_name
@@ -71,14 +67,6 @@ def test_every_value_of_the_paper_is_shown_somewhere(paper, tmp_path):
             shown.add(table.number)
         shown |= {figure.number for figure in study.figures if figure.slopes}
     assert {key[0] for key in values.values} <= shown
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_quick_is_a_small_part_of_each_paper(paper):
-    quick = [cell for study in STUDIES if study.paper == paper for cell in cells_of(study, quick=True)]
-    whole = [cell for study in STUDIES if study.paper == paper for cell in cells_of(study)]
-    assert 0 < len(quick) <= len(whole) / 2
-    assert {"leml": "LEML SQ", "reml": "REML", "mse": "MSE"}[paper] in {cell.method.name for cell in quick}
 
 
 def test_figures_of_the_papers_are_as_printed():
@@ -134,68 +122,3 @@ def test_faults_name_the_file_and_the_entry(toy, old, new, message):
     with pytest.raises(InvalidInputError, match=message) as caught:
         read_study(path, "toy")
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("table,dataset", "tabel,dataset", "the columns must be"),
-        ("12.34", "twelve", "line 2: value must be a number; found 'twelve'"),
-        ("share=4%,P@1,98.76", "share=2%,P@1,98.76", "line 3: there is already a value"),
-    ],
-)
-def test_faults_in_the_papers_values(toy, old, new, message):
-    path = toy / "toy" / "paper.csv"
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(InvalidInputError, match=message):
-        PaperValues.read(path)
-
-
-def test_settings_and_shares_become_numbers():
-    given = {"rank": "$share of labels", "n_components": "20% of features", "partitions": "$t", "loss": "squared"}
-    found = resolve_parameters(given, {"share": "40%", "t": 3}, n_labels=159, n_features=1836)
-    assert found == {"rank": 64, "n_components": 367, "partitions": 3, "loss": "squared"}
-    assert resolve_parameters({"rank": "1% of labels"}, {}, n_labels=6, n_features=1)["rank"] == 1
-    with pytest.raises(InvalidInputError, match="names a setting that the cell does not have"):
-        resolve_parameters({"rank": "$share of labels"}, {}, n_labels=6, n_features=1)
-    with pytest.raises(InvalidInputError, match="KNN has no parameter colour"):
-        make_model("KNN", {"colour": 1}, seed=0, threads=1)
-
-
-def test_two_cells_cannot_share_a_key(toy):
-    path = toy / "toy" / "small.toml"
-    path.write_text(path.read_text().replace('share = ["2%", "4%"]', 'share = ["2%", "2"]'))
-    with pytest.raises(InvalidInputError, match="would share the key"):
-        cells_of(read_study(path, "toy"))
-
-
-def test_cells_may_have_a_grid_and_a_rule_of_their_own(tmp_path):
-    """Of the same method: the rest of its cells keep the method's."""
-    path = tmp_path / "made.toml"
-    path.write_text(
-        'title = "t"\nmetrics = ["P@1"]\n[selection]\nmetric = "P@1"\n[methods.BR]\nclass = "BinaryRelevance"\n'
-        "grid = { reg = [1.0, 3.0] }\n"
-        '[[cells]]\ndatasets = ["made"]\nmethods = ["BR"]\nsettings = { known = ["40%"] }\n'
-        '[[cells]]\ndatasets = ["made"]\nmethods = ["BR"]\nsettings = { known = ["5%"] }\n'
-        'grid = { reg = [0.1, 1.0, 3.0] }\nselection = { rule = "folds", folds = 4 }\n'
-    )
-    many, few = (choice_of(cell) for cell in cells_of(read_study(path, "toy")))
-    assert many.question()["grid"] == {"reg": [1.0, 3.0]}
-    assert (many.question()["selection"]["rule"], many.question()["selection"]["metric"]) == ("validation", "P@1")
-    assert few.question()["grid"] == {"reg": [0.1, 1.0, 3.0]}
-    assert (few.question()["selection"]["rule"], few.question()["selection"]["folds"]) == ("folds", 4)
-
-
-def test_the_grid_of_some_cells_goes_before_that_of_a_data_set_and_their_rule_is_checked(tmp_path):
-    text = (
-        'title = "t"\nmetrics = ["P@1"]\n[selection]\nmetric = "P@1"\n[methods.LEML]\nclass = "LEML"\n'
-        'grid_by_dataset = { bibtex = { reg = [1.0] } }\n[[cells]]\ndatasets = ["bibtex"]\n'
-        'methods = ["LEML"]\ngrid = { reg = [0.1, 3.0] }\n'
-    )
-    path = tmp_path / "study.toml"
-    path.write_text(text)
-    (cell,) = cells_of(read_study(path, "toy"))
-    assert cell.method.grid_for("bibtex") == {"reg": [0.1, 3.0]}
-    path.write_text(text + 'selection = { rule = "fold" }\n')
-    with pytest.raises(InvalidInputError, match=r"selection\.rule"):
-        read_study(path, "toy")

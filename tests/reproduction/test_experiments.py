@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from reproduction.configuration import cells_of, read_study
-from reproduction.experiments import check_datasets, excess_risk, label_counts, load_split, mask_of, parts, speed_up
+from reproduction.experiments import check_datasets, excess_risk, label_counts, load_split, mask_of
 from reproduction.figures import fitted_slope
-from tagwise import REML
 from tagwise.data import available_datasets, load_dataset
 from tagwise.exceptions import DatasetNotFoundError
-from tagwise.metrics import precision_at_k
 
 HEAD = 'title = "t"\nassumptions = ["a"]\n'
 
@@ -41,17 +39,6 @@ def test_label_counts(first_cell):
     assert result["values"]["in at most 10 rows"] == (counts <= 10).sum()
     assert result["curve"]["x"][-1] == len(counts)
     assert result["curve"]["y"] == sorted(result["curve"]["y"], reverse=True)
-
-
-def test_speed_up_times_both_operations(first_cell):
-    cell = first_cell(
-        'experiment = "speed-up"\nmetrics = ["gradient seconds", "product seconds"]\n'
-        'options = { rank = 3, known = "20%", repeat = 2 }\n[methods.LEML]\n[[cells]]\ndatasets = ["debtags-sample"]\n'
-        'methods = ["LEML"]\nsettings = { threads = [2] }\n'
-    )
-    values = speed_up(cell, load_split(cell.study, cell.dataset))["values"]
-    assert set(values) == {"gradient seconds", "product seconds"}
-    assert min(values.values()) > 0
 
 
 THEORY = """experiment = "excess-risk"
@@ -84,14 +71,6 @@ def test_excess_risk_falls_with_rows_and_trace_norm_minds_labels_less(first_cell
     assert trace[1] / trace[0] < frobenius[1] / frobenius[0]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_penalty_is_that_of_the_validation_rows(first_cell):
-    result = risk(first_cell, "LEML", 300, 8)
-    best = max(result["tried"], key=lambda entry: entry["value"])
-    assert result["parameters"]["reg"] == best["reg"]
-    assert result["values"]["excess risk"] == best["risk"]
-
-
 def test_slopes_of_powers_are_the_exponents():
     x = [8, 16, 32, 64]
     assert fitted_slope((x, [3 * v**-0.5 for v in x])) == pytest.approx(-0.5)
@@ -116,21 +95,3 @@ def test_generated_data_and_masks(first_cell):
     check_datasets(at_hand)
     with pytest.raises(DatasetNotFoundError, match=r"not found: elsewhere\. Set the environment"):
         check_datasets([*at_hand, replace(cell, dataset="elsewhere")])
-
-
-def test_parts_are_timed_one_by_one(first_cell):
-    """What comes before, after and between the parts adds up to the fit, and the model is the usual one."""
-    cell = first_cell(
-        'experiment = "parts"\nmetrics = ["one thread", "longest part", "a process per part", "P@1"]\n[methods.REML]\n'
-        'class = "REML"\nparameters = { rank = 6, partitions = "$partitions" }\n[[cells]]\n'
-        'datasets = ["debtags-sample"]\nmethods = ["REML"]\nsettings = { partitions = [3, 1], processes = [1] }\n'
-    )
-    data = load_split(cell.study, cell.dataset)
-    values = parts(cell, data)["values"]
-    around, longest = values["before and after the parts"], values["longest part"]
-    assert values["a process per part"] == pytest.approx(around + longest)
-    assert around + 2 * longest <= values["one thread"] + longest <= around + 4 * longest + 1e-9
-    model = REML(rank=6, partitions=3).fit(data.X, data.Y)
-    assert values["P@1"] == precision_at_k(data.Y_test, model.predict_topk(data.X_test, 1)[0], 1)
-    whole = parts(replace(cell, settings={"partitions": 1, "processes": 1}), data)["values"]
-    assert whole["a process per part"] == whole["one thread"]

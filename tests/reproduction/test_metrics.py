@@ -8,8 +8,6 @@ import scipy.sparse as sp
 from sklearn.metrics import f1_score, jaccard_score
 
 from reproduction.metrics import SHOWN, metric_values
-from tagwise import BinaryRelevance
-from tagwise.data import load_dataset
 
 
 @pytest.mark.parametrize(
@@ -47,12 +45,3 @@ def test_averages_over_labels_are_those_of_scikit_learn():
     assert values["micro F1"] == pytest.approx(f1_score(truth, predicted, average="micro"))
     nothing = SimpleNamespace(predict=lambda X: sp.csr_matrix(truth.shape))
     assert metric_values(nothing, ("label precision",), None, None, sp.csr_matrix(truth))[0]["label precision"] == 0
-
-
-def test_only_asked_metrics_are_taken():
-    data = load_dataset("debtags-sample")
-    X, Y = data.X_train[:300], data.Y_train[:300]
-    model = BinaryRelevance().fit(X, Y)
-    values, seconds = metric_values(model, ("F1", "PSP@3"), Y, X, Y)
-    assert set(values) == {"F1", "PSP@3"}
-    assert set(seconds) == {"predict", "predict CPU"}

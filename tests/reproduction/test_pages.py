@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from reproduction.configuration import cells_of, papers_in, read_studies
-from reproduction.figures import along_axis
-from reproduction.pages import _end_mark, _part_of_grid, make_pages, study_page
+from reproduction.pages import _end_mark, make_pages, study_page
 from reproduction.results import PaperValues, Results, StudyResults
 from reproduction.runner import plan
 
@@ -72,27 +71,6 @@ def test_the_summary_counts_and_links(toy, results):
     assert "A toy falls short of nothing." in text
 
 
-def test_what_is_not_run_yet_is_a_dash(toy, studies, results):
-    keep_results(results, lambda key: "knn" not in key)
-    make_pages(toy, results, ("toy",), figures=False)
-    text = (results / "toy" / "small.md").read_text()
-    assert "| – (55.55) |" in text
-    assert "4 of 5 cells are done" in text
-    keep_results(results, lambda key: False)
-    Results(results).write(cells_of(studies[0])[0], FAILED)
-    assert [page.name for page in make_pages(toy, results, ("toy",))] == ["summary.md"]
-
-
-def test_a_figure_without_results_is_not_linked(toy, results):
-    path = toy / "toy" / "small.toml"
-    path.write_text(path.read_text().replace('x = "share"', 'x = "share"\ndatasets = ["scene"]'))
-    make_pages(toy, results, ("toy",))
-    text = (results / "toy" / "small.md").read_text()
-    assert "Not run yet." in text
-    assert ".png" not in text
-    assert not list(results.rglob("*.png"))
-
-
 def test_figures_are_the_same_bytes_again(toy, results):
     make_pages(toy, results, ("toy",))
     names = ("small-figure-1.svg", "small-figure-1.png")
@@ -102,10 +80,6 @@ def test_figures_are_the_same_bytes_again(toy, results):
     drawing = first[0].decode()
     assert "LEML, paper" in drawing
     assert "k/L" in drawing
-
-
-def test_no_results_make_a_summary_only(toy, tmp_path):
-    assert [page.name for page in make_pages(toy, tmp_path / "none", ("toy",))] == ["summary.md"]
 
 
 def test_committed_pages_are_what_the_committed_results_make(tmp_path):
@@ -137,11 +111,6 @@ def test_every_stored_result_answers_a_cell():
         assert sorted(keys) == sorted(expected[path]), path
 
 
-def test_numbers_along_an_axis_are_sorted_and_names_stay_as_met():
-    assert along_axis(iter([4000, None, 1000, 4000, 2000])) == [1000, 2000, 4000]
-    assert along_axis(iter(["40%", "100%", "40%", "20%"])) == ["40%", "100%", "20%"]
-
-
 def committed_results():
     results = Results(FOLDER / "results")
     return [
@@ -159,15 +128,6 @@ def test_every_table_that_falls_short_is_discussed():
         assert short <= discussed, f"{study.paper}, {study.name}"
 
 
-def test_a_quick_run_takes_less_than_three_minutes():
-    """By the seconds that the committed results of its cells took, on two cores."""
-    seconds = dict.fromkeys(papers_in(FOLDER), 0.0)
-    for study, _, _, results in committed_results():
-        stored = [results.read(cell) for cell in plan(cells_of(study, quick=True))]
-        seconds[study.paper] += sum(result["seconds"]["cell"] for result in stored if result is not None)
-    assert max(seconds.values()) < 180, seconds
-
-
 def test_a_choice_at_the_end_of_its_grid_is_marked(toy, studies, results):
     folder = Results(results)
     for cell in plan(cells_of(studies[0])):
@@ -182,10 +142,3 @@ def test_a_choice_at_the_end_of_its_grid_is_marked(toy, studies, results):
     assert _end_mark("reg", 1.0, {"reg": [0.3, 1.0, 3.0]}) == ""
     assert _end_mark("rank", 0.05, {"rank": [1, 3, 0.05]}) == "", "a share and a number do not compare"
     assert _end_mark("threshold", 0.2, {"reg": [0.3, 1.0, 3.0]}) == ""
-
-
-def test_a_choice_is_marked_by_the_grid_it_comes_from():
-    grids = [{"intercept": [True], "reg": [1.0, 3.0]}, {"intercept": [False], "reg": [0.3, 1.0, 3.0]}]
-    assert _part_of_grid({"intercept": False, "reg": 3.0}, grids) is grids[1]
-    assert _part_of_grid({"reg": 1.0}, {"reg": [1.0]}) == {"reg": [1.0]}
-    assert _part_of_grid({"reg": 7.0}, grids) == {}

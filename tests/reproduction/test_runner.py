@@ -5,23 +5,11 @@ import pytest
 from reproduction.configuration import cells_of, choice_of, read_studies
 from reproduction.pages import make_pages
 from reproduction.results import Results
-from reproduction.runner import plan, run_cells
-from tagwise.exceptions import InvalidInputError
+from reproduction.runner import run_cells
 
 
 def all_bytes(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_choices_come_first_and_once(studies):
-    planned = plan(cells_of(studies[0]))
-    names = [cell.key for cell in planned]
-    assert len(names) == len(set(names)) == 4 + 1 + 2  # LEML, KNN, and a choice a seed
-    for cell in planned:
-        choice = choice_of(cell)
-        if not cell.choice and choice is not None:
-            assert names.index(choice.key) < names.index(cell.key)
-            assert choice.settings == {"share": "4%"}
 
 
 def test_quick_is_a_part_of_the_whole(studies):
@@ -114,23 +102,6 @@ def stored(studies, tmp_path):
     return results.path(cells[0]), cells, lambda: [Results(tmp_path).read(cell) for cell in cells]
 
 
-@pytest.mark.parametrize("cut", [1, 2, 40])
-def test_a_cut_off_last_line_is_ignored_and_rewritten(stored, tmp_path, cut):
-    path, cells, read = stored
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
-    assert [result is None for result in read()] == [False, False, True]
-    Results(tmp_path).write(cells[2], {"values": {"P@1": 2}})
-    assert path.read_bytes() == whole
-
-
-def test_a_result_replaces_that_of_the_same_cell(stored, tmp_path):
-    path, cells, read = stored
-    Results(tmp_path).write(cells[1], {"values": {"P@1": 9}})
-    assert [result["values"]["P@1"] for result in read()] == [0, 9, 2]
-    assert path.read_bytes().count(b"\n") == 3
-
-
 def test_two_runs_do_not_lose_each_other_s_results(stored, studies, tmp_path):
     cells = stored[1]
     other = cells_of(studies[0])[3:5]
@@ -141,11 +112,3 @@ def test_two_runs_do_not_lose_each_other_s_results(stored, studies, tmp_path):
     first.write(cells[0], {"values": {}})
     second.write(other[0], {"values": {}})
     assert all(Results(tmp_path).read(cell) is not None for cell in [*cells, *other])
-
-
-@pytest.mark.parametrize("damaged", ["{", "3", '{"values": {}}', ""])
-def test_a_damaged_line_is_named(stored, damaged):
-    path, _, read = stored
-    path.write_text(f"{damaged}\n" + path.read_text())
-    with pytest.raises(InvalidInputError, match=r"small\.jsonl, line 1: not the JSON of a result; delete the line"):
-        read()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from reproduction.configuration import Cell, Method, Selection, Study, Table
+from reproduction.configuration import Cell, Method, Selection, Study
 from reproduction.metrics import metrics_on_known
 from reproduction.selection import choose
 from tagwise import MSE, BinaryRelevance
 from tagwise.data import hide_labels, load_dataset
-from tagwise.metrics import example_precision, example_recall, ndcg_at_k, precision_at_k
+from tagwise.metrics import ndcg_at_k, precision_at_k
 from tagwise.models.mse.selection import select_parameters
 
 
@@ -42,20 +42,6 @@ def test_folds_are_what_is_said(sample):
     assert found["rows"] == 400
 
 
-def test_equal_values_go_to_the_first(sample):
-    X, Y = sample
-    rule = Selection(rule="validation", metric="P@1", fraction=0.2)
-    found = choice("BinaryRelevance", {}, {"max_iter": [300, 200]}, rule, X, Y, None, seed=0)
-    assert found["tried"][0]["value"] == found["tried"][1]["value"]
-    assert found["chosen"] == {"max_iter": 300}
-
-
-def test_fewer_rows_where_the_rule_says_so(sample):
-    X, Y = sample
-    rule = Selection(rule="validation", metric="P@3", fraction=0.25, rows=120)
-    assert choice("BinaryRelevance", {}, {"reg": [1.0]}, rule, X, Y, None, seed=0)["rows"] == 120
-
-
 def test_unknown_labels_do_not_count(sample):
     """Whatever Y says outside the mask, the choice and its value stay the same."""
     X, Y = sample
@@ -73,17 +59,6 @@ def test_unknown_labels_do_not_count(sample):
     assert found["chosen"] == {"reg": 1.0}
 
 
-def test_unknown_labels_do_not_shape_the_split(sample):
-    """Rare labels decide which rows may be held out; labels that are hidden must not."""
-    X, Y = sample
-    observed = hide_labels(Y, 0.3, random_state=0)
-    known = sp.csr_matrix(Y.multiply(observed))
-    rule = Selection(rule="validation", metric="nDCG@5", fraction=0.25)
-    grid = {"reg": [1.0, 30.0]}
-    tried = [choice("BinaryRelevance", {}, grid, rule, X, labels, observed, seed=0)["tried"] for labels in (Y, known)]
-    assert tried[0] == tried[1]
-
-
 def test_mse_chooses_as_its_own_selection_does(sample):
     X, Y = sample[0][:150], sample[1][:150, :6]
     grid = {"subspace_rank": [1, 2], "reg": [0.2, 0.4]}
@@ -95,36 +70,3 @@ def test_mse_chooses_as_its_own_selection_does(sample):
 
 
 MEASURED = {"precision": "precision of predicted rows", "recall": "recall"}
-
-
-@pytest.mark.parametrize("kind", ["BinaryRelevance", "MSE"])
-def test_a_weighted_mean_of_the_tables_measures_decides(sample, kind):
-    """On validation rows, as the table measures the method; all weight on recall is a low threshold of MSE."""
-    X, Y = sample[0][:200], sample[1][:200, :6]
-    X, Y = X[Y.getnnz(axis=1) > 0], Y[Y.getnnz(axis=1) > 0]
-    mse = kind == "MSE"
-    grid = {"threshold": [0.001, 0.3]} if mse else {"reg": [0.1, 1.0, 100.0]}
-    chosen = {}
-    for what, weights in (("recall", {"recall": 1.0}), ("precision", {"precision": 3.0, "recall": 1.0})):
-        rule = Selection(rule="mse" if mse else "folds", metric=weights, folds=2)
-        method = Method("made", kind, grid=grid, selection=rule)
-        table = Table("table 1", "", tuple(MEASURED), ("dataset",), "metric", measured={"made": MEASURED})
-        study = Study("toy", "small", "", tuple(MEASURED.values()), {"made": method}, (), tables=(table,))
-        cell = Cell(study, "made", method, {}, 0, choice=True)
-        assert cell.question()["weights"] == {MEASURED[name]: weight for name, weight in weights.items()}
-        found = choose(cell, {}, X, Y, None, threads=1)
-        best = max(found["tried"], key=lambda entry: entry["value"])
-        (chosen[what],) = found["chosen"].values()
-        assert chosen[what] == best[next(iter(grid))]
-        if not mse and what == "precision":
-            fold = np.random.default_rng(0).permutation(X.shape[0]) % 2
-            values = []
-            for k in range(2):
-                model = BinaryRelevance(reg=best["reg"]).fit(X[fold != k], Y[fold != k])
-                sets, truth = model.predict(X[fold == k]), Y[fold == k]
-                some = sets.getnnz(axis=1) > 0
-                precision = example_precision(truth[some], sets[some]) if some.any() else 0.0
-                values.append((fold == k).sum() * (3 * precision + example_recall(truth, sets)) / 4)
-            assert best["value"] == pytest.approx(sum(values) / X.shape[0])
-    if mse:
-        assert chosen["recall"] == 0.001

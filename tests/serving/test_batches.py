@@ -4,11 +4,11 @@ import asyncio
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
-from tagwise.serving.batches import LONG, Batches, BusyError, Question
+from tagwise.serving.batches import LONG, Batches, BusyError
+from tagwise.text.suggestion import Request
 
 
 def planted(texts, question):
@@ -19,10 +19,10 @@ def planted(texts, question):
     ]
 
 
-@contextmanager
-def executor():
-    with ThreadPoolExecutor(1) as found:
-        yield found
+def run(main):
+    """Run a coroutine that gets an executor."""
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(main(threads))
 
 
 class Gate:
@@ -38,21 +38,28 @@ class Gate:
         return planted(texts, question)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_everybody_gets_their_own_answer(seed):
-    chance = random.Random(seed)
+def test_everybody_gets_their_own_answer():
+    chance = random.Random(0)
     questions = [
         (
             [f"{number}.{text}" for text in range(chance.choice([0, 1, 1, 2, 7, 20]))],
-            Question(chance.randint(1, 9), chance.choice([None, 0.1, 0.5]), chance.choice([0, 0, 3])),
+            Request(
+                chance.randint(1, 9),
+                min_probability=chance.choice([None, 0.1, 0.5]),
+                explain=chance.choice([0, 0, 3]),
+            ),
             chance.random() * 0.01,
         )
-        for number in range(200)
+        for number in range(400)
     ]
     sizes = []
 
+    def answer(texts, question):
+        sizes.append(len(texts))
+        return planted(texts, question)
+
     async def main(threads):
-        batches = Batches(planted, threads, most_texts=20, on_batch=sizes.append)
+        batches = Batches(answer, threads, most_texts=20)
 
         async def one(texts, question, delay):
             await asyncio.sleep(delay)
@@ -60,8 +67,7 @@ def test_everybody_gets_their_own_answer(seed):
 
         await asyncio.gather(*(one(*given) for given in questions))
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
     assert sum(sizes) == sum(len(texts) for texts, _, _ in questions)
     assert max(sizes) <= 20
     assert len(sizes) < len(questions)
@@ -72,16 +78,15 @@ def test_texts_that_come_while_others_are_answered_are_answered_together():
 
     async def main(threads):
         batches = Batches(gate, threads, most_texts=8)
-        first = asyncio.create_task(batches.ask(["first"], Question()))
+        first = asyncio.create_task(batches.ask(["first"], Request()))
         await asyncio.to_thread(gate.entered.wait, 60)
-        others = [asyncio.create_task(batches.ask([str(number)], Question(number))) for number in range(1, 11)]
+        others = [asyncio.create_task(batches.ask([str(number)], Request(number))) for number in range(1, 11)]
         await asyncio.sleep(0)
         gate.opened.set()
-        assert await first == planted(["first"], Question())
+        assert await first == planted(["first"], Request())
         assert [len((await one)[0]) for one in others] == list(range(1, 11))
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
     assert gate.sizes == [1, 8, 2]
 
 
@@ -90,18 +95,17 @@ def test_beyond_the_limit_a_question_is_turned_away_and_later_ones_are_not():
 
     async def main(threads):
         batches = Batches(gate, threads, most_texts=4, most_waiting=10)
-        waiting = [asyncio.create_task(batches.ask(["a", "b", "c"], Question())) for _ in range(3)]
+        waiting = [asyncio.create_task(batches.ask(["a", "b", "c"], Request())) for _ in range(3)]
         await asyncio.to_thread(gate.entered.wait, 60)
         with pytest.raises(BusyError):
-            await batches.ask(["d", "e"], Question())
-        last = asyncio.create_task(batches.ask(["f"], Question()))
+            await batches.ask(["d", "e"], Request())
+        last = asyncio.create_task(batches.ask(["f"], Request()))
         await asyncio.sleep(0)
         gate.opened.set()
         await asyncio.gather(*waiting, last)
-        assert await batches.ask(list("abcdefghij"), Question()) == planted("abcdefghij", Question())
+        assert await batches.ask(list("abcdefghij"), Request()) == planted("abcdefghij", Request())
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
 
 
 def test_long_texts_count_as_several():
@@ -110,19 +114,18 @@ def test_long_texts_count_as_several():
 
     async def main(threads):
         batches = Batches(gate, threads, most_texts=8, most_waiting=20)
-        waiting = [asyncio.create_task(batches.ask([text], Question())) for text in ("a", *[long] * 4)]
+        waiting = [asyncio.create_task(batches.ask([text], Request())) for text in ("a", *[long] * 4)]
         await asyncio.to_thread(gate.entered.wait, 60)
         with pytest.raises(BusyError):
-            await batches.ask([long], Question())
-        waiting.append(asyncio.create_task(batches.ask(["b"], Question())))
+            await batches.ask([long], Request())
+        waiting.append(asyncio.create_task(batches.ask(["b"], Request())))
         await asyncio.sleep(0)
         gate.opened.set()
         await asyncio.gather(*waiting)
         assert gate.sizes == [1, 2, 2, 1] or gate.sizes == [2, 2, 2]
-        await batches.ask([long * 10], Question())  # alone, whatever it counts as
+        await batches.ask([long * 10], Request())  # alone, whatever it counts as
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
 
 
 def test_those_who_have_gone_take_nobodys_place_and_are_not_answered():
@@ -130,22 +133,21 @@ def test_those_who_have_gone_take_nobodys_place_and_are_not_answered():
 
     async def main(threads):
         batches = Batches(gate, threads, most_texts=4, most_waiting=4)
-        first = asyncio.create_task(batches.ask(["first"], Question()))
+        first = asyncio.create_task(batches.ask(["first"], Request()))
         await asyncio.to_thread(gate.entered.wait, 60)
-        gone = [asyncio.create_task(batches.ask([str(number)], Question())) for number in range(3)]
+        gone = [asyncio.create_task(batches.ask([str(number)], Request())) for number in range(3)]
         await asyncio.sleep(0)
         for one in gone:
             one.cancel()
         assert all(
             isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*gone, return_exceptions=True)
         )
-        others = [asyncio.create_task(batches.ask([text], Question())) for text in "xyz"]
+        others = [asyncio.create_task(batches.ask([text], Request())) for text in "xyz"]
         await asyncio.sleep(0)
         gate.opened.set()
-        assert await asyncio.gather(first, *others) == [planted([text], Question()) for text in ("first", *"xyz")]
+        assert await asyncio.gather(first, *others) == [planted([text], Request()) for text in ("first", *"xyz")]
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
     assert gate.sizes == [1, 3]
 
 
@@ -154,17 +156,16 @@ def test_an_answer_that_comes_late_is_given_up_and_later_ones_come():
 
     async def main(threads):
         batches = Batches(gate, threads, most_texts=4, most_waiting=4, seconds=0.01)
-        late = [asyncio.create_task(batches.ask([text], Question())) for text in "abcd"]
+        late = [asyncio.create_task(batches.ask([text], Request())) for text in "abcd"]
         for found in await asyncio.gather(*late, return_exceptions=True):
             assert isinstance(found, asyncio.TimeoutError)
         batches._seconds = 60.0
-        others = [asyncio.create_task(batches.ask([text], Question())) for text in "wxyz"]
+        others = [asyncio.create_task(batches.ask([text], Request())) for text in "wxyz"]
         await asyncio.sleep(0)
         gate.opened.set()
-        assert await asyncio.gather(*others) == [planted([text], Question()) for text in "wxyz"]
+        assert await asyncio.gather(*others) == [planted([text], Request()) for text in "wxyz"]
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)
 
 
 def test_an_error_reaches_those_of_its_batch_and_nobody_else():
@@ -175,7 +176,7 @@ def test_an_error_reaches_those_of_its_batch_and_nobody_else():
 
     async def main(threads):
         batches = Batches(refuses_thresholds, threads)
-        questions = [Question(5, 0.5 if number % 3 == 0 else None) for number in range(30)]
+        questions = [Request(5, min_probability=0.5 if number % 3 == 0 else None) for number in range(30)]
         answers = await asyncio.gather(
             *(batches.ask([str(number)], question) for number, question in enumerate(questions)), return_exceptions=True
         )
@@ -185,5 +186,4 @@ def test_an_error_reaches_those_of_its_batch_and_nobody_else():
             else:
                 assert isinstance(answer, ValueError)
 
-    with executor() as threads:
-        asyncio.run(main(threads))
+    run(main)

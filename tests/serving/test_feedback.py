@@ -4,17 +4,14 @@ import asyncio
 import json
 import threading
 
-import httpx
 import pytest
 from commands import failed, run, some_rows, write_jsonl
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import served
 
 from tagwise import Tagger
 from tagwise.data.feedback import FeedbackFile, Place, feedback_line, read_feedback
 from tagwise.exceptions import InvalidInputError
-from tagwise.serving import create_app
 from tagwise.serving.feedback import FeedbackStore, Tally, key_of, read_queue
 
 TAGS = st.lists(st.sampled_from("xyz"), unique=True, max_size=3)
@@ -156,45 +153,45 @@ def test_a_queue_that_cannot_be_used_is_refused(tmp_path, tagger):
     assert failed(run("serve", tagger, "--queue", tmp_path / "two.jsonl"), 1, "--text", "two.jsonl")
 
 
-def test_the_queue_knows_what_is_answered(tmp_path, tagger):
+def test_the_queue_knows_what_is_answered(tmp_path, tagger, client_of):
     queue = write_jsonl(tmp_path / "queue.jsonl", [{"id": "r", "text": "dog"}, {"id": "s", "text": "wine"}])
     kept = tmp_path / "feedback.jsonl"
-    with served(create_app({"t": tagger, "u": tagger}, feedback=str(kept), queue=str(queue))) as address:
-        tagger_address = f"{address}/v1/taggers/t"
-        assert httpx.get(f"{tagger_address}/queue").json() == {"texts": 2, "answered": 0, "next": 1}
+    with client_of({"t": tagger, "u": tagger}, feedback=str(kept), queue=str(queue)) as client:
+        base = "/v1/taggers/t"
+        assert client.get(f"{base}/queue").json() == {"texts": 2, "answered": 0, "next": 1}
         answer = {"id": "r", "text": "dog", "accepted": ["pets"], "rejected": ["food", "drinks"]}
-        assert httpx.post(f"{tagger_address}/feedback", json=answer).status_code == 204
-        assert httpx.get(f"{tagger_address}/queue").json() == {"texts": 2, "answered": 1, "next": 2}
-        assert httpx.get(f"{tagger_address}/queue/1").json() == {"number": 1, "asked": [], **answer}
-        assert httpx.get(f"{tagger_address}/feedback").json() == {
+        assert client.post(f"{base}/feedback", json=answer).status_code == 204
+        assert client.get(f"{base}/queue").json() == {"texts": 2, "answered": 1, "next": 2}
+        assert client.get(f"{base}/queue/1").json() == {"number": 1, "asked": [], **answer}
+        assert client.get(f"{base}/feedback").json() == {
             "kept": True,
             "texts": 1,
             "accepted": 1,
             "rejected": 2,
         }
-        assert httpx.get(f"{address}/v1/taggers/u/queue").json()["answered"] == 0
+        assert client.get("/v1/taggers/u/queue").json()["answered"] == 0
         for number in ("0", "3", "-1"):
-            missing = httpx.get(f"{tagger_address}/queue/{number}")
+            missing = client.get(f"{base}/queue/{number}")
             assert missing.status_code == 404
             assert f"There is no text {number} in the queue; it has 2 texts." in missing.json()["detail"]
-        assert httpx.get(f"{tagger_address}/queue/x").status_code == 422
-        httpx.post(f"{tagger_address}/feedback", json={"id": "r", "withdrawn": ["pets", "food", "drinks"]})
-        assert httpx.get(f"{tagger_address}/queue").json()["next"] == 1
+        assert client.get(f"{base}/queue/x").status_code == 422
+        client.post(f"{base}/feedback", json={"id": "r", "withdrawn": ["pets", "food", "drinks"]})
+        assert client.get(f"{base}/queue").json()["next"] == 1
     # The file is read again when a server starts.
     with kept.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"tagger": "t", "id": "s", "accepted": ["drinks"]}) + "\n")
-    with served(create_app({"t": tagger}, feedback=str(kept), queue=str(queue))) as address:
-        assert httpx.get(f"{address}/v1/taggers/t/queue").json() == {"texts": 2, "answered": 1, "next": 1}
-    with served(create_app({"t": tagger})) as address:
-        assert httpx.get(f"{address}/v1/taggers/t/queue").json() == {"texts": 0, "answered": 0, "next": None}
-        assert httpx.get(f"{address}/v1/taggers/t/feedback").json()["kept"] is False
+    with client_of({"t": tagger}, feedback=str(kept), queue=str(queue)) as client:
+        assert client.get("/v1/taggers/t/queue").json() == {"texts": 2, "answered": 1, "next": 1}
+    with client_of({"t": tagger}) as client:
+        assert client.get("/v1/taggers/t/queue").json() == {"texts": 0, "answered": 0, "next": None}
+        assert client.get("/v1/taggers/t/feedback").json()["kept"] is False
 
 
-def test_suggestions_say_where_their_words_are(tagger):
-    with served(create_app({"t": tagger})) as address:
+def test_suggestions_say_where_their_words_are(tagger, client_of):
+    with client_of({"t": tagger}) as client:
         text = "İ 😀 the DOG, a dog; Wine"
         body = {"texts": [text, "x"], "explain": 5, "places": True}
-        first, second = httpx.post(f"{address}/v1/taggers/t/suggest", json=body).json()["results"]
+        first, second = client.post("/v1/taggers/t/suggest", json=body).json()["results"]
         assert {word["word"] for word in first["suggestions"][0]["words"]} == {"dog", "wine"}
         assert {word: [text[start:end] for start, end in places] for word, places in first["places"].items()} == {
             "dog": ["DOG", "dog"],
@@ -202,8 +199,8 @@ def test_suggestions_say_where_their_words_are(tagger):
         }
         assert second["places"] == {}
         assert all(one["words"] == [] for one in second["suggestions"])
-        plain = httpx.post(f"{address}/v1/taggers/t/suggest", json={"text": text, "explain": 5}).json()
+        plain = client.post("/v1/taggers/t/suggest", json={"text": text, "explain": 5}).json()
         assert "places" not in plain
         many = {"text": "dog " * 500, "explain": 5, "places": True}
-        found = httpx.post(f"{address}/v1/taggers/t/suggest", json=many).json()["places"]
+        found = client.post("/v1/taggers/t/suggest", json=many).json()["places"]
         assert found == {"dog": [[4 * place, 4 * place + 3] for place in range(200)]}

@@ -109,32 +109,30 @@ def lit(page):
 # ------------------------------------------------------------------ files
 
 
-def test_every_part_is_there_and_nothing_comes_from_elsewhere(address):
-    page = httpx.get(address)
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "script-src 'self'" in page.headers["content-security-policy"]
-    assert "unsafe" not in page.headers["content-security-policy"]
-    wanted, seen = re.findall(r'(?:href|src)="(page/[^"]+)"', page.text), {}
-    while wanted:
-        name = wanted.pop()
-        found = seen[name] = httpx.get(f"{address}/{name}")
-        assert found.status_code == 200, name
-        wanted += [
-            f"page/{part}" for part in re.findall(r'from "\./([^"]+)"', found.text) if f"page/{part}" not in seen
-        ]
-    assert len(seen) == 9
-    for found in [page, *seen.values()]:
-        assert "://" not in found.text.replace("http://www.w3.org/2000/svg", "")
-        again = httpx.get(found.url, headers={"If-None-Match": found.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
-    assert "on" not in {attribute[:2] for attribute in re.findall(r" (on\w+)=", page.text)}
-
-
-def test_other_paths_are_not_served(address):
-    for path in ("page/__init__.py", "page/..%2f__init__.py", "page/", "page/none.js"):
-        found = httpx.get(f"{address}/{path}")
-        assert found.status_code == 404, path
-        assert found.headers["content-type"] == "application/problem+json"
+def test_every_part_is_there_and_nothing_comes_from_elsewhere(folder, client_of):
+    with client_of({"animals": str(folder)}) as client:
+        page = client.get("/")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        assert "unsafe" not in page.headers["content-security-policy"]
+        wanted, seen = re.findall(r'(?:href|src)="(page/[^"]+)"', page.text), {}
+        while wanted:
+            name = wanted.pop()
+            found = seen[name] = client.get(f"/{name}")
+            assert found.status_code == 200, name
+            wanted += [
+                f"page/{part}" for part in re.findall(r'from "\./([^"]+)"', found.text) if f"page/{part}" not in seen
+            ]
+        assert len(seen) == 9
+        for found in [page, *seen.values()]:
+            assert "://" not in found.text.replace("http://www.w3.org/2000/svg", "")
+            again = client.get(found.url, headers={"If-None-Match": found.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        assert "on" not in {attribute[:2] for attribute in re.findall(r" (on\w+)=", page.text)}
+        for path in ("page/../app.py", "page/..%2fapp.py", "page/", "page/none.js"):
+            found = client.get(f"/{path}")
+            assert found.status_code == 404, path
+            assert found.headers["content-type"] == "application/problem+json"
 
 
 # ------------------------------------------------------------------ answers
@@ -142,96 +140,88 @@ def test_other_paths_are_not_served(address):
 
 def test_suggest_accept_reject_undo(visit, address, kept):
     page = visit(address)
+    text, learnt = page.get_by_role("textbox", name="Text"), page.locator("#learnt")
+    accept, undo = page.get_by_role("button", name="Accept pets"), page.get_by_role("button", name="Undo")
     expect(page.get_by_role("heading", name="animals")).to_be_visible()
     expect(page.locator("#about")).to_have_text(re.compile(r"^8 tags, learnt from \d+ texts by binary-relevance$"))
-    expect(page.locator("#learnt")).to_contain_text("No answers yet.")
+    expect(learnt).to_contain_text("No answers yet.")
+    write(page, "unheard-of")
+    expect(page.get_by_text("The model knows no word of this text")).to_be_visible()
     write(page, TEXT)
-    pets = row(page, "pets")
-    assert re.fullmatch(r"(> )?\d+%", pets.locator(".sure").inner_text())
-    page.get_by_role("button", name="Accept pets").click()
+    expect(page.get_by_text("The model knows no word of this text")).to_be_hidden()
+    assert re.fullmatch(r"(> )?\d+%", row(page, "pets").locator(".sure").inner_text())
+    expect(page.get_by_role("button", name="Reject the rest")).to_be_hidden()
+    accept.click()
     page.get_by_role("button", name="Reject garden").click()
-    expect(page.locator("#learnt")).to_contain_text("2 answers kept: 1 accepted, 1 rejected, on 1 text.")
-    expect(page.get_by_role("button", name="Accept pets")).to_have_attribute("aria-pressed", "true")
+    expect(learnt).to_contain_text("2 answers kept: 1 accepted, 1 rejected, on 1 text.")
+    expect(accept).to_have_attribute("aria-pressed", "true")
     assert answers_in(kept) == {TEXT: {"pets": True, "garden": False}}
+    # All others in one step, and back.
+    page.get_by_role("button", name="Reject the rest").click()
+    expect(learnt).to_contain_text("8 answers kept: 1 accepted, 7 rejected")
+    undo.click()
+    expect(learnt).to_contain_text("2 answers kept")
     # To change one's mind, to take an answer back, and to undo that.
     page.get_by_role("button", name="Accept garden").click()
-    page.get_by_role("button", name="Accept pets").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept: 1 accepted, 0 rejected")
+    accept.click()
+    expect(learnt).to_contain_text("1 answer kept: 1 accepted, 0 rejected")
     assert answers_in(kept) == {TEXT: {"garden": True}}
     expect(page.get_by_role("status").last).to_have_text("pets taken back.")
     for expected in ({"garden": True, "pets": True}, {"garden": False, "pets": True}, {"pets": True}, {}):
-        page.get_by_role("button", name="Undo").click()
+        undo.click()
         right = sum(expected.values())
         words = f"{right} accepted, {len(expected) - right} rejected" if expected else "No answers yet."
-        expect(page.locator("#learnt")).to_contain_text(words)
+        expect(learnt).to_contain_text(words)
         assert answers_in(kept).get(TEXT, {}) == expected
-    expect(page.get_by_role("button", name="Undo")).to_be_hidden()
-    assert [json.loads(line)["tagger"] for line in kept.read_text().splitlines()] == ["animals"] * 8
-
-
-def test_the_rest_is_rejected_and_undone_in_one_step(visit, address, kept):
-    page = visit(address)
-    write(page, TEXT)
-    expect(page.get_by_role("button", name="Reject the rest")).to_be_hidden()
-    page.get_by_role("button", name="Accept pets").click()
-    page.get_by_role("button", name="Reject the rest").click()
-    expect(page.locator("#learnt")).to_contain_text("8 answers kept: 1 accepted, 7 rejected")
-    page.get_by_role("button", name="Undo").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept")
-    assert answers_in(kept) == {TEXT: {"pets": True}}
-
-
-def test_answers_are_there_again_when_one_comes_back_to_a_text(visit, address):
-    page = visit(address)
-    write(page, TEXT)
-    page.get_by_role("button", name="Accept pets").click()
-    page.get_by_role("textbox", name="Text").fill("some wine")
-    expect(page.get_by_role("button", name="Accept pets")).to_have_attribute("aria-pressed", "false")
+    expect(undo).to_be_hidden()
+    assert {json.loads(line)["tagger"] for line in kept.read_text().splitlines()} == {"animals"}
+    # Answers are there again when one comes back to a text.
+    accept.click()
+    text.fill("some wine")
+    expect(accept).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#empty")).to_be_visible()
     assert page.locator(".row").count() == 0
     write(page, TEXT)
-    expect(page.get_by_role("button", name="Accept pets")).to_have_attribute("aria-pressed", "true")
+    expect(accept).to_have_attribute("aria-pressed", "true")
 
 
-def test_what_cannot_be_stored_is_taken_back_and_said(visit, address):
+def test_what_cannot_be_stored_is_taken_back_and_said(visit, address, kept):
     page = visit(address, allowed=["507"])
     write(page, TEXT)
+    accept, reject = (page.get_by_role("button", name=f"{verb} pets") for verb in ("Accept", "Reject"))
     sentence = "The answer could not be stored: No space left on device. Nothing was kept."
-    page.route("**/feedback", lambda route: route.fulfill(status=507, json={"detail": sentence}))
-    page.get_by_role("button", name="Accept pets").click()
+    page.route("**/feedback", lambda route: route.fulfill(status=507, json={"detail": sentence}), times=1)
+    accept.click()
     expect(page.get_by_role("alert")).to_have_text(sentence)
-    expect(page.get_by_role("button", name="Accept pets")).to_have_attribute("aria-pressed", "false")
+    expect(accept).to_have_attribute("aria-pressed", "false")
     expect(page.get_by_role("button", name="Undo")).to_be_hidden()
-    page.unroute("**/feedback")
-    page.get_by_role("button", name="Accept pets").click()
+    accept.click()
     expect(page.locator("#learnt")).to_contain_text("1 answer kept")
     expect(page.locator("#trouble")).to_be_hidden()
-
-
-def test_a_late_refusal_does_not_take_a_later_answer_back(visit, address, kept):
-    page = visit(address, allowed=["507"])
-    write(page, TEXT)
+    # A late refusal does not take a later answer back.
     held = []
     page.route("**/feedback", lambda route: held.append(route), times=1)
-    page.get_by_role("button", name="Accept pets").click()
-    page.get_by_role("button", name="Reject pets").click()  # waits until the first is done
-    held[0].fulfill(status=507, json={"detail": "The answer could not be stored."})
+    accept.click()
+    reject.click()  # waits until the first is done
+    held[0].fulfill(status=507, json={"detail": sentence})
     expect(page.locator("#learnt")).to_contain_text("1 answer kept: 0 accepted, 1 rejected")
-    expect(page.get_by_role("button", name="Reject pets")).to_have_attribute("aria-pressed", "true")
+    expect(reject).to_have_attribute("aria-pressed", "true")
     assert answers_in(kept) == {TEXT: {"pets": False}}
 
 
-def test_a_tag_of_the_vocabulary_is_added(visit, address, kept):
+def test_missing_tags_are_added_known_ones_and_new_ones(visit, address, kept):
+    def without_food(route):  # as of a large vocabulary, of which ten are suggested
+        answer = route.fetch().json()
+        answer["suggestions"] = [one for one in answer["suggestions"] if one["tag"] != "food"]
+        route.fulfill(json=answer)
+
     page = visit(address)
-    page.route(  # as of a large vocabulary, of which ten are suggested
-        "**/suggest", lambda route: route.fulfill(json=shortened(route.fetch().json(), without="food"))
-    )
+    page.route("**/suggest", without_food)
     write(page, TEXT)
-    assert row(page, "food").count() == 0
-    search = page.get_by_role("combobox", name="Add a missing tag")
+    search, options = page.get_by_role("combobox", name="Add a missing tag"), page.get_by_role("option")
     search.fill("oo")
-    expect(page.get_by_role("option")).to_have_text(["food", "oo a new tag, which the next training learns"])
+    expect(options).to_have_text(["food", "oo a new tag, which the next training learns"])
     page.get_by_role("option", name="food").click()
     expect(row(page, "food")).to_have_attribute("data-answer", "accepted")
     expect(search).to_have_value("")
@@ -239,22 +229,17 @@ def test_a_tag_of_the_vocabulary_is_added(visit, address, kept):
     assert answers_in(kept) == {TEXT: {"food": True}}
     page.get_by_role("button", name="Undo").click()
     expect(row(page, "food")).to_have_count(0)
-
-
-def test_a_tag_that_the_model_does_not_know_is_added_and_learnt(visit, address, kept):
-    page = visit(address)
-    write(page, TEXT)
-    search = page.get_by_role("combobox", name="Add a missing tag")
+    # Tags that the model does not know.
     search.fill("PETS")
-    expect(page.get_by_role("option")).to_have_text(["pets"])
+    expect(options).to_have_text(["pets"])
     search.fill(f"  {HOSTILE[0]}!")
-    expect(page.get_by_role("option")).to_have_text([f"{HOSTILE[0]}! a new tag, which the next training learns"])
+    expect(options).to_have_text([f"{HOSTILE[0]}! a new tag, which the next training learns"])
     search.press("Enter")  # nobody makes a new tag by a slip
     expect(search).to_have_value(f"  {HOSTILE[0]}!")
     search.press("Escape")
-    expect(page.get_by_role("option")).to_have_count(0)
+    expect(options).to_have_count(0)
     search.fill("wine dogs")
-    expect(page.get_by_role("option")).to_have_count(1)
+    expect(options).to_have_count(1)
     search.press("ArrowUp")
     search.press("Enter")
     expect(row(page, "wine dogs")).to_have_attribute("data-answer", "accepted")
@@ -281,11 +266,6 @@ def test_a_vocabulary_that_is_given_takes_no_new_tags(visit, kept, tmp_path):
         expect(page.get_by_role("option")).to_have_text(["No tag of the vocabulary holds this."])
         search.press("Enter")
         assert not kept.read_text()
-
-
-def shortened(answer, *, without):
-    answer["suggestions"] = [one for one in answer["suggestions"] if one["tag"] != without]
-    return answer
 
 
 # ------------------------------------------------------------------ words
@@ -356,14 +336,6 @@ def test_a_text_that_was_there_before_the_server_answered(visit, address):
     held[0].continue_()
     expect(row(page, "pets")).to_be_visible()
     expect(text).to_have_value(TEXT)
-
-
-def test_a_text_without_a_known_word(visit, address):
-    page = visit(address)
-    write(page, "unheard-of")
-    expect(page.get_by_text("The model knows no word of this text")).to_be_visible()
-    write(page, "a dog")
-    expect(page.get_by_text("The model knows no word of this text")).to_be_hidden()
 
 
 # ------------------------------------------------------------------ without a mouse
@@ -454,19 +426,42 @@ def test_markup_is_shown_as_text(visit, address, kept):
     assert page.locator("#behind").text_content().rstrip("\u200b") == text
 
 
-def test_markup_of_a_queue_and_of_a_problem(visit, folder, kept, tmp_path):
-    queue = write_jsonl(tmp_path / "queue.jsonl", [{"id": HOSTILE[0], "text": f"dog {HOSTILE[1]}\r\nand\rfur"}])
+def test_queues_with_markup_and_with_tags_that_are_asked_about(visit, folder, kept, tmp_path):
+    """Markup is shown as text; tags of the column ``asked`` come first."""
+    rows = [
+        {"id": HOSTILE[0], "text": f"dog {HOSTILE[1]}\r\nand\rfur"},
+        {"text": "my dog", "asked": ["drinks", "novel"]},
+        {"text": "some wine", "asked": "pets"},
+    ]
+    queue = write_jsonl(tmp_path / "queue.jsonl", rows)
     with served(create_app({"animals": folder}, feedback=str(kept), queue=str(queue))) as address:
         page = visit(address, allowed=["500"])
+        learnt, names = page.locator("#learnt"), page.locator(".row .name bdi")
         page.get_by_role("button", name="pets", exact=True).click()
         assert lit(page) == ["dog", "fur"]
         page.get_by_role("button", name="Accept pets").click()
-        expect(page.locator("#learnt")).to_contain_text("1 answer kept")
+        expect(learnt).to_contain_text("1 answer kept")
         kept_record = json.loads(kept.read_text())
-        assert (kept_record["id"], kept_record["text"]) == (HOSTILE[0], f"dog {HOSTILE[1]}\r\nand\rfur")
-        page.route("**/feedback", lambda route: route.fulfill(status=500, json={"detail": HOSTILE[0]}))
+        assert (kept_record["id"], kept_record["text"]) == (rows[0]["id"], rows[0]["text"])
+        page.route("**/feedback", lambda route: route.fulfill(status=500, json={"detail": HOSTILE[0]}), times=1)
         page.get_by_role("button", name="Reject pets").click()
         expect(page.get_by_role("alert")).to_have_text(HOSTILE[0])
+        page.get_by_role("button", name="Next text").click()
+        expect(names.first).to_have_text("drinks")
+        assert names.all_text_contents()[:2] == ["drinks", "novel"]
+        assert page.locator(".row .sure").all_text_contents()[1] == "asked"
+        expect(page.locator(".row .sure").first).to_contain_text("asked · ")
+        assert page.locator(".row.asked").count() == 2
+        names.first.focus()
+        page.get_by_role("button", name="Reject drinks").click()
+        page.get_by_role("button", name="Accept novel").click()
+        expect(learnt).to_contain_text("3 answers kept")
+        assert names.all_text_contents()[:2] == ["drinks", "novel"]
+        assert answers_in(kept)["my dog"] == {"drinks": False, "novel": True}
+        page.get_by_role("button", name="Next text").click()
+        expect(page.get_by_role("textbox", name="Text")).to_have_value("some wine")
+        expect(names.first).to_have_text("drinks")  # a column of that name that holds no list is somebody else's
+        assert page.locator(".row.asked").count() == 0
 
 
 # ------------------------------------------------------------------ widths and colours
@@ -490,8 +485,20 @@ CONTRAST = """(selectors) => {
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_all_can_be_read(visit, address, dark):
+def test_it_fits_wide_and_narrow_and_can_be_read(visit, address, dark):
     page = visit(address, color_scheme="dark" if dark else "light", reduced_motion="reduce")
+    write(page, "quartz and " + "dog" * 300)
+    expect(row(page, LONG)).to_be_visible()
+    for width in (420, 900, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        beside = page.locator(".text-card").bounding_box()["x"] < page.locator(".tag-card").bounding_box()["x"]
+        assert beside is (width == 1400)
+    ground, ink = page.evaluate(
+        '["backgroundColor", "color"].map((name) => getComputedStyle(document.body)[name].match(/\\d+/g).map(Number))'
+    )
+    assert (sum(ground) < sum(ink)) is dark
+    page.reload()
     write(page, TEXT)
     page.locator(".reject").first.click()
     page.locator(".accept").nth(1).click()
@@ -506,21 +513,6 @@ def test_all_can_be_read(visit, address, dark):
     assert min(words.values()) >= 4.5, words
     marks = page.evaluate(CONTRAST, [".accept", ".accept[aria-pressed=true]", ".reject[aria-pressed=true]"])
     assert min(marks.values()) >= 3, marks
-
-
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [420, 900, 1400])
-def test_it_fits_wide_and_narrow_light_and_dark(visit, address, width, dark):
-    page = visit(address, width=width, color_scheme="dark" if dark else "light")
-    write(page, "quartz and " + "dog" * 300)
-    expect(row(page, LONG)).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    ground, ink = page.evaluate(
-        '["backgroundColor", "color"].map((name) => getComputedStyle(document.body)[name].match(/\\d+/g).map(Number))'
-    )
-    assert (sum(ground) < sum(ink)) is dark
-    beside = page.locator(".text-card").bounding_box()["x"] < page.locator(".tag-card").bounding_box()["x"]
-    assert beside is (width == 1400)
 
 
 def test_by_touch_on_a_phone(visit, address, kept):
@@ -609,28 +601,6 @@ def test_a_queue_is_worked_through(visit, folder, kept, tmp_path):
         assert answers_in(kept) == {"0": {"pets": True}, "a cat": {"pets": True}}
 
 
-def test_tags_that_are_asked_about_come_first(visit, folder, kept, tmp_path):
-    rows = [{"text": "my dog", "asked": ["drinks", "novel"]}, {"text": "some wine", "asked": "pets"}]
-    queue = write_jsonl(tmp_path / "queue.jsonl", rows)
-    with served(create_app({"animals": folder}, feedback=str(kept), queue=str(queue))) as address:
-        page = visit(address)
-        names = page.locator(".row .name bdi")
-        expect(names.first).to_have_text("drinks")
-        assert names.all_text_contents()[:2] == ["drinks", "novel"]
-        assert page.locator(".row .sure").all_text_contents()[1] == "asked"
-        expect(page.locator(".row .sure").first).to_contain_text("asked · ")
-        assert page.locator(".row.asked").count() == 2
-        page.keyboard.press("r")
-        page.keyboard.press("a")
-        expect(page.locator("#learnt")).to_contain_text("2 answers kept")
-        assert names.all_text_contents()[:2] == ["drinks", "novel"]
-        assert answers_in(kept) == {"my dog": {"drinks": False, "novel": True}}
-        page.get_by_role("button", name="Next text").click()
-        expect(page.get_by_role("textbox", name="Text")).to_have_value("some wine")
-        expect(names.first).to_have_text("drinks")  # a column of that name that holds no list is somebody else's
-        assert page.locator(".row.asked").count() == 0
-
-
 @pytest.fixture
 def queued(folder, kept, tmp_path):
     """The address of a server with a queue."""
@@ -651,12 +621,14 @@ def hold(page, pattern, count):
     return lambda: until(lambda: page.wait_for_timeout(20) or (len(found) == count and found), "the request")
 
 
-def test_a_text_of_the_queue_without_tags_gets_no_answers_of_the_one_before(visit, queued, kept):
-    page = visit(queued, allowed=["503"])
-    text, alert = page.get_by_role("textbox", name="Text"), page.locator("#trouble")
-    expect(page.get_by_role("button", name="Accept pets")).to_be_visible()
+def test_a_text_gets_no_answers_of_the_one_before(visit, queued, kept):
+    page = visit(queued, allowed=["503", "507"])
+    text, alert, learnt = page.get_by_role("textbox", name="Text"), page.locator("#trouble"), page.locator("#learnt")
+    pets, drinks = (page.get_by_role("button", name=f"Accept {tag}") for tag in ("pets", "drinks"))
+    expect(pets).to_be_visible()
+    # The tags of the next text do not come.
     page.route("**/suggest", refuse)
-    page.get_by_role("button", name="Accept pets").focus()
+    pets.focus()
     page.keyboard.press("n")
     expect(text).to_have_value("some wine")
     expect(alert).to_contain_text("Too many texts wait")
@@ -666,66 +638,55 @@ def test_a_text_of_the_queue_without_tags_gets_no_answers_of_the_one_before(visi
     # An answer on another text that is kept does not mend it.
     page.unroute("**/suggest")
     page.keyboard.press("p")
-    page.get_by_role("button", name="Accept pets").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept")
+    pets.click()
+    expect(learnt).to_contain_text("1 answer kept")
     page.route("**/suggest", refuse)
     page.keyboard.press("n")
     expect(alert).to_contain_text("Too many texts wait")
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator("#learnt")).to_contain_text("No answers yet.")
+    expect(learnt).to_contain_text("No answers yet.")
     expect(alert).to_contain_text("Too many texts wait")
     page.unroute("**/suggest")
     text.press("Control+Enter")
-    expect(page.get_by_role("button", name="Accept drinks")).to_be_visible()
+    expect(drinks).to_be_visible()
     expect(alert).to_be_hidden()
-    page.get_by_role("button", name="Accept drinks").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept")
-    assert answers_in(kept) == {"2": {"drinks": True}}
-
-
-def test_while_tags_are_on_their_way_there_is_nothing_to_answer(visit, queued, kept):
-    page = visit(queued)
-    expect(page.get_by_role("button", name="Accept pets")).to_be_visible()
+    page.keyboard.press("p")
+    # They are on their way.
+    expect(pets).to_be_visible()
     held = hold(page, "**/suggest", 1)
     page.get_by_role("button", name="Next text").click()
-    expect(page.get_by_role("textbox", name="Text")).to_have_value("some wine")
+    expect(text).to_have_value("some wine")
     expect(page.locator(".row")).to_have_count(0)
     held()[0].continue_()
-    page.get_by_role("button", name="Accept drinks").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept")
+    # What was not stored is said until something is.
+    page.route("**/feedback", lambda route: route.fulfill(status=507, json={"detail": "No room."}), times=1)
+    drinks.click()
+    expect(alert).to_have_text("No room.")
+    page.get_by_role("button", name="Previous text").click()
+    expect(pets).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("No room.")
+    page.get_by_role("button", name="Next text").click()
+    drinks.click()
+    expect(learnt).to_contain_text("1 answer kept")
+    expect(alert).to_be_hidden()
     assert answers_in(kept) == {"2": {"drinks": True}}
-
-
-def test_an_edited_text_gets_no_answers_on_the_text_before(visit, address, kept):
-    page = visit(address, allowed=["503"])
+    # A text of one's own is edited.
+    page.get_by_role("button", name="Your own text").click()
     write(page, "a dog")
     held = hold(page, "**/suggest", 1)
-    page.get_by_role("textbox", name="Text").fill("a dog and wine")
-    page.get_by_role("button", name="Accept pets").click()
+    text.fill("a dog and wine")
+    pets.click()
     expect(page.locator("#said")).to_have_text("Not answered: these are not yet the tags of this text.")
-    expect(page.get_by_role("button", name="Accept pets")).to_have_attribute("aria-pressed", "false")
+    expect(pets).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="pets", exact=True).press("r")
     expect(page.get_by_role("button", name="pets", exact=True)).to_be_focused()
     refuse(held()[0])
-    expect(page.locator("#trouble")).to_contain_text("Too many texts wait")
+    expect(alert).to_contain_text("Too many texts wait")
     expect(page.locator(".row")).to_have_count(0)
     write(page, "a dog and more wine")
-    page.get_by_role("button", name="Accept pets").click()
-    expect(page.locator("#learnt")).to_contain_text("1 answer kept")
-    assert answers_in(kept) == {"a dog and more wine": {"pets": True}}
-
-
-def test_what_was_not_stored_is_said_until_something_is(visit, queued):
-    page = visit(queued, allowed=["507"])
-    expect(page.get_by_role("button", name="Accept pets")).to_be_visible()
-    page.route("**/feedback", lambda route: route.fulfill(status=507, json={"detail": "No room."}), times=1)
-    page.get_by_role("button", name="Accept pets").click()
-    expect(page.locator("#trouble")).to_have_text("No room.")
-    page.get_by_role("button", name="Next text").click()
-    expect(page.get_by_role("button", name="Accept drinks")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_text("No room.")
-    page.get_by_role("button", name="Accept drinks").click()
-    expect(page.locator("#trouble")).to_be_hidden()
+    pets.click()
+    expect(learnt).to_contain_text("2 answers kept")
+    assert answers_in(kept) == {"2": {"drinks": True}, "a dog and more wine": {"pets": True}}
 
 
 def test_every_press_of_a_key_moves_by_one_text(visit, queued):

@@ -17,9 +17,13 @@ def positive_definite(size, seed, condition=100.0):
 def test_finds_a_planted_solution(size, seed):
     matrix = positive_definite(size, seed)
     planted = np.random.default_rng(seed + 1).standard_normal((size, 3))
-    result = conjugate_gradient(lambda s: matrix @ s, matrix @ planted, tol=1e-12, max_iter=200)
-    assert result.status == "converged"
-    np.testing.assert_allclose(result.solution, planted, atol=1e-8)
+    for dtype, error in ((np.float64, 1e-8), (np.float32, 1e-2)):
+        right = (matrix @ planted).astype(dtype)
+        before = right.copy()
+        result = conjugate_gradient(lambda s: matrix.astype(s.dtype) @ s, right, tol=1e-12, max_iter=200)
+        assert result.solution.dtype == dtype
+        np.testing.assert_allclose(result.solution, planted, atol=error)
+        np.testing.assert_array_equal(right, before)
 
 
 def test_every_step_lowers_the_quadratic():
@@ -45,14 +49,6 @@ def test_reports_how_it_ended():
     assert conjugate_gradient(lambda s: -s, right, tol=0.1, max_iter=3).status == "not_positive"
     nothing = conjugate_gradient(lambda s: s, np.zeros(3), tol=0.1, max_iter=3)
     assert (nothing.status, nothing.n_iter) == ("converged", 0)
-
-
-def test_keeps_the_type_and_the_right_side():
-    right = np.ones((4, 2), dtype=np.float32)
-    result = conjugate_gradient(lambda s: 2 * s, right, tol=1e-6, max_iter=5)
-    assert result.solution.dtype == np.float32
-    np.testing.assert_array_equal(right, 1)
-    np.testing.assert_allclose(result.solution, 0.5)
 
 
 @pytest.mark.parametrize("inner", [dot_all, dot_columns])

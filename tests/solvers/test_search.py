@@ -2,7 +2,7 @@
 
 import pytest
 
-from tagwise.solvers.search import Evaluation, Rung, search
+from tagwise.solvers.search import Outcome, Rung, search
 
 
 def test_a_plain_search_evaluates_all_in_order_and_the_first_of_equals_wins():
@@ -11,7 +11,7 @@ def test_a_plain_search_evaluates_all_in_order_and_the_first_of_equals_wins():
     def evaluate(candidate, budget):
         assert budget is None
         seen.append(candidate)
-        return Evaluation(candidate % 3, f"details of {candidate}")
+        return Outcome(candidate % 3, f"details of {candidate}")
 
     result = search([0, 2, 1, 5], evaluate)
     assert seen == [0, 2, 1, 5]
@@ -26,7 +26,7 @@ def test_halving_keeps_the_best_and_the_protected_ones():
     def evaluate(candidate, budget):
         calls.append((candidate, budget))
         # With more budget the order changes.
-        return Evaluation(candidate if budget < 100 else -candidate)
+        return Outcome(candidate if budget < 100 else -candidate)
 
     result = search([0, 1, 2, 3, 4, 5, 6], evaluate, rungs=[Rung(6, 1), Rung(3, 10), Rung(2, 100)], n_protected=1)
     assert calls[7:] == [(0, 10), (6, 10), (5, 10), (4, 10), (0, 100), (6, 100), (5, 100)]
@@ -35,7 +35,7 @@ def test_halving_keeps_the_best_and_the_protected_ones():
 
 def test_failures_rank_last_and_do_not_end_the_search():
     def evaluate(candidate, budget):
-        return Evaluation(None, "too small") if candidate < 2 else Evaluation(-float(candidate))
+        return Outcome(None, "too small") if candidate < 2 else Outcome(-float(candidate))
 
     result = search([1, 3, 0, 2], evaluate)
     assert [trial.candidate for trial in result.ranked] == [2, 3, 1, 0]
@@ -47,7 +47,7 @@ def test_more_candidates_wanted_than_there_are():
     totals = []
     result = search(
         ["a", "b"],
-        lambda candidate, budget: Evaluation(budget),
+        lambda candidate, budget: Outcome(budget),
         rungs=[Rung(9, 1), Rung(3, 2)],
         callback=lambda trial, done, total: totals.append((done, total)),
     )
@@ -61,7 +61,7 @@ def test_a_stopped_search_resumes_to_the_same_result(stopped_after):
 
     def evaluate(candidate, budget):
         evaluated.append((candidate, budget))
-        return Evaluation((candidate * 7 + budget) % 5)
+        return Outcome((candidate * 7 + budget) % 5)
 
     def stop(trial, done, total):
         if done == stopped_after:

@@ -18,26 +18,14 @@ def groups():
     return unit(np.eye(6)[true] + 0.1 * rng.random((150, 6))), true
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-def test_planted_directions_are_found(groups, form):
+def test_planted_directions_are_found(groups):
     rows, true = groups
-    runs = (spherical_k_means(form(rows), 3, rng=np.random.default_rng(seed), max_iter=50) for seed in range(10))
+    runs = (spherical_k_means(rows, 3, rng=np.random.default_rng(seed), max_iter=50) for seed in range(10))
     best = max(runs, key=lambda clusters: clusters.mean_cosine)
     for group in range(3):
         assert len(np.unique(best.assignment[true == group])) == 1
     assert len(np.unique(best.assignment)) == 3
     np.testing.assert_allclose(np.linalg.norm(best.centers, axis=1), 1)
-
-
-def test_at_the_end_rows_are_nearest_to_their_own_centre_and_centers_are_means(groups):
-    rows = groups[0]
-    clusters = spherical_k_means(rows, 4, rng=np.random.default_rng(1), max_iter=100)
-    nearest, cosines = nearest_center(rows, clusters.centers)
-    np.testing.assert_array_equal(nearest, clusters.assignment)
-    np.testing.assert_allclose(cosines.mean(), clusters.mean_cosine)
-    for cluster in range(4):
-        mean = rows[clusters.assignment == cluster].mean(axis=0)
-        np.testing.assert_allclose(clusters.centers[cluster], mean / np.linalg.norm(mean))
 
 
 def test_no_cluster_is_empty():
@@ -76,6 +64,7 @@ def test_weights_pull_the_centers_and_nothing_else(groups, form):
     nearest, cosines = nearest_center(rows, found.centers)
     np.testing.assert_array_equal(nearest, found.assignment)
     np.testing.assert_allclose(cosines.mean(), found.mean_cosine)
+    np.testing.assert_allclose(np.linalg.norm(found.centers, axis=1), 1)
     for cluster in range(4):
         members = found.assignment == cluster
         mean = weights[members] @ rows[members]

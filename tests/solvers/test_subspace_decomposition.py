@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from bilateral_projection import average_error_bound, bilateral_random_projection
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.utils.extmath import randomized_svd
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import feature_matrix
@@ -40,13 +39,15 @@ def test_it_is_the_formula_of_the_paper():
     np.testing.assert_allclose(found.right.T @ found.right, np.eye(4), atol=1e-12)
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-def test_a_matrix_of_low_rank_is_recovered(form):
+def test_a_matrix_of_low_rank_is_recovered():
     X = matrix_of_spectrum([5.0, 2.0, 1e-3], 50, 30)
-    found = bilateral_random_projection(form(X), 3)
-    assert found.left.shape == (50, 3)
-    assert found.right.shape == (30, 3)
-    np.testing.assert_allclose(found.dense(), X, atol=1e-10)
+    for given_as in (X, sp.csr_matrix(X)):
+        found = bilateral_random_projection(given_as, 3)
+        assert (found.left.shape, found.right.shape) == ((50, 3), (30, 3))
+        np.testing.assert_allclose(found.dense(), X, atol=1e-10)
+    wide = bilateral_random_projection(X[:6, :4], 3, oversampling=10)
+    assert wide.right.shape == (4, 4)
+    np.testing.assert_allclose(wide.dense(), X[:6, :4], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SPECTRA)
@@ -54,12 +55,10 @@ def test_a_matrix_of_low_rank_is_recovered(form):
 def test_the_mean_error_of_100_draws_is_below_the_bound_of_theorem_3(name, rank, oversampling):
     values = SPECTRA[name]
     X = matrix_of_spectrum(values, 60, 40)
-    errors = [
-        np.linalg.norm(X - bilateral_random_projection(X, rank, oversampling=oversampling, random_state=i).dense(), 2)
-        for i in range(100)
-    ]
+    draws = [bilateral_random_projection(X, rank, oversampling=oversampling, random_state=i) for i in range(100)]
     bound = average_error_bound(values, rank, oversampling)
-    assert values[rank + oversampling] * (1 - 1e-9) <= np.mean(errors) <= bound
+    mean = np.mean([np.linalg.norm(X - draw.dense(), 2) for draw in draws])
+    assert values[rank + oversampling] * (1 - 1e-9) <= mean <= bound
     if name == "step" and rank == 8:
         assert bound < 2 * values[rank], "with a gap in the spectrum the bound is near the best possible error"
 
@@ -72,18 +71,6 @@ def test_the_bound_by_hand_and_its_unit():
     assert average_error_bound(10 * values, 2, 3) == pytest.approx(10 * (near + far))
 
 
-def test_as_good_as_randomised_svd_without_power_iterations():
-    X = matrix_of_spectrum(SPECTRA["polynomial"], 80, 40)
-    ours, theirs = [], []
-    for seed in range(20):
-        ours.append(np.linalg.norm(X - bilateral_random_projection(X, 6, random_state=seed).dense()))
-        U, s, V = randomized_svd(X, 6, n_oversamples=0, n_iter=0, random_state=seed)
-        theirs.append(np.linalg.norm(X - (U * s) @ V))
-    assert np.mean(ours) < np.mean(theirs)
-    best = np.sqrt((SPECTRA["polynomial"][6:] ** 2).sum())
-    assert np.mean(ours) < 1.25 * best
-
-
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(5, 12), st.integers(5, 12))
 def test_a_projection_keeps_at_least_what_its_start_kept(seed, rank, m, n):
     rng = np.random.default_rng(seed)
@@ -92,13 +79,6 @@ def test_a_projection_keeps_at_least_what_its_start_kept(seed, rank, m, n):
     left, right = project_bilaterally(feature_matrix(X), start)
     assert np.sum(left**2) >= np.sum((X @ start) ** 2) * (1 - 1e-12)
     np.testing.assert_allclose(left, X @ right)
-
-
-def test_the_rank_is_limited_by_the_matrix():
-    X = np.random.default_rng(0).standard_normal((6, 4))
-    found = bilateral_random_projection(X, 3, oversampling=10)
-    assert found.right.shape == (4, 4)
-    np.testing.assert_allclose(found.dense(), X, atol=1e-12)
 
 
 def test_zeros_and_extreme_scales():

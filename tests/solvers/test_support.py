@@ -6,18 +6,12 @@ import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from training_labels import training_labels
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.supports import Supports, feature_sums, indexed_csr
-from tagwise.problems.labels import TrainingLabels
+from tagwise.kernels.supports import feature_sums, indexed_csr
 from tagwise.solvers import support as module
-from tagwise.solvers.support import (
-    SupportFeatures,
-    SupportRidge,
-    chosen_supports,
-    order_of_features,
-    solved_supports,
-)
+from tagwise.solvers.support import SupportFeatures, SupportRidge
 from tagwise.validation import canonical_csr, check_labels, check_observed
 
 
@@ -43,7 +37,7 @@ def support_ridge(
     )
     Y = check_labels(Y, n_rows=X.shape[0])
     known = None if observed is None else check_observed(observed, shape=Y.shape, may_be_empty=True)
-    labels = TrainingLabels.build(Y, known, None)
+    labels = training_labels(Y, known, None)
     return SupportRidge(
         features, labels.positives, known=labels.observed, reg=reg, support=support, positive_weight=positive_weight,
         n_threads=n_threads,
@@ -148,28 +142,10 @@ def test_what_y_says_outside_the_mask_is_not_seen():
     assert (one != two).nnz == 0
 
 
-@pytest.fixture
-def any_gain(monkeypatch):
-    """Features are chosen however small their gain is."""
-    monkeypatch.setattr("tagwise.solvers.support.LEAST_SHARE", 0.0)
-
-
-@pytest.mark.usefixtures("any_gain")
-def test_with_all_features_it_is_ridge_regression():
-    from sklearn.linear_model import Ridge
-
-    X, Y, *_ = problem(n=200, n_labels=6, density=0.9)
-    Y[0] = 1  # every label has positives, and 0.9 of the features in each
-    found = support_least_squares(X, Y, reg=2.0, support=1000)
-    assert found.nnz == found.shape[0] * found.shape[1]
-    ridge = Ridge(alpha=2.0, fit_intercept=False).fit(X, Y)
-    np.testing.assert_allclose(found.toarray(), ridge.coef_.T, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.usefixtures("any_gain")
-def test_it_fits_what_the_low_rank_and_the_intercept_leave():
+def test_with_all_features_it_is_the_ridge_regression_of_what_the_low_rank_and_the_intercept_leave(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_SHARE", 0.0)
     X, Y, U, V, intercept, _ = problem(n=200, density=0.9)
-    Y[0] = 1
+    Y[0] = 1  # every label has positives, and 0.9 of the features in each
     found = support_least_squares(X, Y, low_rank=(U, V), intercept=intercept, reg=0.5).toarray()
     residual = Y - X @ U @ V.T - intercept
     np.testing.assert_allclose(found, np.linalg.solve(X.T @ X + 0.5 * np.eye(25), X.T @ residual), atol=1e-5)
@@ -189,19 +165,25 @@ def test_a_planted_sparse_truth_is_recovered():
         assert column.data.min() > 0.8
 
 
-def test_a_weight_is_that_many_copies_of_the_positives():
+@pytest.mark.parametrize("column_step", [0, 10**6])
+def test_whole_weights_of_positives_and_rows_are_copies(column_step, monkeypatch):
+    monkeypatch.setattr(module, "_COLUMN_STEP", column_step)
     X, Y, U, V, intercept, _ = problem(n=80)
-    weights = np.array([1, 2, 3, 1, 4, 2, 1, 5, 2.0])
-    found = support_least_squares(
-        X, Y, low_rank=(U, V), intercept=intercept, positive_weight=weights, support=6
-    ).toarray()
-    for label, weight in enumerate(weights.astype(int)):
-        copies = np.where(Y[:, label] == 1, weight, 1)
-        one = support_least_squares(
-            X.repeat(copies, axis=0), Y[:, [label]].repeat(copies, axis=0), low_rank=(U, V[[label]]),
-            intercept=intercept[[label]], support=6,
+    rng = np.random.default_rng(1)
+    weights, times = np.array([1, 2, 3, 1, 4, 2, 1, 5, 2]), rng.integers(0, 4, len(X))
+    for known in (None, (rng.random(Y.shape) < 0.6).astype(float)):
+        found = support_least_squares(
+            X, Y, low_rank=(U, V), intercept=intercept, support=6, observed=known,
+            positive_weight=weights.astype(float), row_weight=times.astype(float),
         )  # fmt: skip
-        np.testing.assert_allclose(found[:, label], one.toarray()[:, 0], rtol=1e-5, atol=1e-7)
+        assert found.nnz > 20
+        for label, weight in enumerate(weights):
+            rows = np.repeat(np.arange(len(X)), times * np.where(Y[:, label] == 1, weight, 1))
+            one = support_least_squares(
+                X[rows], Y[rows][:, [label]], low_rank=(U, V[[label]]), intercept=intercept[[label]], support=6,
+                observed=None if known is None else known[rows][:, [label]],
+            )  # fmt: skip
+            np.testing.assert_allclose(found[:, [label]].toarray(), one.toarray(), rtol=1e-5, atol=1e-7)
 
 
 def power_law(dtype=np.float32):
@@ -247,78 +229,6 @@ def test_the_memory_limit_changes_how_much_is_stored_but_not_the_result(monkeypa
         np.testing.assert_allclose(results[0].toarray(), other.toarray(), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("column_step", [0, 10**6])
-@pytest.mark.parametrize("positive_weight", [None, 3.0])
-@pytest.mark.parametrize("masked", [False, True])
-def test_whole_weights_of_rows_are_repeated_rows(masked, positive_weight, column_step, monkeypatch):
-    monkeypatch.setattr(module, "_COLUMN_STEP", column_step)
-    X, Y, U, V, intercept, _ = problem()
-    rng = np.random.default_rng(1)
-    times = rng.integers(0, 4, len(X))
-    rows = np.repeat(np.arange(len(X)), times)
-    known = (rng.random(Y.shape) < 0.6).astype(float) if masked else None
-    settings = {
-        "low_rank": (U, V),
-        "intercept": intercept,
-        "support": 6,
-        "positive_weight": None if positive_weight is None else np.full(Y.shape[1], positive_weight),
-    }
-    weighted = support_least_squares(X, Y, observed=known, row_weight=times.astype(float), **settings)
-    repeated = support_least_squares(X[rows], Y[rows], observed=None if known is None else known[rows], **settings)
-    assert weighted.nnz == repeated.nnz > 20
-    np.testing.assert_allclose(weighted.toarray(), repeated.toarray(), atol=1e-9)
-
-
-@given(
-    st.integers(0, 2**32 - 1), st.sampled_from([3, 100]), st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from([0, 10**6]), st.sampled_from([2**13, 2**31]),
-)  # fmt: skip
-def test_sums_of_shards_are_those_of_all_rows(
-    seed, support, weighted, masked, rows_weighted, column_step, memory_limit
-):
-    """Candidates, slopes and systems of shards of the rows, one of them empty, give what all rows give at once."""
-    X, Y, U, V, intercept, weight = problem(seed, d=12, density=0.5)
-    rng = np.random.default_rng(seed)
-    known = sp.csr_matrix(rng.random(Y.shape) < 0.6, dtype=float) if masked else None
-    row_weight = rng.uniform(0.2, 3, len(X)) if rows_weighted else None
-    labels = TrainingLabels.build(sp.csr_matrix(Y), known, None)
-    order = order_of_features(np.count_nonzero(X, axis=0))
-    settings = {"support": support, "memory_limit": memory_limit, "with_gram": known is None}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_COLUMN_STEP", column_step)
-        patch.setattr(module, "_LEAST_WALK", 0)
-
-        def ridge(rows):
-            features = SupportFeatures.build(
-                canonical_csr(sp.csr_matrix(X[rows])), row_weight=None if row_weight is None else row_weight[rows],
-                order=order, **settings,
-            )  # fmt: skip
-            return SupportRidge(
-                features, labels.positives[rows], known=None if known is None else known[rows], reg=0.7,
-                support=support, positive_weight=weight if weighted else None,
-            )  # fmt: skip
-
-        whole = ridge(np.arange(len(X))).solve(U, V, intercept)
-        shards = [ridge(rows) for rows in (np.arange(0, 5), np.arange(5, 5), np.arange(5, len(X)))]
-        block, U = slice(2, 7), np.ascontiguousarray(U[order])
-        candidates = sum(shard.candidates(block) for shard in shards)
-        pattern = Supports(candidates.indptr.astype(np.int64), candidates.indices.astype(np.int64))
-        shares = [shard.slopes(block, pattern, U, V[block], intercept[block]) for shard in shards]
-        slopes, curvatures = (sum(part) for part in zip(*shares))
-        if not masked:
-            gram = sum(shard.X.gram_times(U) for shard in shards)
-            sums, squares = (sum(getattr(shard.X, name) for shard in shards) for name in ("column_sums", "diagonal"))
-            row = np.repeat(np.arange(2, 7), np.diff(pattern.indptr))
-            slopes -= np.sum(gram[pattern.features] * V[row], axis=1) + intercept[row] * sums[pattern.features]
-            curvatures += squares[pattern.features]
-        supports, slopes = chosen_supports(pattern, slopes, curvatures, reg=0.7, support=support)
-        systems = sum(shard.systems(block, supports) for shard in shards)
-        values, gains = solved_supports(supports, slopes, systems, 0.7)
-    found = sp.csr_matrix((values, order[supports.features], supports.indptr), shape=(5, X.shape[1])).toarray()
-    np.testing.assert_allclose(found, whole.weights[:, block].toarray().T, atol=1e-8)
-    np.testing.assert_allclose(0.5 * gains, whole.gain[block], atol=1e-8)
-
-
 def test_what_is_kept_of_the_gram_matrix_stays_in_proportion_to_the_features(monkeypatch):
     X, _, _ = power_law(np.float32)
     monkeypatch.setattr(module, "_LEAST_WALK", 0)
@@ -350,33 +260,11 @@ def test_explicit_zeros_are_no_occurrences_and_inputs_are_left_alone():
     np.testing.assert_array_equal(X.indices, before.indices)
 
 
-def test_csr_arrays_other_formats_and_integer_labels():
-    X, Y, U, V, _, _ = problem()
-    expected = support_least_squares(sp.csr_matrix(X), sp.csr_matrix(Y), low_rank=(U, V), support=5)
-    for features, labels in (
-        (sp.csr_array(X), sp.csr_array(Y)),
-        (sp.coo_matrix(X), Y.astype(int)),
-        (X, sp.csc_matrix(Y)),
-    ):
-        found = support_least_squares(features, labels, low_rank=(U, V), support=5)
-        assert isinstance(found, sp.csr_matrix)
-        np.testing.assert_array_equal(found.toarray(), expected.toarray())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"low_rank": (np.full((25, 2), np.inf), np.ones((9, 2)))}, "low_rank contains NaN"),
-        ({"memory_limit": 1000}, "memory_limit is 1,000 bytes, but systems of 25 features need 11,200"),
-    ],
-)
-def test_what_cannot_be_solved_is_named(change, message):
+def test_what_cannot_be_solved_is_named():
     X, Y, *_ = problem()
-    with pytest.raises(InvalidInputError, match=message):
-        support_least_squares(X, Y, **change)
-
-
-def test_a_system_that_rounding_makes_singular_is_reported():
-    X = np.full((50, 2), 1e8)
+    with pytest.raises(InvalidInputError, match="low_rank contains NaN"):
+        support_least_squares(X, Y, low_rank=(np.full((25, 2), np.inf), np.ones((9, 2))))
+    with pytest.raises(InvalidInputError, match="memory_limit is 1,000 bytes, but systems of 25 features need 11,200"):
+        support_least_squares(X, Y, memory_limit=1000)
     with pytest.raises(InvalidInputError, match="reg=1e-10 is too small beside the features"):
-        support_least_squares(X, np.ones((50, 1)), reg=1e-10)
+        support_least_squares(np.full((50, 2), 1e8), np.ones((50, 1)), reg=1e-10)

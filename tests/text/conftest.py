@@ -2,6 +2,8 @@
 
 import pytest
 
+from tagwise import BinaryRelevance, Tagger
+
 SUBJECTS = {
     "pets": ["dog", "cat", "hamster", "leash"],
     "wine": ["bottle", "grape", "cellar", "vintage"],
@@ -21,3 +23,8 @@ def rows():
         texts.append(" ".join(words))
         tags.append(sorted({first, second} | ({"mixed"} if first != second else set())))
     return texts, tags
+
+
+@pytest.fixture
+def fitted(rows):
+    return Tagger(BinaryRelevance(reg=0.1)).fit(*rows)

@@ -18,7 +18,7 @@ TAGS = [["pets"], ["pets"], ["food", "drinks"], ["drinks"]] * 10
 
 
 def letters(texts):
-    """How often some letters occur, and 1."""
+    """Counts of some letters, and 1."""
     return np.array([[text.count(letter) for letter in "adeinost"] + [1] for text in texts], dtype=float)
 
 
@@ -127,21 +127,15 @@ def test_what_is_no_cache_is_named(tagger, tmp_path):
         Tagger(embedder=letters, embedding_cache=3).fit(TEXTS, TAGS)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
+def test_answers_of_an_embedder_are_checked():
+    for wrong, sentence in (
         (lambda texts: letters(texts)[:-1], "with a row for each of 4 texts; found shape"),
         (lambda texts: letters(texts)[:, 0], "with a row for each of 4 texts; found shape"),
         (lambda texts: letters(texts) * np.nan, "embedder returned NaN or infinity"),
         (lambda texts: [[str(text)] for text in texts], "must return an array of numbers"),
-    ],
-)
-def test_answers_of_an_embedder_are_checked(wrong, sentence):
-    with pytest.raises(InvalidInputError, match=sentence):
-        Tagger(embedder=wrong).fit(TEXTS, TAGS)
-
-
-def test_an_embedder_must_not_change_its_width():
+    ):
+        with pytest.raises(InvalidInputError, match=sentence):
+            Tagger(embedder=wrong).fit(TEXTS, TAGS)
     widths = iter([9, 8])
     embedder = TextEmbedder.of(lambda texts: letters(texts)[:, : next(widths)])
     with pytest.raises(InvalidInputError, match="returned 8 numbers per text, and 9 for other texts"):
@@ -150,19 +144,8 @@ def test_an_embedder_must_not_change_its_width():
 
 def test_tags_without_texts_are_suggested_by_the_meaning_of_their_names(tmp_path):
     """The embedder knows what belongs together; no text has a word of the new tags' names."""
-    kinds = {
-        "cat": 0,
-        "dog": 0,
-        "hound": 0,
-        "wine": 1,
-        "claret": 1,
-        "car": 2,
-        "van": 2,
-        "vehicle": 2,
-        "oak": 3,
-        "elm": 3,
-    }
-    kinds |= {"pets": 0, "drinks": 1, "vehicles": 2, "trees": 3}
+    words = ("cat dog hound pets", "wine claret drinks", "car van vehicle vehicles", "oak elm trees")
+    kinds = {word: kind for kind, alike in enumerate(words) for word in alike.split()}
 
     def embed(texts):
         words = [[kinds[word] for word in text.replace("::", " ").split() if word in kinds] for text in texts]
@@ -203,15 +186,11 @@ def test_what_is_no_embedder_is_named(monkeypatch):
         Tagger(embedder="bert").fit(TEXTS, TAGS)
     with pytest.raises(InvalidTypeError, match="or a function from a list of texts to an array; found 7"):
         Tagger(embedder=7).fit(TEXTS, TAGS)
+    with pytest.raises(InvalidInputError, match="trained without an embedder"):
+        Tagger("leml").fit(TEXTS, TAGS).use_embedder(letters)
     monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
     with pytest.raises(InvalidInputError, match=r"needs the package wordllama, .*: pip install tagwise\[embeddings\]"):
         Tagger(embedder="static").fit(TEXTS, TAGS)
-
-
-def test_a_tagger_without_an_embedder_takes_none():
-    fitted = Tagger("leml").fit(TEXTS, TAGS)
-    with pytest.raises(InvalidInputError, match="trained without an embedder"):
-        fitted.use_embedder(letters)
 
 
 @pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra embeddings")

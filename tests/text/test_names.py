@@ -12,20 +12,7 @@ from tagwise.text.features import TextFeatures
 from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use
 from tagwise.text.tags import TrainingRows
 
-WORDS = [
-    "cards",
-    "chess",
-    "devel",
-    "game",
-    "latex",
-    "lang",
-    "library",
-    "python",
-    "to",
-    "zürich",
-    "1234",
-    "q1234",
-]
+WORDS = ["cards", "chess", "devel", "game", "latex", "lang", "library", "python", "to", "zürich", "1234", "q1234"]
 
 
 @pytest.fixture
@@ -40,9 +27,8 @@ def words_of(name, features):
     return None if found is None else [features.feature_names[column] for column in found.indices]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
+def test_words_of_a_name(features):
+    for name, words in (
         ("devel::lang:python", ["devel", "lang", "python"]),
         ("Chess, chess & CHESS", ["chess"]),
         ("python/game-library_to", ["game", "library", "python", "to"]),
@@ -55,10 +41,8 @@ def words_of(name, features):
         ("p14068", None),
         ("1234", None),  # a word of the texts, but no word
         ("", None),
-    ],
-)
-def test_words_of_a_name(name, words, features):
-    assert words_of(name, features) == words
+    ):
+        assert words_of(name, features) == words, name
 
 
 def test_names_are_features_in_the_columns_of_texts(features):
@@ -95,9 +79,8 @@ def test_vocabularies():
     assert check_vocabulary(np.array(["b", "a"])) == {"b": ("b",), "a": ("a",)}
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "error", "words"),
-    [
+def test_bad_vocabularies():
+    for vocabulary, error, words in (
         ("chess", InvalidTypeError, "a list of tags, or a dictionary with the name of each; found 'chess'"),
         (5, InvalidTypeError, "found 5"),
         (iter(["a"]), InvalidTypeError, "vocabulary must be a list"),
@@ -107,11 +90,9 @@ def test_vocabularies():
         ({"a": None}, InvalidTypeError, "found None at position 0"),
         ({"a": ""}, InvalidInputError, "vocabulary has an empty name"),
         (["\ud800"], InvalidInputError, "not Unicode text"),
-    ],
-)
-def test_bad_vocabularies(vocabulary, error, words):
-    with pytest.raises(error, match=words):
-        check_vocabulary(vocabulary)
+    ):
+        with pytest.raises(error, match=words):
+            check_vocabulary(vocabulary)
 
 
 def test_new_tags_do_not_decide_whether_tags_are_words(features):

@@ -80,25 +80,22 @@ def test_tags_that_are_written_nearly_alike_are_one(rows):
     assert len(tagger.tags_) == 5
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda tagger: tagger.update([], []), InvalidInputError, "texts is empty; an update needs"),
-        (lambda tagger: tagger.update(["dog"], [[3]]), InvalidTypeError, "tags differ in type from those of the fit"),
-        (lambda tagger: tagger.update(["dog"], [["pets"], []]), InvalidInputError, "tags has 2 rows but texts has 1"),
-        (lambda tagger: tagger.remove_tags(["zebras"]), InvalidInputError, "'zebras' is not one of the 4 tags"),
-        (lambda tagger: tagger.remove_tags("pets"), InvalidTypeError, "tags must be a list of tags"),
-        (lambda tagger: tagger.remove_tags([]), InvalidInputError, "tags is empty"),
-        (lambda tagger: tagger.rename_tags({"pets": "wine"}), InvalidInputError, "merge_tags makes them one"),
-        (lambda tagger: tagger.rename_tags({}), InvalidTypeError, "names must be a dictionary"),
-    ],
-)
-def test_bad_input_changes_nothing(rows, call, error, message):
+def test_bad_input_changes_nothing(rows):
     tagger = fitted(rows)
     before = tagger.suggest(rows[0][:20])
-    with pytest.raises(error, match=message):
-        call(tagger)
-    assert tagger.suggest(rows[0][:20]) == before
+    for call, error, message in (
+        (lambda: tagger.update([], []), InvalidInputError, "texts is empty; an update needs"),
+        (lambda: tagger.update(["dog"], [[3]]), InvalidTypeError, "tags differ in type from those of the fit"),
+        (lambda: tagger.update(["dog"], [["pets"], []]), InvalidInputError, "tags has 2 rows but texts has 1"),
+        (lambda: tagger.remove_tags(["zebras"]), InvalidInputError, "'zebras' is not one of the 4 tags"),
+        (lambda: tagger.remove_tags("pets"), InvalidTypeError, "tags must be a list of tags"),
+        (lambda: tagger.remove_tags([]), InvalidInputError, "tags is empty"),
+        (lambda: tagger.rename_tags({"pets": "wine"}), InvalidInputError, "merge_tags makes them one"),
+        (lambda: tagger.rename_tags({}), InvalidTypeError, "names must be a dictionary"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+        assert tagger.suggest(rows[0][:20]) == before, message
 
 
 def test_a_tagger_that_keeps_nothing_says_so(rows):
@@ -106,7 +103,7 @@ def test_a_tagger_that_keeps_nothing_says_so(rows):
     for call in (lambda: tagger.update(*rows), lambda: tagger.merge_tags(["pets"], "wine")):
         with pytest.raises(InvalidInputError, match="has not kept the texts of its fit"):
             call()
-    with pytest.raises(InvalidInputError, match="KNN cannot learn texts after its fit"):
+    with pytest.raises(InvalidInputError, match="KNN does not support updates"):
         Tagger("knn", updatable=True).fit(*rows)
     unknown = Tagger("leml", unlisted="unknown", updatable=True).fit(*rows)
     with pytest.raises(InvalidInputError, match="give one of them"):

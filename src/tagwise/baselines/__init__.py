@@ -1,4 +1,15 @@
-"""Published methods to compare with, one class each; imported on first use, like the names of :mod:`tagwise`."""
+"""Published methods to compare with, one class each; imported on first use, like the names of :mod:`tagwise`.
+
+All have the methods of :class:`tagwise.LEML`. Only :class:`BayesianCS` and :class:`BinaryRelevance` learn from a mask;
+the others refuse ``observed``.
+
+>>> from tagwise.baselines import PLST
+>>> from tagwise.data import load_dataset
+>>> data = load_dataset("debtags-sample")
+>>> labels, scores = PLST(rank=50).fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
+>>> labels.shape == (data.X_test.shape[0], 3)
+True
+"""
 
 from __future__ import annotations
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from tagwise.base import OVERFLOW
 from tagwise.baselines.label_space import (
     LabelSpaceModel,
     centered_matmul,
@@ -17,13 +16,17 @@ from tagwise.baselines.label_space import (
     principal_label_directions,
 )
 from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
+from tagwise.estimator import OVERFLOW
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
-from tagwise.models.factor_model import usable_rank
+from tagwise.fields import Fields
+from tagwise.models.factor_model import factors, usable_rank
 from tagwise.parallel import thread_count
+from tagwise.parameters import Count, NonNegative, Positive, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
+from tagwise.randomness import random_generator
 from tagwise.solvers.ridge import closed_form_memory, reduced_rank_ridge
-from tagwise.validation import Features, all_finite, check_choice, check_integer, check_real
+from tagwise.validation import Features, all_finite
 
 __all__ = ["CPLST"]
 
@@ -33,6 +36,7 @@ _SPARE = 10
 _ALL_LABELS = 6
 
 
+@parameters
 class CPLST(LabelSpaceModel):
     r"""Ridge regression onto the label directions that the features predict best.
 
@@ -50,8 +54,6 @@ class CPLST(LabelSpaceModel):
         k. More than the features and labels allow is clipped with a warning.
     reg : float
         λ ≥ 0; 0 needs the closed form. At 0 this is ``LEML(solver="closed_form", reg=0)``.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
     solver : {"auto", "closed_form", "subspace"}
         ``"closed_form"``: exactly, by the eigenvectors of the smaller Gram matrix of X
         (:func:`tagwise.solvers.ridge.reduced_rank_ridge`). ``"subspace"``: by subspace iteration from the
@@ -65,22 +67,12 @@ class CPLST(LabelSpaceModel):
     memory_limit : float
         Bytes for the dense matrices of the closed form. Above it, ``"auto"`` falls back to the subspace; where λ = 0 or
         the closed form is asked for, the problem is refused.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the start of the subspace iteration for more than 2,000 labels.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_factors_ : array (d, k)
-        W.
-    label_factors_ : array (L, k)
-        H.
-    intercept_ : array (L,)
-        b − ½: a score of 0 is the border between off and on.
-    objective_, history_, n_iter_
+    objective_ : array (rounds,)
         The objective after each round (the closed form has one); the same with seconds; number of rounds.
 
     Notes
@@ -90,53 +82,32 @@ class CPLST(LabelSpaceModel):
     arrays of (n + d + L)·K numbers, and 16·min(n, d)² bytes where that side is at most 4,000.
 
     Deviations: the publication derives the method for λ = 0 and then puts a ridge regression into it as here; the
-    subspace iteration is not in it. Labels are 0/1 instead of ±1, which only changes the scale. The method has no
-    notion of unknown labels: ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import CPLST
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = CPLST(rank=50).fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
+    subspace iteration is not in it. Labels are 0/1 instead of ±1, which only changes the scale.
     """
 
-    def __init__(
-        self,
-        rank: int = 100,
-        reg: float = 1.0,
-        normalize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 10,
-        tol: float = 1e-3,
-        memory_limit: float = 2**32,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(rank, reg, normalize, n_jobs, random_state, verbose)
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
+    fields: ClassVar[Fields] = factors(intercept="b − ½: a score of 0 is the border between off and on.")
+
+    solver: Literal["auto", "closed_form", "subspace"] = "auto"
+    max_iter: Count = 10
+    tol: NonNegative = 1e-3
+    memory_limit: Positive = 2**32
+    reg: NonNegative = 1.0
 
     def _check_parameters(self) -> None:
-        check_integer(self.rank, "rank", minimum=1)
-        check_choice(self.solver, "solver", ("auto", "closed_form", "subspace"))
-        check_real(self.reg, "reg", minimum=0, open_minimum=self.solver == "subspace")
-        check_integer(self.max_iter, "max_iter", minimum=1)
-        check_real(self.tol, "tol", minimum=0)
-        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
+        if self.solver == "subspace" and self.reg == 0:
+            raise InvalidInputError('reg must be above 0 for solver="subspace"; found 0.')
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         threads = thread_count(self.n_jobs)
         n_features, n_labels = X.shape[1], Y.shape[1]
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         rows = self._prepared(X)
-        if self._is_closed_form(X.shape, n_labels):
+        closed_form = self.solver != "subspace"
+        if self.solver == "auto" and self.reg > 0:
+            small = max(min(X.shape), n_labels) <= LARGEST_DIRECT
+            closed_form = small and closed_form_memory(X.shape[0], n_features, n_labels) <= self.memory_limit
+        if closed_form:
             progress.total = 1
             W, H, b, objective = reduced_rank_ridge(
                 rows, Y, rank, self.reg, fit_intercept=True, memory_limit=self.memory_limit
@@ -146,19 +117,6 @@ class CPLST(LabelSpaceModel):
             W, H, b = self._subspace(rows, Y.astype(np.float64), rank, progress, threads)
         self.feature_factors_, self.label_factors_ = W.astype(X.dtype), H.astype(X.dtype)
         self.intercept_ = (b - 0.5).astype(X.dtype)
-
-    def _is_closed_form(self, shape: tuple[int, int], n_labels: int) -> bool:
-        """Whether to solve directly; raises where that alone is possible and does not fit."""
-        needed = closed_form_memory(*shape, n_labels)
-        if self.solver == "auto" and self.reg > 0:
-            return max(min(shape), n_labels) <= LARGEST_DIRECT and needed <= self.memory_limit
-        if self.solver != "subspace" and needed > self.memory_limit:
-            raise InvalidInputError(
-                f"CPLST's closed form needs memory of {needed / 2**30:.3g} GiB for {shape[0]:,} rows, {shape[1]:,} "
-                f"features and {n_labels:,} labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); use "
-                'solver="subspace" with reg above 0, or raise memory_limit.'
-            )
-        return self.solver != "subspace"
 
     def _subspace(
         self, X: Features, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int

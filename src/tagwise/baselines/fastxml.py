@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.sparse_score_model import SparseScoreModel
+from tagwise.fields import Fields, csr, dense, value
 from tagwise.kernels.trees import Growth, build_tree, find_leaves, ideal_gains, mean_leaves
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.fit_state import State, array, each, real, sparse
-from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
+from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import Features, canonical_csr, check_integer, check_real
+from tagwise.randomness import random_generator
+from tagwise.validation import Features, canonical_csr, check_real
 
 __all__ = ["FastXML"]
 
@@ -31,14 +32,14 @@ _SEPARATOR_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class _Forest(State):
+class _Forest:
     """Trees with nodes and leaves numbered through, as in the attributes of :class:`FastXML`."""
 
-    roots: np.ndarray = array("trees", dtype=np.int64)
-    children: np.ndarray = array("nodes", 2, dtype=np.int64)
-    separators: sp.csr_matrix = sparse("nodes", "d")
-    biases: np.ndarray = array("nodes")
-    leaves: sp.csr_matrix = sparse(None, "L", rising=False)
+    roots: np.ndarray
+    children: np.ndarray
+    separators: sp.csr_matrix
+    biases: np.ndarray
+    leaves: sp.csr_matrix
 
     @classmethod
     def of_tree(cls, tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> _Forest:
@@ -71,25 +72,10 @@ class _Forest(State):
         )
 
 
-@dataclass
-class _GrownTrees(State):
-    """The trees grown in each round so far, and their total loss.
-
-    The finished model checks whether a restored forest has trees at all.
-    """
-
-    forests: list[_Forest] = each(_Forest)
-    lost: float = real()
-
-    def require_rounds(self, bounds: list[tuple[int, int]]) -> None:
-        """Raise ValueError unless these are the trees of the first rounds with these ``bounds``."""
-        if not 1 <= len(self.forests) <= len(bounds):
-            raise ValueError(f"{len(self.forests)} rounds of {len(bounds)}")
-        for forest, (first, last) in zip(self.forests, bounds):
-            if len(forest.roots) != last - first:
-                raise ValueError(f"{len(forest.roots)} trees in a round of {last - first}")
+_LOST = Fields(lost=value(check_real, "The sum over the trees so far of 1 − nDCG of their training rows."))
 
 
+@parameters
 class FastXML(SparseScoreModel):
     r"""A forest of sparse linear splits, learnt for the ranking of labels.
 
@@ -111,24 +97,11 @@ class FastXML(SparseScoreModel):
         C_i of a row on the larger side, > 0; rows on the smaller side weigh as much together.
     leaf_labels : int
         Labels that a leaf keeps, the most frequent.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the sides that rows start on.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    roots_ : int array (trees,)
-        The first node of each tree, or −1 − a leaf for a tree without nodes.
-    children_ : int array (nodes, 2)
-        Where rows with a margin of 0 or less go, and all others; nodes and leaves as in ``roots_``.
-    separators_ : CSR (nodes, d)
-        w; ``biases_`` (nodes,) holds the weight of a constant feature.
-    leaves_ : CSR (leaves, L)
     objective_ : array (rounds,)
         The mean 1 − nDCG of the training rows under the rankings of their leaves, over the trees so far; 10 per round.
 
@@ -147,49 +120,36 @@ class FastXML(SparseScoreModel):
     References
     ----------
     Prabhu, Varma, "FastXML: a fast, accurate and stable tree-classifier for extreme multi-label learning", KDD 2014.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import FastXML
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> model = FastXML(n_trees=10).fit(data.X_train, data.Y_train)
-    >>> model.predict_topk(data.X_test, k=3)[0].shape == (data.X_test.shape[0], 3)
-    True
     """
 
-    _saved_arrays = ("roots_", "children_", "separators_", "biases_", "leaves_")
+    fields: ClassVar[Fields] = Fields(
+        roots_=dense(
+            "trees", numbers="int", meaning="The first node of each tree, or −1 − a leaf for a tree without nodes."
+        ),
+        children_=dense(
+            "nodes",
+            2,
+            numbers="int",
+            meaning="Where rows with a margin of 0 or less go, and all others; nodes and leaves as in ``roots_``.",
+        ),
+        separators_=csr("nodes", "d", meaning="w."),
+        biases_=dense("nodes", meaning="Weights of a constant feature."),
+        leaves_=csr("leaves", "L", meaning="Shares of labels."),
+    )
 
-    def __init__(
-        self,
-        n_trees: int = 100,
-        max_leaf: int = 10,
-        C: float = 5.0,
-        leaf_labels: int = 100,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.n_trees = n_trees
-        self.max_leaf = max_leaf
-        self.C = C
-        self.leaf_labels = leaf_labels
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    base_score = _OFF
 
-    def _check_parameters(self) -> None:
-        for name in ("n_trees", "max_leaf", "leaf_labels"):
-            check_integer(getattr(self, name), name, minimum=1)
-        check_real(self.C, "C", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
+    n_trees: Count = 100
+    max_leaf: Count = 10
+    C: Positive = 5.0
+    leaf_labels: Count = 100
+    random_state: Seed = 0
 
     def _iterations(self) -> int:
         return -(-self.n_trees // _TREES_PER_ROUND)
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         threads = thread_count(self.n_jobs)
         rows = canonical_csr(self._prepared(X))
         if (rows.data == 0).any():
@@ -205,21 +165,24 @@ class FastXML(SparseScoreModel):
             return build_tree(features, labels, gains, max(X.shape[1], Y.shape[1]), growth, seed, number)
 
         shape, rounds = (X.shape[1], Y.shape[1]), even_chunks(self.n_trees, _TREES_PER_ROUND)
-        grown = progress.resume(
-            _GrownTrees, check=lambda found: found.require_rounds(rounds), d=shape[0], L=shape[1], dtype=X.dtype
-        ) or _GrownTrees([], 0.0)
-        for first, last in rounds[len(grown.forests) :]:
+        kept = progress.resume(self.fields | _LOST, X.dtype, d=shape[0], L=shape[1])
+        forests, lost = [], 0.0
+        if kept is not None:
+            lost = kept.pop("lost")
+            self.__dict__.update(kept)
+            self._check_fitted()
+            forests = [_Forest(*kept.values())]
+        for first, last in rounds[len(progress.history) :]:
             trees = []
             for *tree, missed in run_chunks(grow, [(number, number + 1) for number in range(first, last)], threads):
                 # Converted to the types of the folder at once: trees pile up.
                 trees.append(_Forest.of_tree(tree, *shape, X.dtype))
-                grown.lost += missed
-            grown.forests.append(_Forest.joined(trees))
-            if progress.step(grown.lost / (last * X.shape[0]), state=grown, trees=last):
+                lost += missed
+            forests = [_Forest.joined([*forests, *trees])]
+            progress.keep(lost=lost, **dict(zip(self.fields, vars(forests[0]).values())))
+            if progress.step(lost / (last * X.shape[0]), trees=last):
                 break
-        forest = _Forest.joined(grown.forests)
-        self.roots_, self.children_, self.leaves_ = forest.roots, forest.children, forest.leaves
-        self.separators_, self.biases_ = forest.separators, forest.biases
+        self.__dict__.update(zip(self.fields, vars(forests[0]).values()))
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows, nodes, leaves = canonical_csr(self._prepared(X)), self.separators_, self.leaves_
@@ -235,27 +198,13 @@ class FastXML(SparseScoreModel):
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         return sp.csr_matrix((means + _OFF, names, indptr), shape=(X.shape[0], self.n_labels_))
 
-    def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, _OFF, dtype=self.biases_.dtype)
-
-    def _check_restored(self) -> None:
-        require_sparse(separators_=self.separators_, leaves_=self.leaves_)
-        require_dense(1, roots_=self.roots_, biases_=self.biases_)
-        require_dense(2, children_=self.children_)
-        n_nodes, n_leaves = self.separators_.shape[0], self.leaves_.shape[0]
-        roots, children = self.roots_, self.children_
-        if (self.separators_.shape[1], self.leaves_.shape[1]) != (self.n_features_in_, self.n_labels_):
-            raise ValueError("separators and leaves do not have the features and labels of the model")
-        if children.shape != (n_nodes, 2) or self.biases_.shape != (n_nodes,) or not len(roots):
-            raise ValueError("roots, children, separators and biases do not describe one set of trees")
-        if any(array.dtype != np.int64 for array in (roots, children)):
-            raise ValueError("roots and children must be of type int64")
+    def _check_fitted(self) -> None:
+        roots, children, n_leaves = self.roots_, self.children_, self.leaves_.shape[0]
+        if not len(roots):
+            raise ValueError("roots_ must have a tree")
         for places in (roots, children):
-            if places.size and (places.min() < -n_leaves or places.max() >= n_nodes):
-                raise ValueError("a node or leaf outside the trees")
+            if places.size and (places.min() < -n_leaves or places.max() >= len(children)):
+                raise ValueError("a node or leaf lies outside the trees")
         # Children come after their parents, so every path down ends.
-        if ((children >= 0) & (children <= np.arange(n_nodes)[:, None])).any():
+        if ((children >= 0) & (children <= np.arange(len(children))[:, None])).any():
             raise ValueError("a node is its own ancestor")
-        require_finite_floats(separators_=self.separators_, biases_=self.biases_, leaves_=self.leaves_)
-        if not self.separators_.has_sorted_indices:
-            raise ValueError("the features of a separator must be sorted")

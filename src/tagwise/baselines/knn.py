@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.neighbor_votes import (
-    MOST_POWER,
     OFF,
+    Power,
     StoredRows,
     centered_votes,
     sum_neighbor_labels,
     vote_weights,
 )
 from tagwise.parallel import thread_count
+from tagwise.parameters import Count, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.validation import Features, check_integer, check_real
+from tagwise.validation import Features
 
 __all__ = ["KNN"]
 
 
+@parameters
 class KNN(StoredRows):
     r"""A label's score is the share of the k nearest training rows that have it, weighted by their cosine.
 
@@ -39,57 +41,28 @@ class KNN(StoredRows):
         p, from 0, the plain vote, to 1,000.
     normalize : bool
         Compare rows by their cosine. False: by Euclidean distance (weights are still cosines).
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    rows_ : CSR (d, n) or array (n, d)
-        The training rows as they are compared; an inverted index where X was sparse.
-    labels_ : CSR (n, L)
-        Their labels.
-    objective_, history_, n_iter_
+    objective_ : array (rounds,)
         There is nothing to optimize: one step of objective 0.
 
     Notes
     -----
     The model is as large as its training data. A prediction costs one addition per training entry that shares a feature
-    with the row, and memory for the votes. The method has no notion of unknown labels: ``observed`` is refused.
+    with the row, and memory for the votes.
 
     The vote of the k nearest neighbors goes back to Fix and Hodges (1951); as a baseline for very many labels it
     appears in Bhatia et al. (NIPS 2015). Weights are this implementation's choice.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import KNN
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = KNN().fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 30,
-        similarity_power: float = 4.0,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.similarity_power = similarity_power
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    base_score = OFF
 
-    def _check_parameters(self) -> None:
-        check_integer(self.n_neighbors, "n_neighbors", minimum=1)
-        check_real(self.similarity_power, "similarity_power", minimum=0, maximum=MOST_POWER)
+    n_neighbors: Count = 30
+    similarity_power: Power = 4.0
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         self._store(self._compared(X), Y)
         progress.step(0.0)
 
@@ -99,6 +72,3 @@ class KNN(StoredRows):
         ids, cosines = search.nearest(self._compared(X), k, n_threads=threads)
         weights = vote_weights(cosines, self.similarity_power)
         return centered_votes(sum_neighbor_labels(ids, weights, self.labels_, threads))
-
-    def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, OFF, dtype=self.rows_.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY
 
 import numpy as np
 import scipy.linalg
@@ -12,8 +12,8 @@ import scipy.sparse.linalg
 from tagwise.baselines.linear_map import LinearMap
 from tagwise.models.factor_model import FactorModel
 from tagwise.parallel import single_threaded_blas, thread_count
-from tagwise.randomness import check_random_state
-from tagwise.validation import Features, check_integer, check_real
+from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.validation import Features
 
 __all__ = ["LabelSpaceModel", "centered_matmul", "centered_rmatmul", "label_rates", "principal_label_directions"]
 
@@ -69,29 +69,17 @@ def principal_label_directions(Y: sp.csr_matrix, rank: int, rng: np.random.Gener
     return directions
 
 
+@parameters
 class LabelSpaceModel(FactorModel):
     """A ridge regression onto k numbers per row, from which all labels are decoded linearly."""
 
-    def __init__(
-        self,
-        rank: int = 100,
-        reg: float = 1.0,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.reg = reg
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_integer(self.rank, "rank", minimum=1)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
+    rank: Count = 100
+    reg: Positive = 1.0
+    _: KW_ONLY
+    normalize: bool = True
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: int = 0
 
     def _regress(self, X: Features, targets: np.ndarray, decoder: np.ndarray, rates: np.ndarray) -> float:
         """Learn W and c of the compressed labels (n×k), which ``decoder`` (L×k) decodes to scores; the objective."""

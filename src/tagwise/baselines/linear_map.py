@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import ConvergenceWarning, warn
+from tagwise.feature_blocks import column_sums
 from tagwise.kernels import feature_matrix, matmul
 from tagwise.kernels.vectors import dot_columns
 from tagwise.parallel import even_chunks
@@ -48,27 +49,27 @@ class LinearMap:
         self.reg, self.tol = reg, tol
         self._rows, self._threads = X, n_threads
         self._factor: RidgeFactor | None = None
-        n_rows, n_features = X.shape
         if min(X.shape) <= LARGEST_DIRECT:
             self._factor = RidgeFactor(X, reg, fit_intercept=True, n_threads=n_threads)
             return
         if isinstance(X, np.ndarray):
             self._rows = X = X.astype(np.float64)
-            total, squares = X.sum(axis=0), np.einsum("ij,ij->j", X, X)
-        else:
-            values = X.data.astype(np.float64)
-            total = np.bincount(X.indices, weights=values, minlength=n_features)
-            squares = np.bincount(X.indices, weights=values * values, minlength=n_features)
         self._X = feature_matrix(X, n_threads=n_threads)
-        self._mean = total / n_rows
-        centered_squares = np.maximum(squares - n_rows * self._mean**2, 0)
+        total, squares = column_sums(X)
+        self._mean = total / X.shape[0]
+        centered_squares = np.maximum(squares - X.shape[0] * self._mean**2, 0)
         self._scale = (1 / np.sqrt(centered_squares + reg))[:, None]
 
     def fit(self, targets: np.ndarray) -> MappedTargets:
         """For the targets T (n×k)."""
-        batches = even_chunks(targets.shape[1], _BATCH)
-        solve = self._iterative if self._factor is None else self._direct
-        parts = [solve(np.ascontiguousarray(targets[:, start:stop], dtype=np.float64)) for start, stop in batches]
+        parts = []
+        for start, stop in even_chunks(targets.shape[1], _BATCH):
+            some = np.ascontiguousarray(targets[:, start:stop], dtype=np.float64)
+            if self._factor is None:
+                parts.append(self._iterative(some))
+            else:
+                solved = self._factor.solve(sp.csr_matrix(some.T))
+                parts.append(MappedTargets(solved.coefficients, solved.intercept, float(solved.value.sum())))
         return MappedTargets(
             np.concatenate([part.coefficients for part in parts], axis=1),
             np.concatenate([part.intercept for part in parts]),
@@ -80,11 +81,6 @@ class LinearMap:
         product = matmul(self._rows, mapped.coefficients, n_threads=self._threads)
         product += mapped.intercept
         return product
-
-    def _direct(self, targets: np.ndarray) -> MappedTargets:
-        assert self._factor is not None
-        solved = self._factor.solve(sp.csr_matrix(targets.T))
-        return MappedTargets(solved.coefficients, solved.intercept, float(solved.value.sum()))
 
     def _iterative(self, targets: np.ndarray) -> MappedTargets:
         means = targets.mean(axis=0)

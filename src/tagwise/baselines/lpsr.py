@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import finite_scores
+from tagwise.answers import finite_scores
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.baselines.wsabie import WSABIE
+from tagwise.fields import Fields, csr, dense, inner
 from tagwise.kernels import csr_matmul, unit_rows
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.losses import sigmoid
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
+from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.spherical_k_means import Clusters, spherical_k_means
-from tagwise.validation import Features, canonical_csr, check_choice, check_integer, check_real
+from tagwise.randomness import random_generator
+from tagwise.solvers.spherical_k_means import spherical_k_means
+from tagwise.validation import Features, canonical_csr
 
 __all__ = ["LPSR", "choose_labels", "relaxed_precision"]
 
-_BASES = ("squared", "squared_hinge", "hinge", "logistic", "wsabie")
-# How many labels of the base scorer's ranking of a training row are considered, and the k of precision at k.
+# Labels of the base scorer's ranking of a training row that are considered, and the k of precision at k.
 _RANKED = 100
 _K = 5
 # Rows ranked at a time: some megabytes of labels and scores.
@@ -38,6 +38,7 @@ _ASSIGNMENT_ROUNDS = 20
 _BLOCK_ROWS = 512
 
 
+@parameters
 class LPSR(SparseScoreModel):
     r"""Label partitioning for sublinear ranking: a base scorer that scores only a few labels per row.
 
@@ -55,26 +56,16 @@ class LPSR(SparseScoreModel):
     labels_per_partition : int
         C.
     n_visited : int
-        How many of its nearest partitions a row is scored on.
+        Number of its nearest partitions that a row is scored on.
     reg : float
         λ of the base scorer (all but "wsabie").
     rank : int
         Of the base scorer "wsabie".
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the centers and "wsabie".
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    centers_ : array (P, d)
-    partition_labels_ : CSR (P, L) of ones
-    scorer_ : BinaryRelevance or WSABIE
-        The fitted base scorer.
     objective_, history_ : array (2,), list of dict
         After the base scorer its own last objective; after the partitions the mean relaxed precision that the chosen
         labels miss on the training rows. ``stage`` in the history is "base" or "partitions".
@@ -97,66 +88,45 @@ class LPSR(SparseScoreModel):
     References
     ----------
     Weston, Makadia, Yee, "Label partitioning for sublinear ranking", ICML 2013.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import LPSR
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> model = LPSR(n_partitions=10).fit(data.X_train, data.Y_train)
-    >>> model.predict_topk(data.X_test, k=3)[0].shape == (data.X_test.shape[0], 3)
-    True
     """
 
-    _saved_arrays = ("centers_", "partition_labels_")
-    _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"scorer_": ("BinaryRelevance", "WSABIE")}
+    fields: ClassVar[Fields] = Fields(
+        centers_=dense("P", "d", meaning="Centers of the partitions."),
+        partition_labels_=csr("P", "L", numbers="ones", meaning="Labels of each partition."),
+        scorer_=inner("BinaryRelevance", "WSABIE", meaning="The fitted base scorer."),
+    )
 
-    scorer_: BinaryRelevance | WSABIE
+    base_score = LOWEST_SCORE
 
-    def __init__(
-        self,
-        base: str = "squared",
-        n_partitions: int = 100,
-        labels_per_partition: int = 100,
-        n_visited: int = 3,
-        reg: float = 1.0,
-        rank: int = 100,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.base = base
-        self.n_partitions = n_partitions
-        self.labels_per_partition = labels_per_partition
-        self.n_visited = n_visited
-        self.reg = reg
-        self.rank = rank
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_choice(self.base, "base", _BASES)
-        for name in ("n_partitions", "labels_per_partition", "n_visited", "rank"):
-            check_integer(getattr(self, name), name, minimum=1)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
+    base: Literal["squared", "squared_hinge", "hinge", "logistic", "wsabie"] = "squared"
+    n_partitions: Count = 100
+    labels_per_partition: Count = 100
+    n_visited: Count = 3
+    reg: Positive = 1.0
+    rank: Count = 100
+    random_state: Seed = 0
 
     def _iterations(self) -> int:
         return 2
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        rng = random_generator(self.random_state)
-        self.scorer_ = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
+        rng, threads = random_generator(self.random_state), thread_count(self.n_jobs)
+        self.scorer_: BinaryRelevance | WSABIE = self._base_scorer(int(rng.integers(2**31))).fit(X, Y)
         if progress.step(float(self.scorer_.objective_[-1]), stage="base"):
             counts = np.bincount(Y.indices, minlength=Y.shape[1])
             names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
             self._keep(np.zeros((1, X.shape[1])), [np.sort(names)], X.dtype)
             return
         ranked, relevant = self._rank(X, Y)
-        clusters = self._cluster(self._prepared(X), _row_weights(relevant, Y), rng)
+        clusters = spherical_k_means(
+            canonical_csr(unit_rows(X, n_threads=threads)),
+            min(self.n_partitions, X.shape[0]),
+            rng=rng,
+            max_iter=_KMEANS_ROUNDS,
+            weights=_row_weights(relevant, Y),
+            n_threads=threads,
+        )
         order = np.argsort(clusters.assignment, kind="stable")
         borders = np.searchsorted(clusters.assignment[order], np.arange(len(clusters.centers) + 1))
 
@@ -165,7 +135,7 @@ class LPSR(SparseScoreModel):
             return choose_labels(ranked[members], relevant[members], Y.shape[1], self.labels_per_partition, k=_K)
 
         parts = [(first, first + 1) for first in range(len(clusters.centers))]
-        chosen = run_chunks(part, parts, thread_count(self.n_jobs))
+        chosen = run_chunks(part, parts, threads)
         self._keep(clusters.centers, [names for names, _ in chosen], X.dtype)
         n_labelled = max(1, int((np.diff(Y.indptr) > 0).sum()))
         progress.step(1 - sum(value for _, value in chosen) / n_labelled, stage="partitions")
@@ -185,14 +155,6 @@ class LPSR(SparseScoreModel):
             labels, _ = self.scorer_.predict_topk(X[start:stop], count)
             ranked[start:stop], relevant[start:stop] = labels, contains_pairs(Y[start:stop], labels)
         return ranked, relevant
-
-    def _cluster(self, rows: Features, weights: np.ndarray, rng: np.random.Generator) -> Clusters:
-        threads = thread_count(self.n_jobs)
-        directions = canonical_csr(rows if self.normalize else unit_rows(rows, n_threads=threads))
-        count = min(self.n_partitions, rows.shape[0])
-        return spherical_k_means(
-            directions, count, rng=rng, max_iter=_KMEANS_ROUNDS, weights=weights, n_threads=threads
-        )
 
     def _keep(self, centers: np.ndarray, labels: list[np.ndarray], dtype: np.dtype) -> None:
         """Partitions from their centers (P×d) and the labels of each, in ascending order."""
@@ -215,31 +177,18 @@ class LPSR(SparseScoreModel):
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows = canonical_csr(self._prepared(X))
         candidates = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
-        scores = self.scorer_._score_pairs(rows, candidates, n_threads=thread_count(self.n_jobs))
+        scores = self.scorer_.pair_scores(rows, candidates, n_threads=thread_count(self.n_jobs))
         return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
-        return self.scorer_._probabilities(scores)
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities as the base scorer has them."""
+        return self.scorer_.probabilities_of(scores)
 
-    def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, LOWEST_SCORE, dtype=self.centers_.dtype)
-
-    def _check_restored(self) -> None:
-        centers, labels, scorer = self.centers_, self.partition_labels_, self.scorer_
-        require_sparse(partition_labels_=labels)
-        require_dense(2, centers_=centers)
-        if isinstance(scorer, WSABIE) != (self.base == "wsabie") or scorer.normalize != self.normalize:
-            raise ValueError(
-                f"a scorer_ of the class {type(scorer).__name__} or with a normalize that differ from the model's"
-            )
-        sizes = (self.n_features_in_, self.n_labels_)
-        if (scorer.n_features_in_, scorer.n_labels_) != sizes or centers.shape[1] != sizes[0] or not len(centers):
-            raise ValueError(f"centers_ of shape {centers.shape} and a scorer for {sizes} features and labels")
-        require_finite_floats(centers_=centers, intercept_=scorer.intercept_)
-        if labels.shape != (len(centers), self.n_labels_):
-            raise ValueError(f"partition_labels_ of shape {labels.shape}")
-        if not (labels.data == 1).all():
-            raise ValueError("partition_labels_ must store ones only")
+    def _check_fitted(self) -> None:
+        if isinstance(self.scorer_, WSABIE) != (self.base == "wsabie"):
+            raise ValueError(f"scorer_ is a {type(self.scorer_).__name__}, and base {self.base!r}")
+        if not len(self.centers_):
+            raise ValueError("centers_ must have a partition")
 
 
 def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy.linalg
@@ -13,12 +14,14 @@ from tagwise.baselines.linear_map import LARGEST_DIRECT, LinearMap
 from tagwise.baselines.ml_knn import MLKNN
 from tagwise.baselines.neighbor_votes import SearchableRows
 from tagwise.exceptions import InvalidInputError
+from tagwise.fields import Fields, dense
 from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_order
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.persistence.loading import require_dense, require_finite_floats
+from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import Features, check_choice, check_integer, check_real
+from tagwise.randomness import random_generator
+from tagwise.validation import Features, check_real, require_memory
 
 __all__ = ["MDDM", "completed", "dependence_projection", "projection_memory"]
 
@@ -125,6 +128,7 @@ def completed(
     return np.hstack([directions, scipy.linalg.solve_triangular(factor, rest.T, lower=True).T])
 
 
+@parameters
 class MDDM(MLKNN):
     r"""Features are projected to where they depend most on the labels; ML-kNN classifies there.
 
@@ -148,7 +152,7 @@ class MDDM(MLKNN):
     correlation : float in [0, 1)
         μ.
     beyond : {"stop", "random"}
-        What to do where ``n_components`` exceeds the number of directions that depend on the labels, at most L.
+        Treatment of an ``n_components`` above the number of directions that depend on the labels, at most L.
         "stop" keeps those alone. "random" adds random directions under the same constraint (:func:`completed`), as an
         eigensolver does that returns arbitrary vectors for the eigenvalue 0: distances then follow the original
         features, too, and fewer labels are predicted (docs/baselines.md).
@@ -162,24 +166,10 @@ class MDDM(MLKNN):
         Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused.
     random_state : int, Generator, RandomState or None
         Seeds the directions of ``beyond="random"``.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    projection_ : array (d, p)
-        P.
-    eigenvalues_ : array (p,)
-        How strongly each direction depends on the labels, descending; 0 for those of ``beyond="random"``.
-    rows_ : array (n, p)
-        The projected training rows XP.
-    labels_ : CSR (n, L)
-        Their labels.
-    log_odds_ : array (L, k+1)
-        As in :class:`~tagwise.baselines.MLKNN`.
-    objective_, history_, n_iter_
+    objective_ : array (rounds,)
         One step: ML-kNN's mean log loss on the training rows.
 
     Notes
@@ -189,62 +179,38 @@ class MDDM(MLKNN):
     order of sums, and rounded once to the type of X: equal rows have equal neighbors in any block.
 
     Deviations: X is centered in the constraint, too; p follows from ``kept`` instead of being tuned; B⁻¹M is found by
-    ridge regression instead of a d×d eigenproblem, with the same result. The method has no notion of unknown labels:
-    ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import MDDM
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = MDDM(n_components=50).fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
+    ridge regression instead of a d×d eigenproblem, with the same result.
     """
 
-    _saved_arrays = ("projection_", "eigenvalues_", "rows_", "labels_", "log_odds_")
+    fields: ClassVar[Fields] = Fields(
+        projection_=dense("d", "p", meaning="P."),
+        eigenvalues_=dense(
+            "p",
+            meaning="How strongly each direction depends on the labels, descending; 0 for those of "
+            '``beyond="random"``.',
+        ),
+        rows_=dense("n", "p", meaning="The projected training rows XP."),
+    ) | MLKNN.fields.without("rows_")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        kept: float = 0.9,
-        correlation: float = 0.5,
-        n_neighbors: int = 10,
-        smoothing: float = 1.0,
-        normalize: bool = True,
-        memory_limit: float = 2**32,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        beyond: str = "stop",
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(n_neighbors, smoothing, normalize, n_jobs, verbose)
-        self.n_components = n_components
-        self.kept = kept
-        self.correlation = correlation
-        self.memory_limit = memory_limit
-        self.beyond = beyond
-        self.random_state = random_state
+    n_components: Count | None = None
+    kept: Annotated[float, partial(check_real, minimum=0, maximum=1, open_minimum=True)] = 0.9
+    correlation: Annotated[float, partial(check_real, minimum=0, maximum=1)] = 0.5
+    memory_limit: Positive = 2**32
+    beyond: Literal["stop", "random"] = "stop"
+    random_state: Seed = 0
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.n_components is not None:
-            check_integer(self.n_components, "n_components", minimum=1)
-        check_real(self.kept, "kept", minimum=0, maximum=1, open_minimum=True)
-        if check_real(self.correlation, "correlation", minimum=0, maximum=1) == 1:
+        if self.correlation == 1:
             raise InvalidInputError("correlation must be below 1: at 1 the directions are not determined; found 1.")
-        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        check_choice(self.beyond, "beyond", ("stop", "random"))
-        check_random_state(self.random_state)
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        needed = projection_memory(X, Y.shape[1])
-        if needed > self.memory_limit:
-            raise InvalidInputError(
-                f"MDDM needs memory of {needed / 2**30:.3g} GiB for dense matrices of {X.shape[1]:,} features × "
-                f"{Y.shape[1]:,} labels and labels × labels, above memory_limit ({self.memory_limit / 2**30:.3g} GiB); "
-                "use MLKNN, which needs neither, or raise memory_limit."
-            )
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
+        require_memory(
+            projection_memory(X, Y.shape[1]),
+            self.memory_limit,
+            f"MDDM, with dense matrices of {X.shape[1]:,} features × {Y.shape[1]:,} labels and labels × labels,",
+            "use MLKNN, which needs neither, or raise memory_limit",
+        )
         threads, rows = thread_count(self.n_jobs), self._prepared(X)
         directions, values = dependence_projection(
             rows, Y, self.correlation, how_many=self._how_many, n_threads=threads
@@ -258,7 +224,7 @@ class MDDM(MLKNN):
             values = np.append(values, np.zeros(directions.shape[1] - len(values)))
         self.projection_ = np.ascontiguousarray(directions, dtype=X.dtype)
         self.eigenvalues_ = values.astype(X.dtype)
-        super()._fit(X, Y, observed, progress)
+        super()._fit(problem, progress)
 
     def _how_many(self, values: np.ndarray) -> int:
         if self.n_components is not None:
@@ -274,15 +240,10 @@ class MDDM(MLKNN):
     def _search(self) -> SearchableRows:
         return SearchableRows(self.rows_, by_cosine=False)
 
-    def _width(self) -> int:
-        return int(self.projection_.shape[1])
+    def _fields(self) -> Fields:
+        return self.fields
 
-    def _check_restored(self) -> None:
-        require_dense(2, projection_=self.projection_, rows_=self.rows_)
-        require_dense(1, eigenvalues_=self.eigenvalues_)
-        if len(self.projection_) != self.n_features_in_ or self._width() < 1:
-            raise ValueError(f"projection_ of shape {self.projection_.shape} for {self.n_features_in_} features")
-        if self.eigenvalues_.shape != (self._width(),):
-            raise ValueError("projection_ and eigenvalues_ do not fit together")
-        require_finite_floats(projection_=self.projection_, eigenvalues_=self.eigenvalues_, rows_=self.rows_)
-        super()._check_restored()
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        if not self.projection_.shape[1]:
+            raise ValueError("projection_ must have a direction")

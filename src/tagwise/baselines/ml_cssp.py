@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principal_label_directions
-from tagwise.models.factor_model import usable_rank
+from tagwise.fields import Fields, dense
+from tagwise.models.factor_model import factors, usable_rank
 from tagwise.parallel import single_threaded_blas
-from tagwise.persistence.loading import require_dense
+from tagwise.parameters import parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import Features
 
 __all__ = ["MLCSSP"]
 
 
+@parameters
 class MLCSSP(LabelSpaceModel):
     r"""A few labels are learnt, and all labels are reconstructed from them.
 
@@ -37,29 +41,13 @@ class MLCSSP(LabelSpaceModel):
     rank : int
         k, the number of labels drawn. More than there are labels is clipped with a warning; labels that all rows or no
         rows have are never drawn.
-    reg : float
-        λ > 0.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the draws.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    selected_labels_ : int array (k,)
-        C, in ascending order.
-    feature_factors_ : array (d, k)
-        W.
-    label_factors_ : array (L, k)
-        (Y_C⁺Y_c)ᵀ: unit vectors for the drawn labels where these are linearly independent.
-    intercept_ : array (L,)
-        ȳ + (Y_C⁺Y_c)ᵀc − ½: a score of 0 is the border between off and on.
-    objective_, history_, n_iter_
-        ½ of the squared error of reconstruction plus the minimum of the regression; the same with seconds; 1.
+    objective_ : array (rounds,)
+        ½ of the squared error of reconstruction plus the minimum of the regression.
 
     Notes
     -----
@@ -69,21 +57,15 @@ class MLCSSP(LabelSpaceModel):
 
     Deviations: labels are centered first, which gives every label its intercept; the publication leaves the classifiers
     of the drawn labels open, here they are ridge regressions whose real values, not signs, enter the reconstruction.
-    The method has no notion of unknown labels: ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import MLCSSP
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = MLCSSP(rank=50).fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
     """
 
-    _saved_arrays = (*LabelSpaceModel._saved_arrays, "selected_labels_")
+    fields: ClassVar[Fields] = factors(
+        of_labels="(Y_C⁺Y_c)ᵀ: unit vectors for the drawn labels where these are linearly independent.",
+        intercept="ȳ + (Y_C⁺Y_c)ᵀc − ½: a score of 0 is the border between off and on.",
+    ) | Fields(selected_labels_=dense("k", numbers="int", meaning="C, in ascending order."))
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
         rng = random_generator(self.random_state)
         chosen = drawn_by_leverage(principal_label_directions(Y, rank, rng), rng)
@@ -92,12 +74,9 @@ class MLCSSP(LabelSpaceModel):
         self.selected_labels_ = chosen
         progress.step(left_out + self._regress(X, Y[:, chosen].toarray() - rates[chosen], weights, rates))
 
-    def _check_restored(self) -> None:
-        super()._check_restored()
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
         chosen = self.selected_labels_
-        require_dense(1, selected_labels_=chosen)
-        if chosen.dtype.kind != "i" or chosen.shape != self.feature_factors_.shape[1:]:
-            raise ValueError(f"selected_labels_ must hold {self.feature_factors_.shape[1]} whole numbers")
         if chosen.min() < 0 or chosen.max() >= self.n_labels_ or (np.diff(chosen) <= 0).any():
             raise ValueError(f"selected_labels_ must hold different labels below {self.n_labels_} in ascending order")
 

@@ -8,10 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.baselines.neighbor_votes import SearchableRows, StoredRows, sum_neighbor_labels
+from tagwise.fields import Fields, dense
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.persistence.loading import require_dense, require_finite_floats
+from tagwise.parameters import Count, Positive, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.validation import Features, check_integer, check_real
+from tagwise.validation import Features
 
 __all__ = ["MLKNN"]
 
@@ -19,6 +21,7 @@ __all__ = ["MLKNN"]
 _BLOCK_ROWS = 4096
 
 
+@parameters
 class MLKNN(StoredRows):
     r"""Neighbors' votes as evidence: how likely a label is when so many of the k neighbors have it.
 
@@ -42,20 +45,10 @@ class MLKNN(StoredRows):
         s > 0; 1 is Laplace's rule.
     normalize : bool
         Compare rows by their cosine. False: by Euclidean distance, as published.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    rows_ : CSR (d, n) or array (n, d)
-        The training rows as they are compared; an inverted index where X was sparse.
-    labels_ : CSR (n, L)
-        Their labels.
-    log_odds_ : array (L, k+1)
-        s_j for every number of votes; the first column is the score where no neighbor has the label.
-    objective_, history_, n_iter_
+    objective_ : array (rounds,)
         One step: the mean of −log P(Y_ij | its neighbors) over the training rows.
 
     Notes
@@ -64,40 +57,18 @@ class MLKNN(StoredRows):
     of 4,096 rows. The model is as large as its training data and L·(k+1) numbers.
 
     Deviations: scores are log odds, which rank and decide as the published posterior does; a tie of both hypotheses is
-    on; neighbors are compared by cosine unless ``normalize=False``, ties by id. The method has no notion of unknown
-    labels: ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import MLKNN
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = MLKNN().fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
+    on; neighbors are compared by cosine unless ``normalize=False``, ties by id.
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_", "log_odds_")
+    fields: ClassVar[Fields] = StoredRows.fields | Fields(
+        log_odds_=dense("L", "v", meaning="s_j for 0, …, k votes: the first where no neighbor has the label.")
+    )
 
-    def __init__(
-        self,
-        n_neighbors: int = 10,
-        smoothing: float = 1.0,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.smoothing = smoothing
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    n_neighbors: Count = 10
+    smoothing: Positive = 1.0
 
-    def _check_parameters(self) -> None:
-        check_integer(self.n_neighbors, "n_neighbors", minimum=1)
-        check_real(self.smoothing, "smoothing", minimum=0, open_minimum=True)
-
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         rows = self._compared(X)
         search = self._store(rows, Y)
         n_rows, n_labels = Y.shape
@@ -118,7 +89,7 @@ class MLKNN(StoredRows):
         self.log_odds_ = log_odds.astype(rows.dtype)
 
     def _votes(self, search: SearchableRows, rows: Features, k: int, own_from: int | None = None) -> sp.csr_matrix:
-        """How many of the k neighbors of each row have a label, CSR (m, L)."""
+        """Number of the k neighbors of each row that have a label, CSR (m, L)."""
         if k == 0:
             return sp.csr_matrix((rows.shape[0], self.labels_.shape[1]))
         threads = thread_count(self.n_jobs)
@@ -133,13 +104,10 @@ class MLKNN(StoredRows):
     def _base_scores(self) -> np.ndarray:
         return np.ascontiguousarray(self.log_odds_[:, 0])
 
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        require_dense(2, log_odds_=self.log_odds_)
-        shape = self.log_odds_.shape
-        if shape[0] != self.n_labels_ or not 1 <= shape[1] <= self.labels_.shape[0]:
-            raise ValueError(f"log_odds_ of shape {shape} for {self.n_labels_} labels and {self.labels_.shape[0]} rows")
-        require_finite_floats(rows_=self.rows_, log_odds_=self.log_odds_)
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        if not 1 <= self.log_odds_.shape[1] <= self.labels_.shape[0]:
+            raise ValueError(f"log_odds_ has {self.log_odds_.shape[1]} columns for {self.labels_.shape[0]} rows")
 
 
 def _rows_by_votes(votes: sp.spmatrix, k: int) -> np.ndarray:

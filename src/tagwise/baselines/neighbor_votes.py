@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import finite_scores
+from tagwise.answers import finite_scores
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import InvalidInputError
+from tagwise.fields import Fields, csr, matrix
 from tagwise.kernels.neighbors import half_squared_norms, inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.persistence.loading import require_finite_floats
-from tagwise.validation import Features
+from tagwise.validation import Features, check_real
 
 __all__ = [
-    "MOST_POWER",
     "OFF",
+    "Power",
     "SearchableRows",
     "StoredRows",
     "centered_votes",
-    "check_label_rows",
     "sum_neighbor_labels",
     "vote_weights",
 ]
 
 OFF = -0.5
 """The score of a label that no neighbor has: a share of 0, minus ½."""
-MOST_POWER = 1000.0
-"""The largest power of a cosine: cosines may be above 1 by rounding, and larger powers of them overflow."""
+Power = Annotated[float, partial(check_real, minimum=0, maximum=1000.0)]
+"""A power of cosines: these may be above 1 by rounding, and larger powers of them overflow."""
 # Shares this close to ½ or 1 are ½ or 1: sums of weights whose total is 1 round to either side of them.
 _EVEN = 1e-12
 
@@ -66,14 +66,6 @@ def centered_votes(shares: sp.csr_matrix) -> sp.csr_matrix:
     return shares
 
 
-def check_label_rows(labels: Any, n_rows: int, n_labels: int) -> None:
-    """Raise ValueError unless these are the 0/1 labels (CSR, n×L) of the rows of a loaded model."""
-    if not sp.issparse(labels) or labels.shape != (n_rows, n_labels):
-        raise ValueError(f"labels_ must be a sparse matrix of {n_rows} rows and {n_labels} labels")
-    if not (labels.data == 1).all() or not labels.has_canonical_format:
-        raise ValueError("labels_ must store ones only, each once and in the order of the labels")
-
-
 def vote_weights(cosines: np.ndarray, power: float) -> np.ndarray:
     """max(0, cosine)^power of each neighbor (m, k), divided by the row's sum; equal where that is 0."""
     weights = np.maximum(cosines, 0).astype(np.float64) ** power
@@ -107,7 +99,7 @@ class SearchableRows:
 
     @property
     def n_rows(self) -> int:
-        """How many rows are stored."""
+        """Number of stored rows."""
         return int(self.stored.shape[0 if isinstance(self.stored, np.ndarray) else 1])
 
     def nearest(
@@ -118,11 +110,7 @@ class SearchableRows:
         With ``own_from`` the queries are the stored rows from there on, and none is its own neighbor. ``k`` must
         not exceed the number of other rows.
         """
-        hidden = None
-        if own_from is not None:
-            own = np.arange(own_from, own_from + queries.shape[0])
-            shape = (queries.shape[0], self.n_rows)
-            hidden = sp.csr_matrix((np.ones(len(own)), own, np.arange(len(own) + 1)), shape=shape)
+        hidden = None if own_from is None else sp.eye(queries.shape[0], self.n_rows, k=own_from, format="csr")
         nearest: Callable[..., tuple[np.ndarray, np.ndarray]]
         if isinstance(self.stored, np.ndarray):
             nearest, asked = nearest_dense_rows, queries if isinstance(queries, np.ndarray) else queries.toarray()
@@ -156,7 +144,12 @@ class SearchableRows:
 class StoredRows(SparseScoreModel):
     """Keeps the training rows and their labels: ``rows_`` (inverted index d×n, or array n×d) and ``labels_``."""
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("rows_", "labels_")
+    fields: ClassVar[Fields] = Fields(
+        rows_=matrix(
+            "n", "d", meaning="The training rows as they are compared; an inverted index (d, n) where X was sparse."
+        ),
+        labels_=csr("n", "L", meaning="Their labels.", numbers="ones"),
+    )
 
     rows_: Features
 
@@ -171,16 +164,11 @@ class StoredRows(SparseScoreModel):
     def _search(self) -> SearchableRows:
         return SearchableRows(self.rows_, by_cosine=self.normalize)
 
-    def _width(self) -> int:
-        """How many numbers a stored row has."""
-        return int(self.n_features_in_)
+    def _fields(self) -> Fields:
+        if isinstance(self.__dict__.get("rows_"), np.ndarray):
+            return self.fields
+        return self.fields | Fields(rows_=csr("d", "n", meaning="The training rows as an inverted index."))
 
-    def _check_restored(self) -> None:
-        rows = self.rows_
-        if rows.ndim != 2:
-            raise ValueError(f"rows_ must be a matrix; found {rows.ndim} dimensions")
-        width, n_rows = rows.shape[::-1] if isinstance(rows, np.ndarray) else rows.shape
-        if width != self._width() or n_rows < 1:
-            raise ValueError(f"rows_ of shape {rows.shape} where rows of {self._width()} numbers are expected")
-        require_finite_floats(rows_=rows)
-        check_label_rows(self.labels_, n_rows, self.n_labels_)
+    def _check_fitted(self) -> None:
+        if not self.labels_.shape[0]:
+            raise ValueError("labels_ must have a row")

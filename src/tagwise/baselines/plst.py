@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
-import scipy.sparse as sp
 
 from tagwise.baselines.label_space import LabelSpaceModel, centered_matmul, label_rates, principal_label_directions
-from tagwise.models.factor_model import usable_rank
+from tagwise.fields import Fields
+from tagwise.models.factor_model import factors, usable_rank
+from tagwise.parameters import parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
 from tagwise.randomness import random_generator
-from tagwise.validation import Features
 
 __all__ = ["PLST"]
 
 
+@parameters
 class PLST(LabelSpaceModel):
     r"""Ridge regression onto the principal components of the labels, decoded back linearly.
 
@@ -29,27 +33,13 @@ class PLST(LabelSpaceModel):
     ----------
     rank : int
         k. More than the labels allow is clipped with a warning.
-    reg : float
-        λ > 0.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the start of Lanczos' method, used for more than 2,000 labels.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_factors_ : array (d, k)
-        W.
-    label_factors_ : array (L, k)
-        V.
-    intercept_ : array (L,)
-        ȳ + Vc − ½: a score of 0 is the border between off and on.
-    objective_, history_, n_iter_
-        The sum of both minima; the same with seconds; 1.
+    objective_ : array (rounds,)
+        The sum of both minima.
 
     Notes
     -----
@@ -58,19 +48,15 @@ class PLST(LabelSpaceModel):
     where that side is at most 4,000.
 
     Deviations: labels are 0/1 instead of ±1, which only halves the singular values; of the regressions that the
-    publication allows, this is ridge. The method has no notion of unknown labels: ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import PLST
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> labels, scores = PLST(rank=50).fit(data.X_train, data.Y_train).predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
+    publication allows, this is ridge.
     """
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    fields: ClassVar[Fields] = factors(
+        of_labels="V.", intercept="ȳ + Vc − ½: a score of 0 is the border between off and on."
+    )
+
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         rank = usable_rank(self.rank, Y.shape[1], f"there are labels ({Y.shape[1]})")
         rates = label_rates(Y)
         V = principal_label_directions(Y, rank, random_generator(self.random_state))

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import finite_scores
+from tagwise.answers import finite_scores
 from tagwise.baselines.neighbor_votes import (
-    MOST_POWER,
     OFF,
+    Power,
     centered_votes,
-    check_label_rows,
     sum_neighbor_labels,
     vote_weights,
 )
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import ConvergenceWarning, warn
+from tagwise.fields import Fields, csr, dense, value
 from tagwise.kernels import matmul_in_order, unit_rows
 from tagwise.kernels.neighbors import inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import run_chunks, thread_count
-from tagwise.persistence.fit_state import State, array, each, flag, generator, real
-from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.admm import ADMMOptions, L1FitRidge
+from tagwise.randomness import random_generator
+from tagwise.solvers.admm import L1FitRidge
 from tagwise.solvers.singular_value_projection import singular_value_projection
 from tagwise.solvers.spherical_k_means import nearest_center, spherical_k_means
-from tagwise.validation import Features, check_integer, check_real
+from tagwise.validation import Features, check_flag, check_real
 
 __all__ = ["SLEEC", "near_label_products"]
 
@@ -44,37 +43,46 @@ _REGRESSION_STEPS = 200
 
 
 @dataclass(frozen=True)
-class _Cluster(State):
+class _Cluster:
     """A fitted cluster: its rows (m), their embeddings (m×r), their features (f) and V for these (f×r).
 
     r is the rank asked for, or m if that is less. ``error`` is the relative error of singular value projection;
     ``projected`` and ``regressed`` say whether projection and regression converged.
     """
 
-    members: np.ndarray = array("m", dtype=np.int64)
-    embedding: np.ndarray = array("m", "r")
-    features: np.ndarray = array("f", dtype=np.int64)
-    regressors: np.ndarray = array("f", "r")
-    error: float = real()
-    projected: bool = flag()
-    regressed: bool = flag()
+    members: np.ndarray
+    embedding: np.ndarray
+    features: np.ndarray
+    regressors: np.ndarray
+    error: float
+    projected: bool
+    regressed: bool
 
 
-@dataclass
-class _Learners(State):
-    """The learners fitted so far: centers (clusters×d) and clusters of all of them in order, and the generator."""
-
-    centers: np.ndarray = array(None, "d", dtype=np.float64)
-    clusters: list[_Cluster] = each(_Cluster)
-    rng: np.random.Generator = generator()
-
-    def require_learners(self, n_learners: int, n_clusters: int) -> None:
-        """Raise ValueError unless there are 1 to ``n_learners`` learners of ``n_clusters`` clusters."""
-        found = len(self.clusters)
-        if found != len(self.centers) or found % n_clusters or not n_clusters <= found <= n_learners * n_clusters:
-            raise ValueError(f"{found} clusters and {len(self.centers)} centers for learners of {n_clusters} clusters")
+def _generator(state: Any, name: str) -> np.random.Generator:
+    """The generator with this state, which numpy checks."""
+    rng = np.random.default_rng(0)
+    rng.bit_generator.state = state
+    return rng
 
 
+_CLUSTER = Fields(
+    members=dense("m", numbers="count", meaning="Rows."),
+    embedding=dense("m", "r", meaning="Their embeddings."),
+    features=dense("f", numbers="count", meaning="Features."),
+    regressors=dense("f", "r", meaning="V."),
+    error=value(check_real, "The relative error of singular value projection."),
+    projected=value(check_flag, "Whether projection converged."),
+    regressed=value(check_flag, "Whether regression converged."),
+)
+_LEARNERS = Fields(
+    centers=dense("clusters", "d", numbers="float64", meaning="Centers of the clusters of all learners so far."),
+    rng=value(_generator, "The state of the random generator."),
+)
+"""A cluster, and the learners so far beside their ``clusters``, as a checkpoint holds them."""
+
+
+@parameters
 class SLEEC(SparseScoreModel):
     r"""Votes of nearest neighbors in local embeddings that keep near label vectors near.
 
@@ -99,16 +107,14 @@ class SLEEC(SparseScoreModel):
         Clusterings that vote together.
     n_clusters : int or None
         Per learner, at most the number of rows. None: one for every 4,000 rows or part of them.
-        p, from 0, the plain vote, to 1,000.
+    rank : int
         r. A cluster of fewer rows uses as many; the model keeps no more than its largest cluster has rows.
     label_neighbors : int
         k̄, the row itself included.
     n_neighbors : int
         k at prediction; all rows of a cluster if there are fewer.
     similarity_power : float
-        p ≥ 0. 0 is the plain vote.
-    reg : float
-        λ > 0.
+        p, from 0, the plain vote, to 1,000.
     sparsity : float
         μ ≥ 0.
     max_iter : int
@@ -121,24 +127,10 @@ class SLEEC(SparseScoreModel):
         Threads, as in joblib; clusters are spread over them. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the clusterings and the start of each projection.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    centers_ : array (learners·clusters, d)
-        Of unit length; the clusters of a learner follow one another, as everywhere below.
-    members_ : int array (learners·n,)
-        The training rows of each cluster, one after the other.
-    embedding_ : array (learners·n, r)
-        Their embeddings XV, scaled to unit length.
-    member_pointer_ : int array (learners·clusters + 1,)
-        Where each cluster begins in both.
-    features_, regressors_, feature_pointer_ : int array (f,), array (f, r), int array (learners·clusters + 1,)
-        V of each cluster, only for the features that its rows have: for all others it is 0.
-    labels_ : CSR (n, L)
-        The training labels.
-    objective_, history_, n_iter_
+    objective_ : array (rounds,)
         A step is a learner: the squared error on Ω over its value at Z = 0, mean over the learner's clusters weighted
         by rows; with ``cosine`` (mean to the centers) and ``largest_cluster`` (rows).
 
@@ -153,88 +145,57 @@ class SLEEC(SparseScoreModel):
     Deviations: clusters are found by spherical k-means; label vectors have unit length in ⟨y_i, y_j⟩, so that rows with
     many labels do not dominate; Ω is symmetric; the projection adapts its step length, and its eigenvectors come from
     one block Rayleigh-Ritz step each; votes are weighted by similarity (p = 0 is the published vote); no L1 term by
-    default. The method has no notion of unknown labels: ``observed`` is refused.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import SLEEC
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> model = SLEEC(n_learners=1, rank=20).fit(data.X_train, data.Y_train)
-    >>> labels, scores = model.predict_topk(data.X_test, k=3)
-    >>> labels.shape == (data.X_test.shape[0], 3)
-    True
+    default.
     """
 
-    _saved_arrays = (
-        "centers_",
-        "members_",
-        "embedding_",
-        "member_pointer_",
-        "features_",
-        "regressors_",
-        "feature_pointer_",
-        "labels_",
+    fields: ClassVar[Fields] = Fields(
+        centers_=dense(
+            "clusters",
+            "d",
+            meaning="Of unit length; the clusters of a learner follow one another, as everywhere below.",
+        ),
+        members_=dense("members", numbers="int", meaning="The training rows of each cluster, one after the other."),
+        embedding_=dense("members", "r", meaning="Their embeddings XV, scaled to unit length."),
+        member_pointer_=dense("clusters+1", numbers="int", meaning="Where each cluster begins in both."),
+        features_=dense("f", numbers="int", meaning="Features that the rows of each cluster have."),
+        regressors_=dense("f", "r", meaning="V of each cluster for these features: for all others it is 0."),
+        feature_pointer_=dense("clusters+1", numbers="int", meaning="Where each cluster begins in both."),
+        labels_=csr("n", "L", numbers="ones", meaning="The training labels."),
     )
+    base_score = OFF
     _iteration_name = "learner"
 
-    def __init__(
-        self,
-        n_learners: int = 5,
-        n_clusters: int | None = None,
-        rank: int = 100,
-        label_neighbors: int = 50,
-        n_neighbors: int = 25,
-        similarity_power: float = 6.0,
-        reg: float = 1.0,
-        sparsity: float = 0.0,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.n_learners = n_learners
-        self.n_clusters = n_clusters
-        self.rank = rank
-        self.label_neighbors = label_neighbors
-        self.n_neighbors = n_neighbors
-        self.similarity_power = similarity_power
-        self.reg = reg
-        self.sparsity = sparsity
-        self.max_iter = max_iter
-        self.tol = tol
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        for name in ("n_learners", "rank", "label_neighbors", "n_neighbors", "max_iter"):
-            check_integer(getattr(self, name), name, minimum=1)
-        if self.n_clusters is not None:
-            check_integer(self.n_clusters, "n_clusters", minimum=1)
-        check_real(self.similarity_power, "similarity_power", minimum=0, maximum=MOST_POWER)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_real(self.sparsity, "sparsity", minimum=0)
-        check_real(self.tol, "tol", minimum=0)
-        check_random_state(self.random_state)
+    n_learners: Count = 5
+    n_clusters: Count | None = None
+    rank: Count = 100
+    label_neighbors: Count = 50
+    n_neighbors: Count = 25
+    similarity_power: Power = 6.0
+    reg: Positive = 1.0
+    sparsity: NonNegative = 0.0
+    max_iter: Count = 100
+    tol: NonNegative = 1e-3
+    random_state: Seed = 0
 
     def _iterations(self) -> int:
         return self.n_learners
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         n_rows = X.shape[0]
         n_clusters = -(-n_rows // _ROWS_PER_CLUSTER) if self.n_clusters is None else min(self.n_clusters, n_rows)
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        complete = partial(_Learners.require_learners, n_learners=self.n_learners, n_clusters=n_clusters)
-        learners = progress.resume(_Learners, check=complete, d=X.shape[1], dtype=X.dtype)
-        learners = learners or _Learners(np.empty((0, X.shape[1])), [], rng)
-        rng = learners.rng
-        for _ in range(len(learners.clusters) // n_clusters, self.n_learners):
+        centers, clusters = np.empty((0, X.shape[1])), list[_Cluster]()
+        kept = progress.resume(_LEARNERS, X.dtype, d=X.shape[1])
+        if kept is not None:
+            centers, rng = kept["centers"], _generator(kept["rng"], "rng")
+            for cluster in progress.kept["clusters"]:
+                clusters.append(_Cluster(**(progress.resume(_CLUSTER, X.dtype, cluster) or {})))
+            if len(clusters) != len(centers) or len(clusters) != len(progress.history) * n_clusters:
+                raise ValueError(f"{len(clusters)} clusters and {len(centers)} centers of {n_clusters} per learner")
+        for _ in range(len(progress.history), self.n_learners):
             found = spherical_k_means(directions, n_clusters, rng=rng, max_iter=_K_MEANS_ROUNDS, n_threads=threads)
             seeds = rng.integers(2**32, size=n_clusters)
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
@@ -243,15 +204,18 @@ class SLEEC(SparseScoreModel):
                 return self._learn_cluster(rows, Y, groups[cluster], int(seeds[cluster]))
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
-            learners.centers = np.concatenate([learners.centers, found.centers])
-            learners.clusters.extend(learnt)
+            centers = np.concatenate([centers, found.centers])
+            clusters.extend(learnt)
             sizes = np.array([len(group) for group in groups])
             error = float(sizes @ [cluster.error for cluster in learnt]) / n_rows
-            if progress.step(error, state=learners, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
+            progress.keep(
+                centers=centers, rng=rng.bit_generator.state, clusters=[vars(cluster) for cluster in clusters]
+            )
+            if progress.step(error, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
         if not progress.stopped:
-            self._warn_of(learners.clusters)
-        self._keep(learners.centers, learners.clusters, Y, X.dtype)
+            self._warn_of(clusters)
+        self._keep(centers, clusters, Y, X.dtype)
 
     def _learn_cluster(self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, seed: int) -> _Cluster:
         """Embed the label vectors of some rows, then regress the embedding on their features."""
@@ -262,7 +226,10 @@ class SLEEC(SparseScoreModel):
         projection = singular_value_projection(
             known, self.rank, rng=rng, tol=self.tol, max_iter=self.max_iter, n_threads=threads
         )
-        features = _features_of(own)
+        has = (
+            (own != 0).any(axis=0) if isinstance(own, np.ndarray) else np.bincount(own.indices, minlength=own.shape[1])
+        )
+        features = np.flatnonzero(has) if np.any(has) else np.zeros(1, dtype=np.int64)
         own = own[:, features]
         # In float64 throughout: a dense product has the type of the rows.
         own = np.ascontiguousarray(own, dtype=np.float64) if isinstance(own, np.ndarray) else sp.csr_matrix(own)
@@ -271,10 +238,10 @@ class SLEEC(SparseScoreModel):
         # One ridge solution needs no eigenvectors, which ADMM's many steps reuse.
         method = "auto" if self.sparsity > 0 else "cholesky" if min(own.shape) <= _LARGEST_FACTOR else "cg"
         problem = L1FitRidge(own, self.reg, self.sparsity, method=method, memory_limit=_FACTOR_BYTES, n_threads=threads)
-        solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), options=ADMMOptions(max_iter=_REGRESSION_STEPS))
+        solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
         V = solved.solution.astype(rows.dtype)
         embedding = _embedded(own, V, n_threads=threads)
-        converged = (projection.status == "converged", solved.status == "converged")
+        converged = (projection.status == "converged", bool(solved.converged.all()))
         return _Cluster(members, embedding, features, V, projection.relative_value, *converged)
 
     def _warn_of(self, clusters: list[_Cluster]) -> None:
@@ -342,27 +309,14 @@ class SLEEC(SparseScoreModel):
         ids, cosines = nearest_dense_rows(queries, embedding, k, n_threads=n_threads)
         return self.members_[of_members][ids], finite_scores(cosines)
 
-    def _base_scores(self) -> np.ndarray:
-        return np.full(self.n_labels_, OFF, dtype=self.embedding_.dtype)
-
-    def _check_restored(self) -> None:
-        require_sparse(labels_=self.labels_)
-        require_dense(2, centers_=self.centers_, embedding_=self.embedding_, regressors_=self.regressors_)
-        require_dense(1, members_=self.members_, member_pointer_=self.member_pointer_)
-        require_dense(1, features_=self.features_, feature_pointer_=self.feature_pointer_)
-        n_rows, n_clusters = self.labels_.shape[0], len(self.centers_)
-        check_label_rows(self.labels_, n_rows, self.n_labels_)
-        if self.centers_.shape != (n_clusters, self.n_features_in_) or n_clusters < 1 or n_rows < 1:
-            raise ValueError(f"centers_ of shape {self.centers_.shape} for {self.n_features_in_} features")
-        if len(self.members_) % n_rows or n_clusters % max(1, len(self.members_) // n_rows):
-            raise ValueError(f"{len(self.members_)} members and {n_clusters} clusters of {n_rows} rows")
-        _check_parts("members_", self.members_, n_rows, self.member_pointer_, n_clusters)
-        _check_parts("features_", self.features_, self.n_features_in_, self.feature_pointer_, n_clusters)
-        if (len(self.members_), len(self.features_)) != (len(self.embedding_), len(self.regressors_)):
-            raise ValueError("embedding_ and regressors_ must have a row for each of members_ and features_")
-        if not self.embedding_.shape[1] == self.regressors_.shape[1] >= 1:
-            raise ValueError("embedding_ and regressors_ must have one rank of at least 1")
-        require_finite_floats(centers_=self.centers_, embedding_=self.embedding_, regressors_=self.regressors_)
+    def _check_fitted(self) -> None:
+        n_rows, n_clusters, n_members = self.labels_.shape[0], len(self.centers_), len(self.members_)
+        if not n_rows or not n_clusters or not self.embedding_.shape[1]:
+            raise ValueError("labels_, centers_ and embedding_ must have a row, a cluster and a rank of at least 1")
+        if n_members % n_rows or n_clusters % max(1, n_members // n_rows):
+            raise ValueError(f"{n_members:,} members and {n_clusters:,} clusters of {n_rows:,} rows")
+        _check_parts("members_", self.members_, n_rows, self.member_pointer_)
+        _check_parts("features_", self.features_, self.n_features_in_, self.feature_pointer_)
 
 
 def near_label_products(Y: sp.csr_matrix, k: int, *, n_threads: int = 1) -> sp.csr_matrix:
@@ -391,17 +345,8 @@ def _embedded(rows: Features, regressors: np.ndarray, *, n_threads: int = 1) -> 
     return np.asarray(unit_rows(products, n_threads=n_threads), dtype=regressors.dtype)
 
 
-def _features_of(rows: Features) -> np.ndarray:
-    """The features that any of the rows has; the first one where none has any."""
-    found = np.flatnonzero((rows != 0).any(axis=0)) if isinstance(rows, np.ndarray) else np.unique(rows.indices)
-    return found.astype(np.int64) if len(found) else np.zeros(1, dtype=np.int64)
-
-
-def _check_parts(name: str, ids: np.ndarray, limit: int, pointer: np.ndarray, n_clusters: int) -> None:
-    if any(array.dtype.kind != "i" for array in (ids, pointer)):
-        raise ValueError(f"{name} and its pointer must be integer arrays")
+def _check_parts(name: str, ids: np.ndarray, limit: int, pointer: np.ndarray) -> None:
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= limit:
         raise ValueError(f"{name} must be numbers from 0 to {limit - 1}")
-    ends = (pointer[0], pointer[-1]) if len(pointer) == n_clusters + 1 else (-1, -1)
-    if ends != (0, len(ids)) or (np.diff(pointer) < 1).any():
-        raise ValueError(f"the pointer into {name} must rise from 0 to {len(ids)} in {n_clusters} parts")
+    if (pointer[0], pointer[-1]) != (0, len(ids)) or (np.diff(pointer) < 1).any():
+        raise ValueError(f"the pointer into {name} must rise from 0 to {len(ids)}")

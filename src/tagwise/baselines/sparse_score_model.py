@@ -7,13 +7,17 @@ stored scores only; an n×L array never exists.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel, finite_scores
+from tagwise.answers import finite_scores
+from tagwise.estimator import MultiLabelModel
 from tagwise.kernels.shortlists import scores_of_listed, top_k_of_listed
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.parameters import parameters
 from tagwise.validation import Features
 
 __all__ = ["SparseScoreModel"]
@@ -22,16 +26,25 @@ __all__ = ["SparseScoreModel"]
 _MAX_ROWS = 4096
 
 
+@parameters
 class SparseScoreModel(MultiLabelModel):
     """Sparse scores per row; where a label is not stored, its base score."""
+
+    base_score: ClassVar[float]
+    """The base score of all labels, where they have one in common."""
+
+    _: KW_ONLY
+    normalize: bool = True
+    n_jobs: int | None = None
+    verbose: int = 0
 
     @abstractmethod
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         """Stored scores of some rows, CSR (m, L), stored zeros included."""
 
-    @abstractmethod
     def _base_scores(self) -> np.ndarray:
         """The score (L,) of each label where none is stored; its dtype is that of all scores."""
+        return np.full(self.n_labels_, self.base_score, dtype=self._floats())
 
     def _row_blocks(self, X: Features) -> list[tuple[int, int]]:
         largest = max(stop - start for start, stop in super()._row_blocks(X))

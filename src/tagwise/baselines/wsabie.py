@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import OVERFLOW
+from tagwise.estimator import OVERFLOW
 from tagwise.exceptions import InvalidInputError
+from tagwise.fields import Fields, dense
 from tagwise.kernels import csr_matmul, sampled_product, top_k_of_factors
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 from tagwise.losses import sigmoid
-from tagwise.models.factor_model import FactorModel
+from tagwise.models.factor_model import FactorModel, factors
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.fit_state import State, array, count, generator
+from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.validation import Features, canonical_csr, check_flag, check_integer, check_real
+from tagwise.randomness import random_generator
+from tagwise.validation import canonical_csr
 
 __all__ = ["WSABIE"]
 
@@ -33,18 +35,16 @@ _BELOW_ALL = 1e-4
 _START_LENGTH = 0.5
 
 
-@dataclass
-class _Descent(State):
-    """A descent under way: W (with w₀ as its last row), H, their sums of squared gradients, and the passes done."""
-
-    W: np.ndarray = array("d", "k")
-    H: np.ndarray = array("L", "k")
-    W_squares: np.ndarray = array("d", dtype=np.float64)
-    H_squares: np.ndarray = array("L", dtype=np.float64)
-    rng: np.random.Generator = generator()
-    done: int = count(1, "max_iter", default=0)
+_DESCENT = Fields(
+    W=dense("d", "k", meaning="W, with w₀ as its last row."),
+    H=dense("L", "k", meaning="H."),
+    W_squares=dense("d", numbers="float64", meaning="Sums of squared gradients of the rows of W."),
+    H_squares=dense("L", numbers="float64", meaning="Sums of squared gradients of the rows of H."),
+)
+"""A descent under way, as a checkpoint holds it."""
 
 
+@parameters
 class WSABIE(FactorModel):
     r"""Low-rank scores learnt by ranking each label of a row above the labels it lacks.
 
@@ -73,22 +73,13 @@ class WSABIE(FactorModel):
     deterministic : bool
         True: one thread learns, and a seed gives one model. False: ``n_jobs`` threads update shared factors without
         locks, which is faster and gives a slightly different model every time.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
     n_jobs : int or None
         Threads, as in joblib: for prediction, and for learning with ``deterministic=False``.
     random_state : int, Generator, RandomState or None
         Seeds the first factors, the order of the rows and the negatives drawn.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_factors_ : array (d, k)
-    label_factors_ : array (L, k)
-    intercept_ : array (L,)
-        H w₀ − t. WSABIE only ranks; the border t between off and on, one for all labels, is the one with the best
-        micro-F1 on (at most 10,000 of) the training rows.
     objective_ : array (passes,)
         The mean estimated loss per positive in each pass.
 
@@ -107,50 +98,27 @@ class WSABIE(FactorModel):
     ----------
     Weston, Bengio, Usunier, "Large scale image annotation: learning to rank with joint word-image embeddings", Machine
     Learning 81, 2010; "WSABIE: scaling up to large vocabulary image annotation", IJCAI 2011.
-
-    Examples
-    --------
-    >>> from tagwise.baselines import WSABIE
-    >>> from tagwise.data import load_dataset
-    >>> data = load_dataset("debtags-sample")
-    >>> model = WSABIE(rank=20, max_iter=5).fit(data.X_train, data.Y_train)
-    >>> model.predict_topk(data.X_test, k=3)[0].shape == (data.X_test.shape[0], 3)
-    True
     """
 
-    def __init__(
-        self,
-        rank: int = 100,
-        learning_rate: float = 0.03,
-        max_iter: int = 30,
-        max_norm: float = 10.0,
-        max_trials: int = 100,
-        deterministic: bool = True,
-        normalize: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.max_norm = max_norm
-        self.max_trials = max_trials
-        self.deterministic = deterministic
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    fields: ClassVar[Fields] = factors(
+        intercept="H w₀ − t. WSABIE only ranks; the border t between off and on, one for all labels, is the one with "
+        "the best micro-F1 on (at most 10,000 of) the training rows."
+    )
 
-    def _check_parameters(self) -> None:
-        for name in ("rank", "max_iter", "max_trials"):
-            check_integer(getattr(self, name), name, minimum=1)
-        for name in ("learning_rate", "max_norm"):
-            check_real(getattr(self, name), name, minimum=0, open_minimum=True)
-        check_flag(self.deterministic, "deterministic")
-        check_random_state(self.random_state)
+    rank: Count = 100
+    learning_rate: Positive = 0.03
+    max_iter: Count = 30
+    max_norm: Positive = 10.0
+    max_trials: Count = 100
+    deterministic: bool = True
+    _: KW_ONLY
+    normalize: bool = True
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: int = 0
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         rows = canonical_csr(self._prepared(X))
         # Steps are scaled by the squares of embedded rows, which must be finite.
         if rows.nnz and np.abs(rows.data).max() > np.sqrt(np.finfo(X.dtype).max):
@@ -161,7 +129,8 @@ class WSABIE(FactorModel):
         W, H = ((rng.standard_normal((size, self.rank)) * scale).astype(X.dtype) for size in sizes)
         if Y.nnz == 0:
             H[:] = 0
-        W, H = self._descend(rows, Y, _Descent(W, H, np.zeros(len(W)), np.zeros(len(H)), rng), progress)
+        start = WarpFactors(W, H, np.zeros(len(W)), np.zeros(len(H)))
+        W, H = self._descend(rows, Y, start, rng, progress)
         if not (np.isfinite(W).all() and np.isfinite(H).all()):
             raise InvalidInputError(OVERFLOW)
         self.feature_factors_, self.label_factors_ = W[:-1].copy(), H
@@ -169,20 +138,23 @@ class WSABIE(FactorModel):
         self.intercept_ = (intercept - self._border(rows, Y, intercept)).astype(X.dtype)
 
     def _descend(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, start: _Descent, progress: FitProgress
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, factors: WarpFactors, rng: np.random.Generator, progress: FitProgress
     ) -> tuple[np.ndarray, np.ndarray]:
         """W (with w₀ as its last row) and H after the last pass."""
         n_rows = X.shape[0]
-        seed = int(start.rng.integers(2**31))
-        (d, k), n_labels = start.W.shape, len(start.H)
-        descent = progress.resume(_Descent, d=d, k=k, L=n_labels, dtype=X.dtype, max_iter=self.max_iter) or start
-        rank_loss = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(descent.H) + 1))])
+        seed = int(rng.integers(2**31))
+        (d, k), n_labels = factors.W.shape, len(factors.H)
+        kept = progress.resume(_DESCENT, X.dtype, d=d, k=k, L=n_labels)
+        if kept is not None:
+            factors = WarpFactors(**kept)
+        rank_loss = np.concatenate([[0], np.cumsum(1 / np.arange(1, n_labels + 1))])
         shards = 1 if self.deterministic else thread_count(self.n_jobs)
         chunks = even_chunks(n_rows, -(-n_rows // shards))
-        for iteration in range(descent.done, self.max_iter):
-            order = descent.rng.permutation(n_rows)
+        for iteration in range(self.max_iter):
+            order = rng.permutation(n_rows)
+            if iteration < len(progress.history):  # a pass of an earlier run
+                continue
             rate = self.learning_rate * (1 - iteration / self.max_iter)
-            factors = WarpFactors(descent.W, descent.H, descent.W_squares, descent.H_squares)
             steps = WarpSteps(rank_loss, rate, float(self.max_norm), self.max_trials)
 
             def learn(start: int, stop: int) -> tuple[float, int]:
@@ -191,15 +163,16 @@ class WSABIE(FactorModel):
                 return warp_pass(features, labels, order[start:stop], factors, steps, seed, number)  # noqa: B023
 
             losses, visits = zip(*run_chunks(learn, chunks, shards))
-            descent.done += 1
-            if progress.step(sum(losses) / max(1, sum(visits)), state=descent):
+            progress.keep(**factors._asdict())
+            if progress.step(sum(losses) / max(1, sum(visits))):
                 break
-        return descent.W, descent.H
+        return factors.W, factors.H
 
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """1 / (1 + e^{−s})."""
         return sigmoid(scores)
 
-    def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
+    def pair_scores(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
         """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
         embedded = csr_matmul(rows, self.feature_factors_, n_threads=n_threads)
         scores = sampled_product(pairs, embedded, self.label_factors_, n_threads=n_threads)

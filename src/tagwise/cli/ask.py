@@ -2,100 +2,82 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 import numpy as np
-import scipy.sparse as sp
 
 from tagwise import Tagger
-from tagwise.cli.options import RealRange, RowOptions, examples, feedback_tagger_option, row_options, seed_option
+from tagwise.cli import options
+from tagwise.cli.options import Given
 from tagwise.cli.output import echo_err, json_text, show_json, warn
-from tagwise.cli.rows import answered_rows, load_model, read_texts
-from tagwise.data.feedback import Feedback, read_feedback
+from tagwise.cli.rows import answered_rows, load_model, read_answers, read_texts
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.questions import STRATEGIES, Questions, ask
-from tagwise.persistence.atomic import atomic_write
 from tagwise.progress import ProgressBar, counted
+from tagwise.store.atomic import atomic_write, check_target
 
 __all__ = ["command"]
 
 
-@click.command(
-    epilog=examples(
+@options.verb(
+    click.argument("model"),
+    click.argument("file"),
+    click.option(
+        "--top", default=50, show_default=True, type=options.POSITIVE, help="Number of pairs of text and tag."
+    ),
+    click.option(
+        "--strategy",
+        type=click.Choice(STRATEGIES),
+        default=STRATEGIES[0],
+        show_default=True,
+        help="informative: uncertain pairs, rare tags before frequent ones, of texts that differ; top: the best tags "
+        "of random texts; random: random pairs.",
+    ),
+    click.option(
+        "--per-text", default=5, show_default=True, type=options.POSITIVE, help="Largest number of questions on a text."
+    ),
+    click.option(
+        "--per-tag",
+        type=options.POSITIVE,
+        metavar="N",
+        help="Largest number of questions on a tag [default: a twentieth of --top, at least 3].",
+    ),
+    click.option(
+        "--rarity",
+        default=0.5,
+        show_default=True,
+        type=options.RealRange(0, 1),
+        metavar="0..1",
+        help="Weight of rare tags: 0 like all others, 1 as in PSP.",
+    ),
+    click.option(
+        "--feedback", metavar="FILE.jsonl", help="Answers so far, as recorded by tagwise serve: not asked again."
+    ),
+    options.FEEDBACK_TAGGER,
+    click.option("--out", metavar="FILE.jsonl", help="Write the queue to this file [default: standard output]."),
+    options.SEED,
+    *options.rows("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty"),
+    examples=(
         "tagwise ask tagger unlabelled.jsonl --top 50 --out queue.jsonl",
         "tagwise serve tagger --queue queue.jsonl --feedback feedback.jsonl",
         "tagwise ask tagger unlabelled.jsonl --feedback feedback.jsonl --per-tag 5 > queue.jsonl",
-    )
+    ),
 )
-@click.argument("model")
-@click.argument("file")
-@click.option(
-    "--top",
-    default=50,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many pairs of text and tag.",
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(STRATEGIES),
-    default=STRATEGIES[0],
-    show_default=True,
-    help="informative: uncertain pairs, rare tags before frequent ones, of texts that differ; top: the best tags of "
-    "random texts; random: random pairs.",
-)
-@click.option(
-    "--per-text", default=5, show_default=True, type=click.IntRange(min=1), help="At most so many questions on a text."
-)
-@click.option(
-    "--per-tag",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="At most so many questions on a tag [default: a twentieth of --top, at least 3].",
-)
-@click.option(
-    "--rarity",
-    default=0.5,
-    show_default=True,
-    type=RealRange(0, 1),
-    metavar="0..1",
-    help="How much rare tags count: 0 like all others, 1 as in PSP.",
-)
-@click.option(
-    "--feedback", metavar="FILE.jsonl", help="Answers so far, as tagwise serve keeps them: these are not asked again."
-)
-@feedback_tagger_option
-@click.option("--out", metavar="FILE.jsonl", help="Write the queue to this file [default: standard output].")
-@seed_option
-@row_options("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty")
-def command(
-    model: str,
-    file: str,
-    top: int,
-    strategy: str,
-    per_text: int,
-    per_tag: int | None,
-    rarity: float,
-    feedback: str | None,
-    feedback_tagger: str | None,
-    out: str | None,
-    seed: int,
-    rows: RowOptions,
-) -> None:
+def command(given: Given) -> None:
     """Choose what people should say about the texts of FILE, so that MODEL learns most.
 
     Writes a queue for tagwise serve --queue: one JSON line per text, with the tags asked about, most telling first. The
     page of the server shows these tags before all others. Needs probabilities: the default model has them, and so has
     every tagger that was trained with --validation.
     """
+    out = given.out
     if out is not None:
-        _check_out(out)
-    tagger: Tagger = load_model(model, "ask", texts=True)
-    answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
-    texts, ids = _distinct(*read_texts(file, rows))
+        check_target(out, "--out", ".jsonl")
+    tagger: Tagger = load_model(given.model, "ask", texts=True)
+    answers = read_answers(given)
+    texts, ids = _distinct(*read_texts(given.file, given))
     with ProgressBar(f"reading the words of {counted(len(texts), 'text')}", None):
         X = tagger.transform(texts)
     # An embedding says something of a text without a known word.
@@ -103,22 +85,25 @@ def command(
     if len(with_words) < len(texts):
         warn(f"left out: {counted(len(texts) - len(with_words), 'text')} without a word that training saw.")
     if not len(with_words):
-        raise InvalidInputError(f"no text of {file} has a word that training saw; there is nothing to ask about.")
+        raise InvalidInputError(f"no text of {given.file} has a word that training saw; there is nothing to ask about.")
     texts, ids, X = [texts[row] for row in with_words], [ids[row] for row in with_words], X[with_words]
-    known = None if answers is None else _answered(tagger, texts, ids, answers)
+    answered = None
+    if answers is not None:  # pairs (n, L)
+        known = answered_rows(texts, ids, answers).known or []
+        answered = tagger.label_matrix([row or [] for row in known[: len(texts)]])[0]
     with ProgressBar("choosing questions", None):
         found = ask(
             tagger.model_,
             X,
-            top,
-            strategy,
+            given.top,
+            given.strategy,
             calibration=tagger.calibration_,
             counts=(tagger.training_["tag_rows"], tagger.training_["rows"]),
-            exclude=known,
-            per_row=per_text,
-            per_label=per_tag,
-            rarity=rarity,
-            random_state=seed,
+            exclude=answered,
+            per_row=given.per_text,
+            per_label=given.per_tag,
+            rarity=given.rarity,
+            random_state=given.seed,
         )
     queue = _queue(tagger, texts, ids, found)
     if out is None:
@@ -127,20 +112,9 @@ def command(
     else:
         content = "".join(f"{json_text(one)}\n" for one in queue).encode()
         atomic_write(out, lambda stream: stream.write(content))
-    echo_err(_account(found, len(queue), top))
+    echo_err(_account(found, len(queue), given.top))
     if out is not None:
-        echo_err(f"Queue written to {out}. Next: tagwise serve {model} --queue {out} --feedback feedback.jsonl")
-
-
-def _check_out(out: str) -> None:
-    """Refuse a file that could not be written, before any work."""
-    folder = os.path.dirname(out) or "."
-    if not os.path.isdir(folder):
-        raise InvalidInputError(f"--out: the folder {folder!r} does not exist; create it first.")
-    if not out.endswith(".jsonl"):
-        raise InvalidInputError(f"--out: a queue is JSON lines, so its name must end in .jsonl; found {out!r}.")
-    if os.path.isdir(out):
-        raise InvalidInputError(f"--out: {out!r} is a folder; name a file.")
+        echo_err(f"Queue written to {out}. Next: tagwise serve {given.model} --queue {out} --feedback feedback.jsonl")
 
 
 def _distinct(texts: list[str], ids: list[str | None]) -> tuple[list[str], list[str | None]]:
@@ -151,12 +125,6 @@ def _distinct(texts: list[str], ids: list[str | None]) -> tuple[list[str], list[
     if len(first) < len(texts):
         warn(f"left out: {counted(len(texts) - len(first), 'row')} that repeat an earlier text.")
     return [texts[row] for row in first.values()], [ids[row] for row in first.values()]
-
-
-def _answered(tagger: Tagger, texts: list[str], ids: list[str | None], answers: Feedback) -> sp.csr_matrix:
-    """The pairs (n, L) that have an answer."""
-    known = answered_rows(texts, ids, answers).known or []
-    return tagger.label_matrix([row or [] for row in known[: len(texts)]])[0]
 
 
 def _queue(tagger: Tagger, texts: list[str], ids: list[str | None], found: Questions) -> list[dict[str, Any]]:

@@ -9,107 +9,93 @@ import click
 
 from tagwise import Tagger, TextFeatures
 from tagwise.cli import options
-from tagwise.cli.evaluate import check_report, warn_about, warn_if_same
+from tagwise.cli.evaluate import check_report, warn_about
+from tagwise.cli.options import Given
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import holds_matrix, read_rows, tag_settings
+from tagwise.cli.rows import holds_matrix, read_rows, tag_settings, warn_if_same
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.models.choice import build_model, model_info
 from tagwise.progress import counted
-from tagwise.registry import info_of
 from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
 from tagwise.reports.findings import model_megabytes, predict_milliseconds
-from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
 
 __all__ = ["command"]
 
 
-@click.command(
-    epilog=options.examples(
+@options.verb(
+    click.argument("file"),
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        required=True,
+        metavar="NAME[:SETTING=VALUE,…]",
+        help="A model, with settings that differ from its defaults; repeatable. auto is the one that train picks.",
+    ),
+    click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE."),
+    click.option(
+        "--validation",
+        type=options.FRACTION,
+        metavar="FRACTION",
+        help="Without --test: the fraction of the rows, drawn at random, to measure on and not to train on "
+        "[default: 0.2].",
+    ),
+    options.UNLISTED,
+    *options.TAGS.values(),
+    options.CUTOFFS,
+    *options.FEATURES.values(),
+    options.JOBS,
+    options.SEED,
+    options.QUIET,
+    options.REPORT,
+    options.JSON,
+    *options.ROWS.values(),
+    examples=(
         "tagwise compare articles.csv --model auto --model leml --model knn",
         "tagwise compare train.csv --test test.csv --model leml --model leml:rank=200,reg=0.3",
         "tagwise compare articles.jsonl --model leml --model reml --validation 0.1 --report models.html",
         "tagwise compare articles.csv --model binary-relevance --model cascade --json",
-    )
+    ),
 )
-@click.argument("file")
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    required=True,
-    metavar="NAME[:SETTING=VALUE,…]",
-    help="A model, with settings that differ from its defaults; repeatable. auto is the one that train picks.",
-)
-@click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE.")
-@click.option(
-    "--validation",
-    type=options.FRACTION,
-    metavar="FRACTION",
-    help="Without --test: the fraction of the rows, drawn at random, to measure on and not to train on [default: 0.2].",
-)
-@options.unlisted_option
-@options.tag_options
-@options.cutoffs_option
-@options.feature_options
-@options.jobs_option
-@options.seed_option
-@options.quiet_option
-@options.report_option
-@options.json_option
-@options.row_options()
-def command(
-    file: str,
-    models: tuple[str, ...],
-    test: str | None,
-    validation: float | None,
-    unlisted: str,
-    tagging: options.TagOptions,
-    ks: tuple[int, ...],
-    features: dict[str, Any],
-    jobs: int,
-    seed: int,
-    quiet: bool,
-    report: str | None,
-    as_json: bool,
-    rows: options.RowOptions,
-) -> None:
+def command(given: Given) -> None:
     """Train several models on FILE and measure them on the same other rows.
 
     The table has precision (P), nDCG and propensity-scored precision (PSP) of the first k tags, seconds to fit,
     milliseconds per row to suggest tags, and the size of the model; the report and --json have more. The best model is
     that of highest nDCG at the largest k. No model is kept; train it with tagwise train.
     """
-    if test is not None and validation is not None:
+    file, test, models = given.file, given.test, given.models
+    if test is not None and given.validation is not None:
         raise click.UsageError("--test and --validation exclude each other; give one of them.")
     for path in (file, *([test] if test else [])):
-        if holds_matrix(path, rows):
+        if holds_matrix(path, given):
             raise InvalidInputError(f"{path} holds a matrix; compare needs rows with texts.")
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
-    if report is not None:
-        check_report(report, file, rows)
-    shared: dict[str, Any] = {"n_jobs": jobs, "random_state": seed, "verbose": 0 if quiet else 1}
-    estimators = [_parse_model(model, shared) for model in models]
-    training = read_rows(file, rows, quiet=quiet)
-    _check_masks(models, estimators, training)
+    if given.report is not None:
+        check_report(given.report, file, given)
+    shared: dict[str, Any] = {"n_jobs": given.jobs, "random_state": given.seed, "verbose": 0 if given.quiet else 1}
+    estimators = [_model(model, shared, given) for model in models]
+    training = read_rows(file, given, quiet=given.quiet)
     if test is not None:
-        held = read_rows(test, rows, quiet=quiet)
+        held = read_rows(test, given, quiet=given.quiet)
         warn_if_same(file, test)
     else:
-        train, left = split_texts(training.texts, training.tags, 0.2 if validation is None else validation, seed)
-        training, held = training.part(train), training.part(left)
-    settings = {"unlisted": unlisted, **tag_settings(tagging), "features": TextFeatures(**features), **shared}
+        rows, others = split_texts(training.texts, training.tags, given.validation or 0.2, given.seed)
+        training, held = training.part(rows), training.part(others)
+    features = TextFeatures(**{name: getattr(given, name) for name in options.FEATURES})
+    settings = {"unlisted": given.unlisted, **tag_settings(given), "features": features, **shared}
     taggers = {name: Tagger(estimator, **settings) for name, estimator in zip(models, estimators)}
-    comparison, best, failed = _compare(taggers, training, held, ks, quiet)
-    if report is not None:
-        findings = gather_findings(best, held.texts, held.tags, held.known, ks=ks)
+    comparison, best, failed = _compare(taggers, training, held, given)
+    if given.report is not None:
+        findings = gather_findings(best, held.texts, held.tags, held.known, ks=given.ks)
         source = f"{file}, measured on {test or 'random validation rows of it'}"
-        write_report(findings, report, title="Comparison of models", source=source, comparison=comparison)
-        echo_err(f"Report written to {report}.")
-    if as_json:
+        write_report(findings, given.report, title="Comparison of models", source=source, comparison=comparison)
+        echo_err(f"Report written to {given.report}.")
+    if given.as_json:
         show_json(
             {
                 "training_rows": comparison.training_rows,
@@ -124,13 +110,18 @@ def command(
         _show(comparison, failed, "" if test else ", drawn at random")
 
 
-def _parse_model(model: str, shared: dict[str, Any]) -> Any:
-    """``NAME`` or ``NAME:SETTING=VALUE,…`` as what ``Tagger`` takes; refuses unknown names and settings."""
+def _model(model: str, shared: dict[str, Any], given: Given) -> Any:
+    """``NAME`` or ``NAME:SETTING=VALUE,…`` as ``Tagger`` takes it; refuses a model that cannot be trained as asked."""
     name, colon, settings = model.partition(":")
-    if name.lower() != "auto":
-        model_info(name)
-    elif colon:
-        raise click.BadParameter("auto takes no settings: it may pick any model.", param_hint="--model")
+    if name.lower() == "auto":
+        if colon:
+            raise click.BadParameter("auto takes no settings: it may pick any model.", param_hint="--model")
+        return name
+    if not model_info(name).learns_from_mask and given.known is not None:
+        raise InvalidInputError(
+            f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and every "
+            "tag that a row does not list counts as wrong for it."
+        )
     if not colon:
         return name
     # A comma within a value, such as a list, is followed by no name.
@@ -138,63 +129,42 @@ def _parse_model(model: str, shared: dict[str, Any]) -> Any:
     return build_model(name, parameters, **shared)
 
 
-def _check_masks(names: tuple[str, ...], estimators: list[Any], data: Table) -> None:
-    if data.known is None:
-        return
-    for name, estimator in zip(names, estimators):
-        if isinstance(estimator, str) and estimator.lower() == "auto":
-            continue
-        info = model_info(estimator) if isinstance(estimator, str) else info_of(type(estimator))
-        if not info.learns_from_mask:
-            raise InvalidInputError(
-                f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and every "
-                "tag that a row does not list counts as wrong for it."
-            )
-
-
 def _compare(
-    taggers: dict[str, Tagger], training: Table, held: Table, ks: tuple[int, ...], quiet: bool
+    taggers: dict[str, Tagger], training: Table, held: Table, given: Given
 ) -> tuple[Comparison, Tagger, dict[str, str]]:
     """The comparison, its best tagger, and why some models could not be fitted; only the best tagger is kept."""
-    metric = f"nDCG@{max(ks)}"
+    metric = f"nDCG@{max(given.ks)}"
     done: list[ComparedModel] = []
     failed: dict[str, str] = {}
     best: Tagger | None = None
     for name in list(taggers):
-        if not quiet:
-            echo_err(f"Training {name} on {counted(len(training.texts), 'row')}.")
+        if not given.quiet:
+            echo_err(f"Training {name} on {counted(training.n_rows, 'row')}.")
         tagger = taggers.pop(name)
         try:
-            model, evaluation = _measured(name, tagger, training, held, ks)
+            tagger.fit(training.texts, training.tags, training.known)
+            found = tagger.evaluate(held.texts, held.tags, held.known, ks=given.ks)
         except InvalidInputError as error:
             warn(f"{name} is left out of the comparison: {error}")
             failed[name] = str(error)
             continue
         if not done:
-            warn_about(evaluation)
-        if best is None or model.metrics[metric] > max(other.metrics[metric] for other in done):
+            warn_about(found)
+        if best is None or found.metrics[metric] > max(other.metrics[metric] for other in done):
             best = tagger
+        model = ComparedModel(
+            name=f"auto ({tagger.choice_.name})" if name.lower() == "auto" else name,
+            metrics=found.metrics,
+            fit_seconds=tagger.training_["seconds"],
+            predict_ms=predict_milliseconds(tagger, held.texts),
+            megabytes=model_megabytes(tagger),
+            reason=tagger.choice_.reason,
+            history=list(tagger.model_.history_),
+        )
         done.append(model)
     if best is None:
         raise InvalidInputError(f"no model could be compared; the first problem: {next(iter(failed.values()))}")
-    return Comparison(done, metric, ks, len(training.texts), len(held.texts)), best, failed
-
-
-def _measured(
-    name: str, tagger: Tagger, training: Table, held: Table, ks: tuple[int, ...]
-) -> tuple[ComparedModel, Evaluation]:
-    tagger.fit(training.texts, training.tags, training.known)
-    evaluation = tagger.evaluate(held.texts, held.tags, held.known, ks=ks)
-    model = ComparedModel(
-        name=f"auto ({tagger.choice_.name})" if name.lower() == "auto" else name,
-        metrics=evaluation.metrics,
-        fit_seconds=tagger.training_["seconds"],
-        predict_ms=predict_milliseconds(tagger, held.texts),
-        megabytes=model_megabytes(tagger),
-        reason=tagger.choice_.reason,
-        history=list(tagger.model_.history_),
-    )
-    return model, evaluation
+    return Comparison(done, metric, given.ks, training.n_rows, held.n_rows), best, failed
 
 
 def _show(comparison: Comparison, failed: dict[str, str], drawn: str) -> None:
@@ -203,16 +173,12 @@ def _show(comparison: Comparison, failed: dict[str, str], drawn: str) -> None:
     columns = [name for name in comparison.columns() if name.startswith("P@") or name.endswith(last)]
     if f"new-R{last}" in comparison.models[0].metrics:
         columns.append(f"new-R{last}")
-    rows = [
-        [
-            model.name,
-            *(f"{100 * model.metrics[name]:.1f}" for name in columns),
-            f"{model.fit_seconds:.1f}",
-            f"{model.predict_ms:.3f}",
-            f"{model.megabytes:.1f}",
-        ]
-        for model in comparison.models
-    ]
+    rows = []
+    for model in comparison.models:
+        metrics = [f"{100 * model.metrics[name]:.1f}" for name in columns]
+        rows.append(
+            [model.name, *metrics, f"{model.fit_seconds:.1f}", f"{model.predict_ms:.3f}", f"{model.megabytes:.1f}"]
+        )
     measured = f"{comparison.rows:,} others{drawn}"
     title = f"Trained on {comparison.training_rows:,} rows, measured on {measured}, metrics in percent"
     show_table(title, ["model", *columns, "fit s", "ms/row", "MB"], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from tagwise.cli.options import examples
+from tagwise.cli.options import Given, verb
 
 __all__ = ["command"]
 
@@ -16,14 +16,10 @@ _WHERE = {
 }
 
 
-@click.command(epilog=examples(*_WHERE.values()))
-@click.argument("shell", type=click.Choice(tuple(_WHERE)))
-@click.pass_context
-def command(context: click.Context, shell: str) -> None:
+@verb(click.argument("shell", type=click.Choice(tuple(_WHERE))), examples=tuple(_WHERE.values()))
+def command(given: Given) -> None:
     """Write a script with which SHELL completes commands, options and names of files."""
-    overview = context.parent
-    assert overview is not None
-    complete = get_completion_class(shell)
+    complete = get_completion_class(given.shell)
     assert complete is not None
     # click asks the command itself what to offer, with this variable set.
-    click.echo(complete(overview.command, {}, "tagwise", "_TAGWISE_COMPLETE").source())
+    click.echo(complete(click.get_current_context().find_root().command, {}, "tagwise", "_TAGWISE_COMPLETE").source())

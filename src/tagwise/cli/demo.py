@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tagwise import LEML
 from tagwise.cli.evaluate import MEANINGS
-from tagwise.cli.options import examples, jobs_option, json_option, seed_option
+from tagwise.cli.options import JOBS, JSON, SEED, Given, verb
 from tagwise.cli.output import show_json, show_table
 from tagwise.data import Dataset, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
@@ -22,16 +22,18 @@ __all__ = ["command"]
 _EXAMPLES = 10
 
 
-@click.command(epilog=examples("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"))
-@click.option("--rank", default=80, show_default=True, help="Rank of the model.")
-@click.option("--reg", default=1.0, show_default=True, help="Penalty of the model.")
-@click.option("--max-iter", default=10, show_default=True, help="Most rounds of the fit.")
-@jobs_option
-@seed_option
-@json_option
-def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json: bool) -> None:
+@verb(
+    click.option("--rank", default=80, show_default=True, help="Rank of the model."),
+    click.option("--reg", default=1.0, show_default=True, help="Penalty of the model."),
+    click.option("--max-iter", default=10, show_default=True, help="Largest number of rounds of the fit."),
+    JOBS,
+    SEED,
+    JSON,
+    examples=("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
+)
+def command(given: Given) -> None:
     """Train on the bundled sample of Debian packages and show what comes out."""
-    console = Console(highlight=False, quiet=as_json)
+    console = Console(highlight=False, quiet=given.as_json)
     started = time.perf_counter()
     data = load_dataset("debtags-sample")
     loaded = time.perf_counter()
@@ -41,14 +43,16 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
         f"{data.X_test.shape[0]:,} to test on, {data.X_train.shape[1]:,} words, {labels} tags, "
         f"{data.Y_train.nnz / rows:.1f} tags per package."
     )
-    model = LEML(rank=rank, reg=reg, max_iter=max_iter, n_jobs=jobs, random_state=seed, verbose=1)
+    model = LEML(
+        rank=given.rank, reg=given.reg, max_iter=given.max_iter, n_jobs=given.jobs, random_state=given.seed, verbose=1
+    )
     model.fit(data.X_train, data.Y_train)
     fitted = time.perf_counter()
     top, _ = model.predict_topk(data.X_test, k=5)
     predicted = time.perf_counter()
 
     report = ranking_report(data.Y_test, top, ks=(1, 3, 5), inverse_propensity=inverse_propensity(data.Y_train))
-    if as_json:
+    if given.as_json:
         shown = {"rows": rows, "test_rows": len(top), "tags": labels, "rounds": model.n_iter_}
         show_json({**shown, "fit_seconds": fitted - loaded, "metrics": report})
         return
@@ -56,7 +60,7 @@ def command(rank: int, reg: float, max_iter: int, jobs: int, seed: int, as_json:
         [MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5))] for name in ("P", "nDCG", "PSP")
     ]
     show_table("On the test packages, in percent", ["", "@1", "@3", "@5"], metrics)
-    examples = np.random.default_rng(seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
+    examples = np.random.default_rng(given.seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
     _show_examples(console, data, top, examples)
     console.print(
         f"Features {loaded - started:.1f} s, fit {fitted - loaded:.1f} s ({model.n_iter_} rounds; the first run also "

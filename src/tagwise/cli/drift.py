@@ -8,16 +8,17 @@ from typing import Any
 import click
 
 from tagwise import Tagger
-from tagwise.cli.options import RowOptions, examples, feedback_tagger_option, json_option, row_options
+from tagwise.cli import options
+from tagwise.cli.options import Given
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import answered_rows, load_model, read_texts
-from tagwise.data.feedback import Feedback, read_feedback
+from tagwise.cli.rows import answered_rows, load_model, read_answers, read_texts
+from tagwise.data.feedback import Feedback
 from tagwise.exceptions import InvalidInputError
 from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.drift import Drift
 from tagwise.progress import ProgressBar, counted
-from tagwise.reports.drift import LEVEL, compared_figures, p_text, verdict, write_drift_report
-from tagwise.reports.html import check_report_path
+from tagwise.reports.drift import LEVEL, compared_figures, verdict, write_drift_report
+from tagwise.reports.pages import check_report_path, p_value
 
 __all__ = ["command"]
 
@@ -25,53 +26,45 @@ _MOST_SHOWN = 15
 _MOST_LISTED = 1000
 
 
-@click.command(
-    epilog=examples(
+@options.verb(
+    click.argument("model"),
+    click.argument("file"),
+    click.option(
+        "--reference",
+        metavar="FILE",
+        help="Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps "
+        "of the rows of train --validation].",
+    ),
+    click.option(
+        "--feedback",
+        metavar="FILE.jsonl",
+        help="Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
+    ),
+    options.FEEDBACK_TAGGER,
+    click.option(
+        "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
+    ),
+    options.JSON,
+    *options.rows("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty"),
+    examples=(
         "tagwise train articles.csv --out tagger --validation 0.1",
         "tagwise drift tagger recent.jsonl --report drift.html",
         "tagwise drift tagger recent.jsonl --feedback feedback.jsonl --json",
         "tagwise drift tagger recent.jsonl --reference test.jsonl",
-    )
+    ),
 )
-@click.argument("model")
-@click.argument("file")
-@click.option(
-    "--reference",
-    metavar="FILE",
-    help="Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps of "
-    "the rows of train --validation].",
-)
-@click.option(
-    "--feedback",
-    metavar="FILE.jsonl",
-    help="What people accepted and rejected, as tagwise serve keeps it: is as much accepted as probabilities say?",
-)
-@feedback_tagger_option
-@click.option(
-    "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
-)
-@json_option
-@row_options("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty")
-def command(
-    model: str,
-    file: str,
-    reference: str | None,
-    feedback: str | None,
-    feedback_tagger: str | None,
-    report: str | None,
-    as_json: bool,
-    rows: RowOptions,
-) -> None:
+def command(given: Given) -> None:
     """Compare the recent texts of FILE with those of the time when MODEL was trained.
 
     Compared are the share of unknown words, the best score of each text, and how often each tag is among the first five
     suggestions; with --feedback, also how many suggestions are accepted. A difference counts where it is more than
     chance, at the level of 5%, adjusted for the number of tags.
     """
+    model, file, reference, report = given.model, given.file, given.reference, given.report
     if report is not None:
         check_report_path(report)
     tagger: Tagger = load_model(model, "drift", texts=True)
-    answers = None if feedback is None else read_feedback(feedback, tagger=feedback_tagger)
+    answers = read_answers(given)
     if answers is not None and probability_maps(tagger.model_, tagger.calibration_) is None:
         raise InvalidInputError(
             f"--feedback: {model} has no probabilities to compare answers with; train with --validation, or leave it "
@@ -79,8 +72,8 @@ def command(
         )
     if reference is None and tagger.reference_ is None:
         tagger.drift([])  # says why, before files are read
-    then = None if reference is None else read_texts(reference, rows)[0]
-    texts, ids = read_texts(file, rows)
+    then = None if reference is None else read_texts(reference, given)[0]
+    texts, ids = read_texts(file, given)
     with ProgressBar(f"comparing {counted(len(texts), 'text')}", None):
         found = tagger.drift(texts, reference=None if then is None else tagger.profile(then))
     if answers is not None:
@@ -94,7 +87,7 @@ def command(
         tags = [tagger.title(tag) for tag in tagger.tags_]
         write_drift_report(found, report, tags=tags, unknown_words=unknown, title=title, source=source)
         echo_err(f"Report written to {report}.")
-    if as_json:
+    if given.as_json:
         show_json(_as_values(tagger, found, unknown))
     else:
         _show(tagger, found, unknown)
@@ -151,28 +144,22 @@ def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> 
 
 
 def _show(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> None:
-    then, now = found.reference, found.recent
-    rows = [
-        [one.name, one.then, one.now, p_text(one.p), "moved" if one.moved else ""] for one in compared_figures(found)
-    ]
-    show_table(
-        f"{counted(now.rows, 'recent text')}, compared with {then.rows:,} of the time of training",
-        ["", "then", "now", "p", ""],
-        rows,
-    )
-    moved = found.moved_labels(LEVEL)
-    if len(moved):
-        show()
+    then, now, figures = found.reference, found.recent, compared_figures(found)
+    rows = [[one.name, one.then, one.now, p_value(one.p), "moved" if one.moved else ""] for one in figures]
+    title = f"{counted(now.rows, 'recent text')}, compared with {then.rows:,} of the time of training"
+    show_table(title, ["", "then", "now", "p", ""], rows)
+    moved = found.moved_labels(LEVEL).tolist()
+    if moved:
         lines = [
             [
                 tagger.title(tagger.tags_[label]),
-                f"{100 * then.label_counts[label] / then.rows:.2f}%",
-                f"{100 * now.label_counts[label] / now.rows:.2f}%",
+                *(f"{100 * side.label_counts[label] / side.rows:.2f}%" for side in (then, now)),
                 f"{found.label_psi[label]:.3f}",
-                p_text(float(found.label_q[label])),
+                p_value(float(found.label_q[label])),
             ]
-            for label in moved[:_MOST_SHOWN].tolist()
+            for label in moved[:_MOST_SHOWN]
         ]
+        show()
         show_table("Tags that are suggested more or less often", ["tag", "then", "now", "index", "q"], lines)
         if len(moved) > _MOST_SHOWN:
             show(f"… and {len(moved) - _MOST_SHOWN:,} more, in --json and --report.")
@@ -181,7 +168,5 @@ def _show(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> None:
         words = ", ".join(f"{word} ({n_texts:,})" for word, n_texts in unknown[:_MOST_SHOWN])
         show(f"Words that training did not see, and in how many texts: {words}.")
     show()
-    advice = (
-        " If it matters, train again with recent rows." if any(one.moved for one in compared_figures(found)) else ""
-    )
+    advice = " If it matters, train again with recent rows." if any(one.moved for one in figures) else ""
     show(verdict(found) + advice)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import click
 
-from tagwise.cli.options import examples
+from tagwise.cli.options import Given, verb
 
 __all__ = ["command"]
 
 
-@click.command(epilog=examples("tagwise help", "tagwise help train"))
-@click.argument("verb", required=False)
-@click.pass_context
-def command(context: click.Context, verb: str | None) -> None:
+@verb(click.argument("verb", required=False), examples=("tagwise help", "tagwise help train"))
+def command(given: Given) -> None:
     """Show what the commands do, or the options of one of them: VERB."""
-    overview = context.parent
-    assert overview is not None
+    overview = click.get_current_context().find_root()
     verbs = overview.command
     assert isinstance(verbs, click.Group)
-    if verb is None:
+    if given.verb is None:
         click.echo(verbs.get_help(overview))
         return
-    found = verbs.get_command(overview, verb)
+    found = verbs.get_command(overview, given.verb)
     if found is None:
-        raise click.UsageError(f"No such command {verb!r}; tagwise help lists them.")
-    with click.Context(found, parent=overview, info_name=verb) as shown:
+        raise click.UsageError(f"No such command {given.verb!r}; tagwise help lists them.")
+    with click.Context(found, parent=overview, info_name=given.verb) as shown:
         click.echo(found.get_help(shown))

@@ -5,103 +5,94 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from rich.filesize import decimal
 
 from tagwise import Tagger, load
-from tagwise.cli.options import examples, json_option
-from tagwise.cli.output import show, show_json, size_text
+from tagwise.cli import options
+from tagwise.cli.options import Given
+from tagwise.cli.output import show, show_json
 from tagwise.exceptions import InvalidInputError
-from tagwise.persistence.folder import check_destination, folder_bytes
 from tagwise.progress import counted
+from tagwise.store.folder import check_destination, folder_bytes
 
 __all__ = ["command"]
 
 
-@click.command(
-    epilog=examples(
+@options.verb(
+    click.argument("model"),
+    click.option("--remove", multiple=True, metavar="TAG", help="Forget this tag; repeatable."),
+    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a tag a new name; repeatable."),
+    click.option(
+        "--merge",
+        multiple=True,
+        metavar="TAG=INTO",
+        help="Merge a tag into another, which is learnt anew from the rows of both; repeatable. For a model that was "
+        "trained with --updatable: others do not know which rows had the tags.",
+    ),
+    click.option("--out", required=True, metavar="FOLDER", help="Folder for the changed model."),
+    options.OVERWRITE,
+    options.JSON,
+    examples=(
         "tagwise labels tagger --remove obsolete --out tagger-2",
         "tagwise labels tagger --rename colour=color --rename grey=gray --out tagger --overwrite",
         "tagwise labels tagger --merge cats=cat --merge kittens=cat --out tagger-2",
-    )
+    ),
 )
-@click.argument("model")
-@click.option("--remove", multiple=True, metavar="TAG", help="Forget this tag; repeatable.")
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Call a tag something else; repeatable.")
-@click.option(
-    "--merge",
-    multiple=True,
-    metavar="TAG=INTO",
-    help="Make a tag one with another, which is learnt anew from the rows of both; repeatable. For a model that was "
-    "trained with --updatable: others do not know which rows had the tags.",
-)
-@click.option("--out", required=True, metavar="FOLDER", help="Folder for the changed model.")
-@click.option("--overwrite", is_flag=True, help="Replace a model in that folder, once the new one is ready.")
-@json_option
-def command(
-    model: str,
-    remove: tuple[str, ...],
-    rename: tuple[str, ...],
-    merge: tuple[str, ...],
-    out: str,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def command(given: Given) -> None:
     """Change the tags of the folder MODEL, and write the result to --out.
 
     Tags are merged first, then removed, then renamed. The tags of a model of a matrix are its label names, or their
     ids. MODEL itself stays as it is unless --out names it, and is then replaced in one step.
     """
-    if not (remove or rename or merge):
+    if not (given.remove or given.rename or given.merge):
         raise click.UsageError("There is nothing to do: give --remove, --rename or --merge.")
-    check_destination(out, overwrite=overwrite)
-    renamed, merged = _pairs(rename, "--rename"), _pairs(merge, "--merge")
-    fitted = load(model)
-    before = _tags(fitted)
-    numbered = not isinstance(fitted, Tagger) and fitted.label_names_ is None
+    check_destination(given.out, overwrite=given.overwrite)
+    renamed, merged = _pairs(given.rename, "--rename"), _pairs(given.merge, "--merge")
+    fitted = load(given.model)
+    is_tagger, before = isinstance(fitted, Tagger), _tags(fitted)
+    # Ids move up when labels go; as names they stay with their labels.
+    numbered = not is_tagger and fitted.label_names_ is None
     if numbered:
-        fitted.label_names_ = before  # ids move up when labels go; these names stay with their labels
-    groups: dict[Any, list[Any]] = {}
+        fitted.label_names_ = before
+
+    def found(text: str, option: str) -> Any:
+        """A tag as the methods of this kind of model take it."""
+        tags = _tags(fitted)
+        place = next((place for place, tag in enumerate(tags) if str(tag) == text), None)
+        if place is None:
+            raise InvalidInputError(f"{option}: {text!r:.60} is not one of the {len(tags):,} tags of this model.")
+        return tags[place] if is_tagger or option == "--rename" else place
+
+    groups: dict[str, list[str]] = {}
     for tag in merged:
-        into = _last_of_chain(merged, tag)
-        groups.setdefault(_find(fitted, into, "--merge"), []).append(_find(fitted, tag, "--merge"))
+        groups.setdefault(_last_of_chain(merged, tag), []).append(tag)
+    merge, remove, rename = (
+        (fitted.merge_tags, fitted.remove_tags, fitted.rename_tags)
+        if is_tagger
+        else (fitted.merge_labels, fitted.remove_labels, fitted.rename_labels)
+    )
     for into, tags in groups.items():
-        if isinstance(fitted, Tagger):
-            fitted.merge_tags(tags, into)
-        else:
-            ids = [_label(fitted, tag) for tag in tags]
-            fitted.merge_labels(ids, _label(fitted, into))
-    if remove:
-        gone = [_find(fitted, tag, "--remove") for tag in remove]
-        if isinstance(fitted, Tagger):
-            fitted.remove_tags(gone)
-        else:
-            fitted.remove_labels([_label(fitted, tag) for tag in gone])
+        merge([found(tag, "--merge") for tag in tags], found(into, "--merge"))
+    if given.remove:
+        remove([found(tag, "--remove") for tag in given.remove])
     if renamed:
-        names = {_find(fitted, old, "--rename"): new for old, new in renamed.items()}
-        if isinstance(fitted, Tagger):
-            whole = isinstance(fitted.tags_[0], int)
-            fitted.rename_tags({old: _whole(new) if whole else new for old, new in names.items()})
-        else:
-            fitted.rename_labels(names)
+        whole = is_tagger and isinstance(fitted.tags_[0], int)
+        rename({found(old, "--rename"): _whole(new) if whole else new for old, new in renamed.items()})
     if numbered and not renamed:
         fitted.label_names_ = None
-    fitted.save(out, overwrite=overwrite)
-    figures: dict[str, Any] = {
-        "out": out,
-        "tags_before": len(before),
-        "tags": len(_tags(fitted)),
-        "bytes": folder_bytes(out),
-    }
-    if as_json:
-        show_json(figures)
-        return
-    show(f"{counted(figures['tags'], 'tag')}, {figures['tags_before']:,} before.")
-    show(f"Saved in {out}: {size_text(figures['bytes'])}.")
+    fitted.save(given.out, overwrite=given.overwrite)
+    n_tags, n_bytes = len(_tags(fitted)), folder_bytes(given.out)
+    if given.as_json:
+        show_json({"out": given.out, "tags_before": len(before), "tags": n_tags, "bytes": n_bytes})
+    else:
+        show(f"{counted(n_tags, 'tag')}, {len(before):,} before.")
+        show(f"Saved in {given.out}: {decimal(n_bytes)}.")
 
 
-def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+def _pairs(stated: tuple[str, ...], option: str) -> dict[str, str]:
     """``OLD=NEW`` of an option; a tag may hold an equals sign if it is the last part."""
     pairs: dict[str, str] = {}
-    for pair in given:
+    for pair in stated:
         old, equals, new = pair.partition("=")
         if not equals or not old.strip() or not new.strip():
             raise click.BadParameter(f"must be two tags with = between them; found {pair!r:.60}.", param_hint=option)
@@ -112,7 +103,7 @@ def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _last_of_chain(merged: dict[str, str], tag: str) -> str:
-    """What a tag ends up as: of ``a=b`` and ``b=c``, both are c in the end."""
+    """The tag that another becomes in the end: c, for ``a=b`` and ``b=c``."""
     into, seen = merged[tag], {tag}
     while into in merged:
         if into in seen:
@@ -126,18 +117,6 @@ def _tags(fitted: Any) -> list[Any]:
     if isinstance(fitted, Tagger):
         return fitted.tags_
     return fitted.label_names_ or [str(label) for label in range(fitted.n_labels_)]
-
-
-def _find(fitted: Any, given: str, option: str) -> Any:
-    """The tag that an option means, as the model writes it."""
-    found = next((tag for tag in _tags(fitted) if str(tag) == given), None)
-    if found is None:
-        raise InvalidInputError(f"{option}: {given!r:.60} is not one of the {len(_tags(fitted)):,} tags of this model.")
-    return found
-
-
-def _label(fitted: Any, tag: Any) -> int:
-    return _tags(fitted).index(tag)
 
 
 def _whole(text: str) -> int:

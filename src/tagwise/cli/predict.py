@@ -13,43 +13,82 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from tagwise import Tagger, load
-from tagwise.base import MultiLabelModel
-from tagwise.cli.options import (
-    RealRange,
-    RowOptions,
-    dask_option,
-    embedding_cache_option,
-    examples,
-    json_option,
-    row_options,
-)
+from tagwise.cli import options
+from tagwise.cli.options import Given
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
-from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix
+from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, warn_of_rows
 from tagwise.data.records import NoRowsError
 from tagwise.data.streams import atomic_writer, is_compressed
 from tagwise.data.tables import Row, TableReader, Tally
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
-from tagwise.inspection.calibration import probability_maps
 from tagwise.inspection.explanations import LEAST_SHARE
 from tagwise.metrics.purposes import PURPOSES, needs_all_rows
-from tagwise.persistence.atomic import atomic_write
-from tagwise.persistence.folder import MANIFEST_NAME
 from tagwise.progress import ProgressBar, counted, visible
-from tagwise.text.suggestion import Suggestion
+from tagwise.store.atomic import atomic_write
+from tagwise.store.folder import MANIFEST_NAME
+from tagwise.text.suggestion import Request, Suggestion, suggestions
 
 __all__ = ["command"]
 
 # Rows that are read, answered and written at a time.
 _BLOCK_ROWS = 512
-# What the answers in a folder are of.
+# Settings of the answers in a folder.
 _SETTINGS = ".tagwise-predict.json"
+_ROW_OPTIONS = ("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
 
 
-@click.command(
-    epilog=examples(
+def _threshold(context: click.Context, option: click.Parameter, text: str | None) -> float | str | None:
+    try:
+        return text if text is None or text == "calibrated" else float(text)
+    except ValueError:
+        raise click.BadParameter(f'must be a number or "calibrated"; found {text!r}.') from None
+
+
+@options.verb(
+    click.argument("model"),
+    click.argument("source", required=False, metavar="[TEXT | - | FILE]"),
+    click.option("--top", default=5, show_default=True, type=options.POSITIVE, help="At most this many tags per text."),
+    click.option(
+        "--threshold",
+        metavar="SCORE",
+        callback=_threshold,
+        help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
+        "--validation.",
+    ),
+    click.option(
+        "--min-probability",
+        type=options.RealRange(0, 1),
+        metavar="P",
+        help="Only tags of at least this probability (a Cascade, or train --validation).",
+    ),
+    click.option(
+        "--explain",
+        default=0,
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Show the N words that count most for each tag.",
+    ),
+    click.option(
+        "--optimise",
+        type=click.Choice(PURPOSES),
+        help="Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
+        "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
+    ),
+    click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes."),
+    click.option(
+        "--out",
+        metavar="FOLDER",
+        help="With --dask: write the answers to each file into a file of this folder. Files that are there already are "
+        "kept, so the same command resumes a run that was cut off.",
+    ),
+    options.DASK,
+    options.EMBEDDING_CACHE,
+    options.JSON,
+    *options.rows(*_ROW_OPTIONS),
+    examples=(
         'tagwise predict tagger "how to prune an apple tree"',
         'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
         "tagwise predict tagger new-articles.csv --text body --json > suggestions.jsonl",
@@ -58,61 +97,9 @@ _SETTINGS = ".tagwise-predict.json"
         "tagwise predict tagger new-articles.jsonl --threshold calibrated --top 20",
         "tagwise predict tagger new-articles.csv --optimise psp",
         "tagwise predict tagger 'parts/*.jsonl.gz' --dask local:4 --json --out suggestions",
-    )
+    ),
 )
-@click.argument("model")
-@click.argument("source", required=False, metavar="[TEXT | - | FILE]")
-@click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(min=1), help="At most this many tags per text."
-)
-@click.option(
-    "--threshold",
-    metavar="SCORE",
-    callback=lambda context, option, text: _threshold(text),
-    help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
-    "--validation.",
-)
-@click.option(
-    "--min-probability",
-    type=RealRange(0, 1),
-    metavar="P",
-    help="Only tags of at least this probability (a Cascade, or train --validation).",
-)
-@click.option(
-    "--explain",
-    default=0,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Show the N words that count most for each tag.",
-)
-@click.option(
-    "--optimise",
-    type=click.Choice(PURPOSES),
-    help="Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
-    "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
-)
-@click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes.")
-@click.option(
-    "--out",
-    metavar="FOLDER",
-    help="With --dask: write the answers to each file into a file of this folder. Files that are there already are "
-    "kept, so the same command resumes a run that was cut off.",
-)
-@dask_option
-@embedding_cache_option
-@json_option
-@row_options("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
-def command(
-    model: str,
-    source: str | None,
-    line_by_line: bool,
-    out: str | None,
-    dask: str | None,
-    embedding_cache: str | None,
-    as_json: bool,
-    rows: RowOptions,
-    **wanted: Any,
-) -> None:
+def command(given: Given) -> None:
     """Suggest tags with MODEL for a TEXT, for the lines of standard input (-), or for the rows of a FILE.
 
     If a file of that name exists it is read, as by train; anything else is a text. Rows are answered in order and in
@@ -123,101 +110,86 @@ def command(
     With --dask the workers of a cluster answer the rows of one or many files, a file each at a time, and write the
     answers to each into a file of --out.
     """
-    if (out is None) != (dask is None):
-        missing, given = ("--out", "--dask") if out is None else ("--dask", "--out")
-        raise click.UsageError(f"{given} needs {missing}: workers write the answers to each file into a folder.")
-    if dask is not None and (source is None or line_by_line):
+    source, together = given.source, needs_all_rows(given.optimise)
+    if (given.out is None) != (given.dask is None):
+        missing, stated = ("--out", "--dask") if given.out is None else ("--dask", "--out")
+        raise click.UsageError(f"{stated} needs {missing}: workers write the answers to each file into a folder.")
+    if given.dask is not None and (source is None or given.line_by_line):
         raise click.UsageError("--dask is for files: name them, and leave --line-by-line out.")
+    for option, stated in (("--dask", given.dask), ("--line-by-line", given.line_by_line)):
+        if together and stated:
+            raise click.UsageError(f"--optimise macro_f1 chooses tags for all rows together; leave {option} out.")
+    if given.group_by and given.line_by_line:
+        raise click.UsageError("--group-by puts rows together when all are read; leave --line-by-line out.")
     if source is None:
-        if sys.stdin.isatty() and not line_by_line:
+        if sys.stdin.isatty() and not given.line_by_line:
             echo_err("Type one text per line; end with Ctrl-D.")
         source = "-"
-    fitted = load(model)
-    if embedding_cache is not None and isinstance(fitted, Tagger):
-        fitted.set_params(embedding_cache=embedding_cache)
-    is_file = dask is not None or source == "-" or os.path.exists(source)
-    if not is_file and Path(source).suffix and not any(letter.isspace() for letter in source):
-        # A mistyped file name must not be answered as if it were a text.
+    is_file = given.dask is not None or source == "-" or os.path.exists(source)
+    if not is_file:
+        _require_text(source, given)
+    fitted = load(given.model)
+    wanted = {name: getattr(given, name) for name in ("top", "threshold", "explain", "min_probability", "optimise")}
+    if not isinstance(fitted, Tagger):
+        if not is_file or given.dask is not None or given.explain:
+            raise InvalidInputError(f"{given.model} was trained on a matrix and knows no words; give it a matrix file.")
+        _predict_matrix(fitted, source, wanted, given)
+        return
+    fitted.suggest([], **wanted)  # before anything is read: refuses what needs a calibration
+    if given.embedding_cache is not None:
+        fitted.set_params(embedding_cache=given.embedding_cache)
+    if given.dask is not None:
+        _predict_files(fitted, source, wanted, given)
+    elif not is_file:
+        _predict_text(fitted, source, wanted, given.as_json)
+    elif holds_matrix(source, given):
+        raise InvalidInputError(f"{given.model} holds a tagger, which reads texts; {source} holds a matrix.")
+    else:
+        line_by_line = given.line_by_line or (source == "-" and sys.stdin.isatty() and not together)
+        size = None if together else 1 if line_by_line else _BLOCK_ROWS
+        with open_rows(source, given, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
+            _predict_rows(fitted, reader, wanted, size, given.as_json)
+
+
+def _require_text(source: str, given: Given) -> None:
+    """Refuse what is meant for a file: a mistyped name must not be answered as if it were a text."""
+    if Path(source).suffix and not any(letter.isspace() for letter in source):
         raise click.BadParameter(
             f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
             "echo TEXT | tagwise predict MODEL -",
             param_hint="FILE",
         )
-    if not is_file and rows != RowOptions():
+    if given.stated.intersection(_ROW_OPTIONS):
         raise click.UsageError(
             f"{source!r:.60} is not a file, so it is taken for a text, and options on how to read a file have no "
             "meaning. Check the name of the file, or leave them out."
         )
-    inner, calibration = (fitted.model_, fitted.calibration_) if isinstance(fitted, Tagger) else (fitted, None)
-    if isinstance(wanted["threshold"], str) and calibration is None:
-        raise InvalidInputError(
-            f"--threshold calibrated needs a tagger that was trained with --validation; {model} was not."
-        )
-    for option in ("min_probability", "optimise"):
-        if wanted[option] is not None and probability_maps(inner, calibration) is None:
-            raise InvalidInputError(
-                f"--{option.replace('_', '-')} needs probabilities, of a Cascade or of a tagger that was trained with "
-                f"--validation; {model} has none."
-            )
-    together = needs_all_rows(wanted["optimise"])
-    if together and line_by_line:
-        raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --line-by-line out.")
-    if rows.group_by and line_by_line:
-        raise click.UsageError("--group-by puts rows together when all are read; leave --line-by-line out.")
-    if dask is not None and out is not None:
-        if not isinstance(fitted, Tagger):
-            raise InvalidInputError(
-                f"{model} was trained on a matrix; ask it on a cluster with tagwise.distributed.predict_topk."
-            )
-        if together:
-            raise click.UsageError("--optimise macro_f1 chooses tags for all rows together; leave --dask out.")
-        _predict_files(fitted, model, source, rows, wanted, as_json, dask, out)
-    elif not isinstance(fitted, Tagger):
-        _predict_matrix(fitted, model, source if is_file else None, rows, wanted, as_json)
-    elif not is_file:
-        _predict_text(fitted, source, wanted, as_json)
-    elif holds_matrix(source, rows):
-        raise InvalidInputError(f"{model} holds a tagger, which reads texts; {source} holds a matrix.")
-    else:
-        line_by_line = line_by_line or (source == "-" and sys.stdin.isatty() and not together)
-        size = None if together else 1 if line_by_line else _BLOCK_ROWS
-        with open_rows(source, rows, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
-            _predict_rows(fitted, reader, wanted, size, as_json)
 
 
-def _threshold(text: str | None) -> float | str | None:
-    if text is None or text == "calibrated":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(
-            f'must be a number or "calibrated"; found {text!r}.', param_hint="--threshold"
-        ) from None
+# ---------------------------------------------------------------------- a text, rows, a matrix
 
 
 def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bool) -> None:
-    answer: list[Suggestion] = []
-    without_words = False
-    if text.strip():
-        X = tagger.transform([text])
-        without_words = X.nnz == 0
-        (answer,) = tagger.suggest_features(X, **wanted)
-    else:
+    if not text.strip():
         warn("the text is empty: it gets no tags.")
+        if as_json:
+            show_json({"suggestions": []})
+        return
+    X = tagger.transform([text])
+    (answer,) = tagger.suggest_features(X, **wanted)
     if as_json:
         show_json({"suggestions": [_as_plain(suggestion) for suggestion in answer]})
     else:
         for suggestion in answer:
             show(_suggestion_text(suggestion))
-    if text.strip() and not answer:
+    if not answer:
         echo_err("No tag passes.")
-    if without_words:
+    if X.nnz == 0:
         warn("the text has no word that training saw; all such texts get the same tags.")
 
 
 def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int | None, as_json: bool) -> None:
-    """So many rows at a time; None: all of them."""
+    """Rows, ``size`` at a time; None: all of them."""
     n_rows = empty = 0
     # On a terminal the answers themselves show the progress.
     with ProgressBar("predicting", 1.0, wanted=not sys.stdout.isatty()) as bar:
@@ -234,60 +206,62 @@ def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], s
 def _answered(
     tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int | None
 ) -> Iterator[list[tuple[Row, list[Suggestion]]]]:
-    """Rows with their answers, so many at a time; a row without text gets none."""
+    """Rows with their answers, ``size`` at a time; a row without text gets none."""
     rows = iter(reader)
     while block := list(islice(rows, size)):
         answers = iter(tagger.suggest([row.text for row in block if row.text.strip()], **wanted))
         yield [(row, next(answers) if row.text.strip() else []) for row in block]
 
 
-def _place(row: Row) -> dict[str, Any]:
-    return {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
-
-
 def _tell(n_rows: int, empty: int, tally: Tally, account: str) -> None:
     """Say which rows were left out or answered in another way than they seem to be."""
     if empty:
         warn(f"{empty:,} of {counted(n_rows, 'row')} without text got no tags.")
-    if tally.skipped:
-        warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
-    for change in tally.changes():
-        warn(change)
-    if tally.skipped or tally.spanning[0]:
+    warn_of_rows(tally)
+    if tally.skipped or tally.spanning:
         echo_err(account)
 
 
-def _predict_files(
-    tagger: Tagger,
-    model: str,
-    pattern: str,
-    rows: RowOptions,
-    wanted: dict[str, Any],
-    as_json: bool,
-    dask: str,
-    out: str,
-) -> None:
+def _predict_matrix(model: MultiLabelModel, file: str, wanted: dict[str, Any], given: Given) -> None:
+    """Answers of a plain model to the rows of a matrix, which is read whole."""
+    request = Request(**wanted)
+    request.check(model, None)
+    X = read_matrix(file, given, shape=(model.n_features_in_, model.n_labels_), labelled=False).X
+    assert X is not None
+    names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
+    size = max(1, X.shape[0]) if needs_all_rows(given.optimise) else _BLOCK_ROWS
+    for start in range(0, X.shape[0], size):
+        for row, answer in enumerate(suggestions(request, X[start : start + size], model, names), start + 1):
+            _show_row({"row": row}, answer, given.as_json)
+
+
+# ---------------------------------------------------------------------- files on a cluster
+
+
+def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: Given) -> None:
     """Have the workers of a cluster answer files; those whose answers are there already are left as they are."""
-    client = open_cluster(dask)
+    client = open_cluster(given.dask)
     from tagwise.distributed.texts import open_files, write_each
 
-    files, guess = open_files(pattern, dialect_of(rows), with_tags=False, empty_texts=True)
+    files, guess = open_files(pattern, dialect_of(given), with_tags=False, empty_texts=True)
     if guess is not None:
         echo_err(guess)
-    targets = _targets([file.path for file in files], os.path.abspath(out), as_json)
-    _claim(out, {"tagger": _digest(model), "json": as_json, **wanted, **asdict(rows)})
+    targets = _targets([file.path for file in files], os.path.abspath(given.out), given.as_json)
+    digest = hashlib.sha256((Path(given.model) / MANIFEST_NAME).read_bytes()).hexdigest()
+    rows = {name: getattr(given, name) for name in _ROW_OPTIONS}
+    _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **rows})
     waiting = [(file, target) for file, target in zip(files, targets) if not os.path.exists(target)]
     if len(waiting) < len(files):
         there = counted(len(files) - len(waiting), "file")
-        echo_err(f"{out}: {there} of {len(files):,} answered by an earlier run; kept as they are.")
+        echo_err(f"{given.out}: {there} of {len(files):,} answered by an earlier run; kept as they are.")
     for _, target in waiting:
         os.makedirs(os.path.dirname(target), exist_ok=True)
-    found = write_each(write_answers, waiting, tagger, wanted, as_json, client=client, verbose=1)
+    found = write_each(write_answers, waiting, tagger, wanted, given.as_json, client=client, verbose=1)
     n_rows, tallies = sum(rows for rows, _, _ in found), [tally for _, _, tally in found if tally is not None]
     if tallies:
         tally = tallies[0].plus(*tallies[1:])
         _tell(n_rows, sum(empty for _, empty, _ in found), tally, tally.account(counted(len(found), "file")))
-    show(f"{counted(n_rows, 'row')} of {counted(len(found), 'file')} answered; all answers are in {out}.")
+    show(f"{counted(n_rows, 'row')} of {counted(len(found), 'file')} answered; all answers are in {given.out}.")
 
 
 def write_answers(
@@ -295,7 +269,7 @@ def write_answers(
 ) -> tuple[int, int, Tally | None]:
     """Answer the rows of one file, on a worker: the answers appear at once, when all are there.
 
-    Returns how many rows there were, how many of them without text, and what became of the lines.
+    Returns the number of rows, that of rows without text, and what became of the lines.
     """
     n_rows = empty = 0
     with atomic_writer(target) as stream, ExitStack() as stack:
@@ -304,10 +278,12 @@ def write_answers(
         except NoRowsError:
             return 0, 0, None
         for block in _answered(tagger, reader, wanted, _BLOCK_ROWS):
-            lines = (_row_text(_place(row), answer, as_json) + "\n" for row, answer in block)
-            stream.write("".join(lines).encode())
+            for row, answer in block:
+                found = _place(row)
+                line = json_text(_row_object(found, answer)) if as_json else "\t".join(_row_fields(found, answer))
+                stream.write(f"{line}\n".encode())
             n_rows, empty = n_rows + len(block), empty + sum(not row.text.strip() for row, _ in block)
-        return n_rows, empty, file.told(reader.tally())
+        return n_rows, empty, file.named(reader.tally())
 
 
 def _targets(paths: list[str], out: str, as_json: bool) -> list[str]:
@@ -325,14 +301,9 @@ def _targets(paths: list[str], out: str, as_json: bool) -> list[str]:
     return list(targets)
 
 
-def _digest(model: str) -> str:
-    return hashlib.sha256((Path(model) / MANIFEST_NAME).read_bytes()).hexdigest()
-
-
 def _claim(out: str, settings: dict[str, Any]) -> None:
     """Make the folder of answers, or make sure that it is of an earlier run of the same command."""
-    note = Path(out) / _SETTINGS
-    content = json_text(settings, indent=2) + "\n"
+    note, content = Path(out) / _SETTINGS, json_text(settings, indent=2) + "\n"
     if note.is_file():
         if note.read_text(encoding="utf-8") != content:
             raise InvalidInputError(
@@ -345,38 +316,34 @@ def _claim(out: str, settings: dict[str, Any]) -> None:
     atomic_write(note, lambda stream: stream.write(content.encode()))
 
 
-def _show_row(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
-    """The answer to a row on a line; ``row`` is its number and, where it has one, its ``id``."""
+# ---------------------------------------------------------------------- what an answer looks like
+
+
+def _show_row(place: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
     if as_json:
-        show_json(_row_object(row, answer), indent=None)
+        show_json(_row_object(place, answer), indent=None)
     else:
-        show(*_row_fields(row, answer))
+        show(*_row_fields(place, answer))
 
 
-def _row_text(row: dict[str, Any], answer: list[Suggestion], as_json: bool) -> str:
-    """What :func:`_show_row` shows, for a file in UTF-8."""
-    return json_text(_row_object(row, answer)) if as_json else "\t".join(map(visible, _row_fields(row, answer)))
+def _place(row: Row) -> dict[str, Any]:
+    return {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
 
 
-def _row_object(row: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
-    return {**row, "suggestions": [_as_plain(suggestion) for suggestion in answer]}
+def _row_object(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
+    return {**place, "suggestions": [_as_plain(suggestion) for suggestion in answer]}
 
 
-def _row_fields(row: dict[str, Any], answer: list[Suggestion]) -> list[str]:
-    return [*([row["id"]] if "id" in row else []), *map(_suggestion_text, answer)]
+def _row_fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
+    return [visible(field) for field in (*([place["id"]] if "id" in place else []), *map(_suggestion_text, answer))]
 
 
 def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
     """A suggestion for JSON; what was not asked for is left out."""
-    plain: dict[str, Any] = {"tag": suggestion.tag}
-    if suggestion.name is not None:
-        plain["name"] = suggestion.name
-    plain["score"] = suggestion.score
-    if suggestion.probability is not None:
-        plain["probability"] = suggestion.probability
+    plain = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
+    plain = {name: value for name, value in plain.items() if value is not None}
     if suggestion.why is not None:
-        plain["intercept"] = suggestion.intercept
-        plain["why"] = [asdict(word) for word in suggestion.why]
+        plain |= {"intercept": suggestion.intercept, "why": [asdict(word) for word in suggestion.why]}
     return plain
 
 
@@ -388,37 +355,3 @@ def _suggestion_text(suggestion: Suggestion) -> str:
     parts = [(word.word, word.share) for word in suggestion.why if abs(word.share) >= LEAST_SHARE]
     words = ", ".join(f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
     return f"{suggestion.title} {sure} ({words})"
-
-
-def _predict_matrix(
-    model: MultiLabelModel, path: str, file: str | None, rows: RowOptions, wanted: dict[str, Any], as_json: bool
-) -> None:
-    """Answers of a plain model; rows are those of a matrix, which is read whole."""
-    if file is None:
-        raise InvalidInputError(f"{path} was trained on a matrix and knows no words; give it a file with a matrix.")
-    if wanted["explain"]:
-        raise InvalidInputError(f"--explain needs a tagger, trained on texts; {path} is not one.")
-    data = read_matrix(file, rows, shape=(model.n_features_in_, model.n_labels_), labelled=False)
-    names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
-    assert data.X is not None
-    top = min(wanted["top"], model.n_labels_)
-    maps = probability_maps(model, None)
-    size = max(1, data.X.shape[0]) if needs_all_rows(wanted["optimise"]) else _BLOCK_ROWS
-    for start in range(0, data.X.shape[0], size):
-        labels, scores = model.predict_topk(data.X[start : start + size], top, optimise=wanted["optimise"])
-        probabilities = np.ones(scores.shape) if maps is None else maps(labels, scores)
-        passes = labels >= 0
-        if wanted["threshold"] is not None:
-            passes &= scores >= wanted["threshold"]
-        if wanted["min_probability"] is not None:
-            passes &= probabilities >= wanted["min_probability"]
-        for row in range(len(labels)):
-            best = [
-                Suggestion(
-                    names[labels[row, rank]],
-                    float(scores[row, rank]),
-                    None if maps is None else float(probabilities[row, rank]),
-                )
-                for rank in np.flatnonzero(passes[row])
-            ]
-            _show_row({"row": start + row + 1}, best, as_json)

@@ -5,46 +5,52 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
 import tagwise
-from tagwise.cli.options import examples, json_option
+from tagwise.cli.options import JSON, Given, verb
 
 __all__ = ["command"]
 
 
-@click.command(
-    epilog=examples(
+@verb(
+    click.argument("paper"),
+    click.option("--table", "number", help='Only this table or figure, such as 6, "figure 1" or theory.'),
+    click.option("--quick", is_flag=True, help="A small part of the cells, in a few minutes, into quick-results."),
+    click.option(
+        "--list", "only_list", is_flag=True, help="List the tables and figures with the number of cells that are done."
+    ),
+    click.option(
+        "--out", type=click.Path(file_okay=False), help="Folder for results [default: results in the folder]."
+    ),
+    click.option(
+        "--folder", type=click.Path(), help="The folder `reproduction` [default: in the sources, here or above]."
+    ),
+    click.option("--threads", default=-1, show_default=True, help="Threads; -1 uses all cores."),
+    click.option("--pages-only", is_flag=True, help="Only write the pages again, from the stored results."),
+    JSON,
+    examples=(
         "tagwise reproduce leml --quick",
         "tagwise reproduce leml --table 6",
         "tagwise reproduce mse --list",
         "tagwise reproduce reml --list --json",
-    )
+    ),
 )
-@click.argument("paper")
-@click.option("--table", "number", help='Only this table or figure, such as 6, "figure 1" or theory.')
-@click.option("--quick", is_flag=True, help="A small part of the cells, in a few minutes, into quick-results.")
-@click.option("--list", "only_list", is_flag=True, help="List the tables and figures and how many cells are done.")
-@click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: results in the folder].")
-@click.option("--folder", type=click.Path(), help="The folder `reproduction` [default: in the sources, here or above].")
-@click.option("--threads", default=-1, show_default=True, help="Threads; -1 uses all cores.")
-@click.option("--pages-only", is_flag=True, help="Only write the pages again, from the stored results.")
-@json_option
-def command(folder: str | None, **options: Any) -> None:
+def command(given: Given) -> None:
     """Run the tables and figures of PAPER (leml, reml or mse) and write pages: the paper's value beside ours.
 
     Stored results are not computed again, so a run that was interrupted resumes where it stopped. Code and
     configurations are in the folder `reproduction` of the sources; there, `python -m reproduction` is the same command.
     """
-    code = _find_code(folder)
+    asked = {name: value for name, value in vars(given).items() if name != "stated"}
+    code = _find_code(asked.pop("folder"))
     sys.path.insert(0, str(code.parent))
     try:
         package = import_module("reproduction.__main__")
     finally:
         sys.path.remove(str(code.parent))
-    package.reproduce(package.Request(folder=Path(folder) if folder else code, **options))
+    package.reproduce(package.Request(folder=Path(given.folder) if given.folder else code, **asked))
 
 
 def _find_code(folder: str | None) -> Path:

@@ -8,25 +8,25 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tagwise import Tagger, data, load
-from tagwise.cli.options import RowOptions, TagOptions
+from tagwise.cli.options import ROWS, Given
 from tagwise.cli.output import echo_err, warn
 from tagwise.data.dialects import Dialect
-from tagwise.data.feedback import Feedback, with_feedback
-from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, file_format
+from tagwise.data.feedback import Feedback, read_feedback, with_feedback
+from tagwise.data.formats import STANDARD_INPUT, FileFormat, file_format
 from tagwise.data.streams import read_name_lines
-from tagwise.data.tables import Table, TableReader, read_table
+from tagwise.data.tables import Table, TableReader, Tally, read_table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import title_of
 
 __all__ = [
+    "add_feedback",
     "answered_rows",
     "dialect_of",
     "find_tag",
@@ -35,101 +35,160 @@ __all__ = [
     "load_model",
     "open_cluster",
     "open_rows",
+    "read_answers",
     "read_matrix",
     "read_names",
     "read_rows",
     "read_shards",
     "read_texts",
     "tag_settings",
+    "warn_if_same",
+    "warn_of_rows",
 ]
 
-# Rows after which a progress bar is told how far a file is read.
+# Rows after which a progress bar moves.
 _BLOCK_ROWS = 512
+# Options of rows that have a meaning for matrices.
+_OF_MATRICES = ("format", "skip_faulty", "labels")
 
 
-def format_of(path: str, options: RowOptions) -> str:
+# ---------------------------------------------------------------------- tables
+
+
+def format_of(path: str, given: Given) -> FileFormat:
     """The format of a file, as ``--format`` states it or by the ending of its name."""
     if path != STANDARD_INPUT and not os.path.exists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    found = file_format(path, options.format, option="--format")
-    if path == STANDARD_INPUT and found in (*MATRIX_FORMATS, "parquet"):
-        raise InvalidInputError(f"--format {found} cannot be read from standard input; name a file.")
+    found = file_format(path, given.format, option="--format")
+    if path == STANDARD_INPUT and (found.holds == "matrix" or found.name == "parquet"):
+        raise InvalidInputError(f"--format {found.name} cannot be read from standard input; name a file.")
     return found
 
 
-def holds_matrix(path: str, options: RowOptions) -> bool:
+def holds_matrix(path: str, given: Given) -> bool:
     """Whether a file holds a matrix, not texts."""
-    return format_of(path, options) in MATRIX_FORMATS
+    return format_of(path, given).holds == "matrix"
 
 
-def dialect_of(options: RowOptions) -> Dialect:
-    """The options as the reader of tables takes them."""
-    values = asdict(options)
-    if values.pop("labels") is not None:
+def dialect_of(given: Given) -> Dialect:
+    """The options on rows as the reader of tables takes them; it guesses those that are not stated."""
+    if "labels" in given.stated:
         raise InvalidInputError("--labels is for matrices; the column of the tags of texts is named with --tags.")
-    header = not values.pop("no_header")
-    # What is not given is for the reader to find out.
-    values |= {name: values[name] or None for name in ("text", "tags", "tags_wide")}
-    return Dialect(**values, header=header, flags=True)
+    stated = {name: getattr(given, name) for name in ROWS if name in given.stated}
+    header = not stated.pop("no_header", False)
+    return Dialect(**stated, header=header, flags=True)
 
 
 def open_rows(
-    path: str, options: RowOptions, *, with_tags: bool = True, empty_texts: bool = False, line_by_line: bool = False
+    path: str, given: Given, *, with_tags: bool = True, empty_texts: bool = False, line_by_line: bool = False
 ) -> TableReader:
     """Open a table for reading row by row, as :class:`TableReader` explains, and say what was guessed."""
     reader = TableReader(
-        path, dialect_of(options), with_tags=with_tags, empty_texts=empty_texts, line_by_line=line_by_line
+        path, dialect_of(given), with_tags=with_tags, empty_texts=empty_texts, line_by_line=line_by_line
     )
     if reader.guess is not None:
         echo_err(reader.guess)
     return reader
 
 
-def read_rows(path: str, options: RowOptions, *, quiet: bool = False) -> Table:
+def read_rows(path: str, given: Given, *, quiet: bool = False) -> Table:
     """Read all rows with their tags, and say what was guessed (unless ``quiet``), left out or looks wrong."""
     with ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not quiet) as bar:
         table = read_table(
             path,
-            dialect_of(options),
+            dialect_of(given),
             on_guess=None if quiet else echo_err,
             on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
         )
+    _tell(table, quiet)
+    return table
+
+
+def read_shards(pattern: str, given: Given, client: Any, *, quiet: bool = False) -> Any:
+    """As :func:`read_rows`, of files that the workers of a cluster read: a ``tagwise.distributed`` table."""
+    from tagwise.distributed import read_files
+
+    told = None if quiet else echo_err
+    table = read_files(pattern, dialect_of(given), client=client, on_guess=told, verbose=0 if quiet else 1)
+    _tell(table, quiet)
+    return table
+
+
+def _tell(table: Any, quiet: bool) -> None:
     for note in table.notes:
         warn(note)
     if not quiet:
         echo_err(table.account)
-    return table
 
 
-def read_texts(path: str, options: RowOptions) -> tuple[list[str], list[str | None]]:
-    """All texts of a file and their identifiers; says what was guessed, and that rows without text were left out."""
+def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
+    """All texts of a file and their identifiers, without rows that have no text."""
     texts: list[str] = []
     ids: list[str | None] = []
-    empty = 0
+    n_rows = 0
     with (
-        open_rows(path, options, with_tags=False, empty_texts=True) as rows,
+        open_rows(path, given, with_tags=False, empty_texts=True) as rows,
         ProgressBar(f"reading {os.path.basename(path)}", 1.0) as bar,
     ):
-        for row in rows:
+        for n_rows, row in enumerate(rows, 1):
             if row.text.strip():
                 texts.append(row.text)
                 ids.append(row.given_id)
-            else:
-                empty += 1
-            if len(texts) % _BLOCK_ROWS == 0:
-                bar.at(rows.fraction_read(), counted(len(texts), "row"))
-        tally = rows.tally()
-    if tally.skipped:
-        warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
-    if empty:
-        warn(f"left out: {counted(empty, 'row')} without text.")
+            if n_rows % _BLOCK_ROWS == 0:
+                bar.at(rows.fraction_read(), counted(n_rows, "row"))
+        warn_of_rows(rows.tally())
+    if len(texts) < n_rows:
+        warn(f"left out: {counted(n_rows - len(texts), 'row')} without text.")
     if not texts:
         raise InvalidInputError(f"{path} holds no text.")
     return texts, ids
 
 
+def warn_of_rows(tally: Tally) -> None:
+    """Say which rows were skipped or changed."""
+    if tally.skipped:
+        warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
+    for change in tally.changes():
+        warn(change)
+
+
+def warn_if_same(file: str, test: str | None) -> None:
+    """Say that figures will be too good where ``test`` is the very file that is trained on."""
+    if test is not None and STANDARD_INPUT not in (file, test) and os.path.samefile(file, test):
+        warn(f"--test {test} is the file that is trained on: its figures say nothing about other rows.")
+
+
+def tag_settings(given: Given) -> dict[str, Any]:
+    """Parameters of ``Tagger`` on tags; reads the vocabulary."""
+    if given.vocabulary is None and given.language is not None:
+        raise InvalidInputError("--language is that of the names of a vocabulary; name its file with --vocabulary.")
+    vocabulary = None
+    if given.vocabulary is not None:
+        vocabulary = data.read_vocabulary(given.vocabulary, language=given.language)
+    return {"vocabulary": vocabulary, "normalise_tags": given.normalise_tags}
+
+
+# ---------------------------------------------------------------------- feedback
+
+
+def read_answers(given: Given) -> Feedback | None:
+    """The answers of ``--feedback``; None without it."""
+    return None if given.feedback is None else read_feedback(given.feedback, tagger=given.feedback_tagger)
+
+
+def add_feedback(table: Table, answers: Feedback, given: Given) -> Table:
+    """The rows of a table with the answers; says how many there are, and which of them are lost."""
+    table = with_feedback(table, answers)
+    if not given.quiet:
+        echo_err(f"{given.feedback}: {answers.account}")
+    if table.counts["feedback_lost"]:
+        lost = counted(table.counts["feedback_lost"], "identifier")
+        warn(f"{given.feedback}: {lost} that no row of the file has, without a text: left out. Name the ids with --id.")
+    return table
+
+
 def answered_rows(texts: list[str], ids: list[str | None], answers: Feedback) -> Table:
-    """Texts of :func:`read_texts` with what people answered on them, and behind them other texts that have answers.
+    """Texts of :func:`read_texts` with the answers on them, and behind them other texts that have answers.
 
     Nothing else is known of any of them.
     """
@@ -138,97 +197,42 @@ def answered_rows(texts: list[str], ids: list[str | None], answers: Feedback) ->
     return with_feedback(Table(texts, [[] for _ in texts], known, ids=names), answers)
 
 
-def open_cluster(address: str) -> Any:
-    """The client of a Dask cluster, which is left when the verb ends."""
-    try:
-        from tagwise.distributed.cluster import open_client
-    except ImportError as error:
-        raise InvalidInputError(f"--dask: {error}") from error
-    return click.get_current_context().with_resource(open_client(address))
-
-
-def read_shards(pattern: str, options: RowOptions, client: Any, *, quiet: bool = False) -> Any:
-    """As :func:`read_rows`, of files that the workers of a cluster read: a ``tagwise.distributed`` table."""
-    from tagwise.distributed import read_files
-
-    told = None if quiet else echo_err
-    table = read_files(pattern, dialect_of(options), client=client, on_guess=told, verbose=0 if quiet else 1)
-    for note in table.notes:
-        warn(note)
-    if not quiet:
-        echo_err(table.account)
-    return table
-
-
-def tag_settings(options: TagOptions) -> dict[str, Any]:
-    """What ``Tagger`` is to know about tags; reads the vocabulary."""
-    if options.vocabulary is None and options.language is not None:
-        raise InvalidInputError("--language is that of the names of a vocabulary; name its file with --vocabulary.")
-    vocabulary = None
-    if options.vocabulary is not None:
-        vocabulary = data.read_vocabulary(options.vocabulary, language=options.language)
-    return {"vocabulary": vocabulary, "normalise_tags": options.normalise_tags}
+# ---------------------------------------------------------------------- matrices
 
 
 def read_matrix(
-    path: str,
-    options: RowOptions,
-    *,
-    shape: tuple[int, int] | None = None,
-    exact: bool = False,
-    labelled: bool = True,
+    path: str, given: Given, *, shape: tuple[int, int] | None = None, exact: bool = False, labelled: bool = True
 ) -> data.LabelledRows:
-    """Read features and labels of an XMC, svmlight, ARFF or npz file; says what was found beside it.
+    """Read features and labels of an XMC, svmlight, ARFF or npz file.
 
-    Options of columns are refused. ``shape``, (features, labels), is what a model expects and svmlight files do
-    not hold; ``exact`` reads the numbers of text formats as 64-bit floats; without ``labelled``, labels in another file
-    are not needed.
+    ``shape``, (features, labels), is what a model expects and svmlight files do not hold; ``exact`` reads the numbers
+    of text formats as 64-bit floats; without ``labelled``, labels in another file are not needed.
     """
-    for name, usual in asdict(RowOptions()).items():
-        if name not in ("format", "skip_faulty", "labels") and getattr(options, name) != usual:
+    for name in ROWS:
+        if name in given.stated and name not in _OF_MATRICES:
             raise InvalidInputError(f"--{name.replace('_', '-')} has no meaning for {path}, which is a matrix.")
-    kind = format_of(path, options)
-    errors = "skip" if options.skip_faulty else "strict"
-    if kind in ("xmc", "svmlight") and options.labels is not None:
-        raise InvalidInputError(f"--labels has no meaning for {path}: {kind} files hold their labels themselves.")
-    dtype = "float64" if exact else "float32"
-    if kind == "xmc":
-        rows = data.read_xmc(path, errors=errors, dtype=dtype)
-    elif kind == "svmlight":
-        features, labels = shape or (None, None)
-        rows = data.read_svmlight(path, errors=errors, n_features=features, n_labels=labels, dtype=dtype)
-    elif kind == "arff":
-        rows = data.read_arff(path, labels=_arff_labels(path, options.labels), errors=errors)
-    elif kind == "npz":
-        rows = data.read_npz(path, options.labels or (_npz_labels(path) if labelled else None))
-    else:
-        raise InvalidInputError(f"{path} holds texts ({kind}), where a matrix is expected.")
+    entry = format_of(path, given)
+    if entry.holds != "matrix":
+        raise InvalidInputError(f"{path} holds texts ({entry.name}), where a matrix is expected.")
+    if given.labels is not None and "labels" not in entry.arguments:
+        raise InvalidInputError(f"--labels has no meaning for {path}: {entry.name} files hold their labels themselves.")
+    labels = given.labels
+    if labels is None and entry.labels_beside and labelled:
+        labels = entry.find_labels(path)
+        if labels is not None:
+            echo_err(f"{path}: labels from {labels} (guessed).")
+    features, n_labels = shape or (None, None)
+    arguments = {
+        "errors": "skip" if given.skip_faulty else "strict",
+        "dtype": "float64" if exact else "float32",
+        "n_features": features,
+        "n_labels": n_labels,
+        "labels": labels,
+    }
+    rows: data.LabelledRows = entry.read(path, **{name: arguments[name] for name in entry.arguments})
     if rows.n_skipped:
         warn(f"left out: {counted(rows.n_skipped, 'faulty row')}.")
     return rows
-
-
-def _npz_labels(path: str) -> str:
-    name = Path(path).name
-    beside = Path(path).with_name("Y" + name[1:])
-    if not name.startswith("X") or not beside.is_file():
-        raise InvalidInputError(f"{path} holds features only; name the .npz file of the labels with --labels.")
-    echo_err(f"{path}: labels from {beside} (guessed).")
-    return str(beside)
-
-
-def _arff_labels(path: str, given: str | None) -> str | int | None:
-    if given is not None:
-        try:
-            return int(given)
-        except ValueError:
-            return given
-    stem = Path(path).with_suffix("") if Path(path).suffix.lower() in (".gz", ".bz2") else Path(path)
-    beside = stem.with_suffix(".xml")
-    if beside.is_file():
-        echo_err(f"{path}: labels are those that {beside} names (guessed).")
-        return str(beside)
-    return None
 
 
 def read_names(path: str, what: str, expected: int) -> list[str] | None:
@@ -249,25 +253,11 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
     return None
 
 
-def find_tag(given: str, tags: Sequence[str], names: Mapping[str, str]) -> str:
-    """The tag that ``--tag`` means: a tag, or what exactly one is called."""
-    if given in tags:
-        return given
-    called = [tag for tag in tags if names.get(tag) == given]
-    if len(called) == 1:
-        return called[0]
-    alike = [
-        title_of(tag, names.get(tag)) for tag in called or tags if given.lower() in f"{tag} {names.get(tag)}".lower()
-    ]
-    hint = f" Did you mean {', '.join(map(repr, alike[:5]))}?" if alike else ""
-    raise InvalidInputError(f"--tag {given!r:.60} is not one of the {len(tags):,} tags of this model.{hint}")
+# ---------------------------------------------------------------------- models and clusters
 
 
 def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None = None) -> Any:
-    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed.
-
-    A folder that holds the other kind is an :class:`InvalidInputError`. ``embedding_cache`` is for taggers that embed.
-    """
+    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed."""
     model = load(path)
     if texts and not isinstance(model, Tagger):
         raise InvalidInputError(
@@ -279,3 +269,25 @@ def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None
     if embedding_cache is not None and texts:
         model.set_params(embedding_cache=embedding_cache)
     return model
+
+
+def find_tag(wanted: str, tags: Sequence[str], names: Mapping[str, str]) -> str:
+    """The tag of ``--tag``, which gives it or its name."""
+    if wanted in tags:
+        return wanted
+    called = [tag for tag in tags if names.get(tag) == wanted]
+    if len(called) == 1:
+        return called[0]
+    titles = [title_of(tag, names.get(tag)) for tag in called or tags]
+    alike = [title for title in titles if wanted.lower() in title.lower()]
+    hint = f" Did you mean {', '.join(map(repr, alike[:5]))}?" if alike else ""
+    raise InvalidInputError(f"--tag {wanted!r:.60} is not one of the {len(tags):,} tags of this model.{hint}")
+
+
+def open_cluster(address: str) -> Any:
+    """The client of a Dask cluster, which is left when the verb ends."""
+    try:
+        from tagwise.distributed.cluster import open_client
+    except ImportError as error:
+        raise InvalidInputError(f"--dask: {error}") from error
+    return click.get_current_context().with_resource(open_client(address))

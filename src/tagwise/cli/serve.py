@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import ipaddress
-import json
 import os
 import socket
 import tempfile
@@ -15,109 +14,99 @@ from typing import Any
 import click
 
 from tagwise import Tagger
-from tagwise.cli.options import examples
+from tagwise.cli.options import Given, verb
 from tagwise.exceptions import InvalidInputError, ModelFormatError
-from tagwise.persistence.folder import parse_manifest, read_manifest
+from tagwise.store.folder import parse_manifest, read_manifest
 
 __all__ = ["command"]
 
 # Seconds that an unused connection stays open: longer than the minute for which proxies as a rule rely on it.
 _KEEP_ALIVE = 75
-# By its name: what processes are given is imported before they can say that they live.
-_CONNECTION = "tagwise.serving.connections:Connection"
+# Connections of one process; beyond them uvicorn answers 503. Usual systems allow 1,024 open files.
+_MOST_CONNECTIONS = 900
 # Seconds in which a process must say so; on a busy machine, imports take long. One that dies just when it is asked is
 # missed for as long.
 _SIGN_OF_LIFE = 60
 
 
-@click.command(
-    epilog=examples(
+@verb(
+    click.argument("folders", metavar="[NAME=]FOLDER...", nargs=-1, required=True),
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
+    click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen at."),
+    click.option(
+        "--allow-host",
+        "hosts",
+        multiple=True,
+        metavar="NAME",
+        help="Also answer requests that are addressed to this name; repeatable. Without keys, only localhost and IP "
+        "addresses are answered to, with keys any name.",
+    ),
+    click.option("--key-file", metavar="FILE", help="Keys, one per line, of which every request must carry one."),
+    click.option("--feedback", metavar="FILE.jsonl", help="Record what people accept and reject in this file."),
+    click.option("--queue", metavar="FILE", help="Texts to work through on the page."),
+    click.option("--text", multiple=True, metavar="COLUMN", help="Column of the texts of --queue [default: guessed]."),
+    click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Number of processes."),
+    click.option(
+        "--most-per-minute",
+        type=click.IntRange(1, 1_000_000),
+        metavar="N",
+        help="Requests per minute that a process takes from one key [default: unlimited].",
+    ),
+    click.option("--log-texts", is_flag=True, help="Also log the texts of requests [default: nothing of them]."),
+    examples=(
         "tagwise serve tagger",
         "tagwise serve packages=tagger books=other-tagger --feedback feedback.jsonl",
         "tagwise serve tagger --host 0.0.0.0 --key-file keys.txt --workers 4",
-    )
+    ),
 )
-@click.argument("folders", metavar="[NAME=]FOLDER...", nargs=-1, required=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen at.")
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Also answer requests that are addressed to this name; repeatable. Without keys, only localhost and IP "
-    "addresses are answered to, with keys any name.",
-)
-@click.option("--key-file", metavar="FILE", help="Keys, one per line, of which every request must carry one.")
-@click.option("--feedback", metavar="FILE.jsonl", help="Keep what people accept and reject in this file.")
-@click.option("--queue", metavar="FILE", help="Texts to work through on the page.")
-@click.option("--text", multiple=True, metavar="COLUMN", help="Column of the texts of --queue [default: guessed].")
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes.")
-@click.option(
-    "--most-per-minute",
-    type=click.IntRange(1, 1_000_000),
-    metavar="N",
-    help="Requests that one key may make in a minute [default: any number].",
-)
-@click.option("--log-texts", is_flag=True, help="Also log the texts of requests; else nothing of them is.")
-def command(
-    folders: tuple[str, ...],
-    host: str,
-    port: int,
-    hosts: tuple[str, ...],
-    key_file: str | None,
-    feedback: str | None,
-    queue: str | None,
-    text: tuple[str, ...],
-    workers: int,
-    most_per_minute: int | None,
-    log_texts: bool,
-) -> None:
+def command(given: Given) -> None:
     """Serve taggers over HTTP, each under its NAME, by default that of its FOLDER.
 
     At / is a page to try them on; at /openapi.json the description of the API. A model that is saved into a FOLDER
     while the server runs replaces the old one without a failed request. Needs the extra server.
     """
+    host, port, hosts = given.host, given.port, given.hosts
     try:
         import uvicorn
 
         from tagwise.serving import ServingOptions, create_app
-        from tagwise.serving.app import ENVIRONMENT
+        from tagwise.serving.app import ENVIRONMENT, OPTIONS
         from tagwise.serving.monitoring import MULTIPROCESS
         from tagwise.serving.options import read_keys
     except ImportError as error:
         raise InvalidInputError(
             f"the server needs {error.name}, which is not installed: pip install 'tagwise[server]'"
         ) from None
-    keys = () if key_file is None else read_keys(key_file)
+    keys = () if given.key_file is None else read_keys(given.key_file)
     if not keys and not _is_loopback(host):
         raise InvalidInputError(
             f"--host: {host} can be reached from other machines; add --key-file FILE: requests must then carry "
             "one of its keys."
         )
-    if most_per_minute is not None and not keys:
+    if given.most_per_minute is not None and not keys:
         raise InvalidInputError(
             "--most-per-minute: it limits the requests of each key; add --key-file FILE, or leave it out."
         )
     options = ServingOptions(
-        _named(folders),
-        feedback=feedback,
-        queue=queue,
-        queue_text=text,
+        _named(given.folders),
+        feedback=given.feedback,
+        queue=given.queue,
+        queue_text=given.text,
         keys=keys,
         hosts=tuple(map(str.lower, hosts)) if hosts or not keys else None,
-        most_per_minute=most_per_minute or 0,
-        log_texts=log_texts,
+        most_per_minute=given.most_per_minute or 0,
+        log_texts=given.log_texts,
     )
     _require_free(host, port)
     logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     logs["loggers"]["tagwise.serving"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    given: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
-    given |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE, "http": _CONNECTION}
-    given["ws"] = "none"  # of which uvicorn would log the addresses
+    settings: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
+    settings |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE}
+    settings["limit_concurrency"] = _MOST_CONNECTIONS
+    settings["ws"] = "none"  # of which uvicorn would log the addresses
     app = create_app(options)  # for several processes too: what they would refuse, one after the other, is refused here
-    if workers == 1:
-        uvicorn.run(app, **given)
+    if given.workers == 1:
+        uvicorn.run(app, **settings)
         return
     del app
     # Only its owner may read the folder: the options hold the keys.
@@ -126,24 +115,24 @@ def command(
             os.mkdir(os.path.join(folder, name))
         options = replace(options, shared=os.path.join(folder, "models"))
         path = Path(folder) / "options.json"
-        path.write_text(json.dumps(options.to_values()), encoding="utf-8")
+        path.write_bytes(OPTIONS.dump_json(options))
         os.environ[ENVIRONMENT] = str(path)
         os.environ[MULTIPROCESS] = os.path.join(folder, "counts")
         uvicorn.run(
             "tagwise.serving.app:from_environment",
             factory=True,
-            workers=workers,
-            **given,
+            workers=given.workers,
+            **settings,
             timeout_worker_healthcheck=_SIGN_OF_LIFE,
         )
 
 
 def _named(folders: tuple[str, ...]) -> dict[str, str]:
     named: dict[str, str] = {}
-    for given in folders:
-        name, equals, folder = given.partition("=")
+    for stated in folders:
+        name, equals, folder = stated.partition("=")
         if not equals or not folder:
-            name, folder = Path(given).resolve().name, given
+            name, folder = Path(stated).resolve().name, stated
         if name in named:
             raise click.BadParameter(f"two taggers are called {name!r}; name them: NAME=FOLDER.", param_hint="FOLDER")
         if not os.path.isdir(folder):
@@ -159,14 +148,14 @@ def _named(folders: tuple[str, ...]) -> dict[str, str]:
 
 
 def _require_free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened at, before models are loaded."""
+    """Refuse an address that cannot be bound to, before models are loaded."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
         reason = reason.partition(" (while")[0].lower()
         raise InvalidInputError(
-            f"--host and --port: {host}, port {port} cannot be listened at: {reason}; choose another."
+            f"--host and --port: cannot bind to {host}, port {port}: {reason}; choose another."
         ) from None
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tagwise import TextFeatures
 from tagwise.cli import options
+from tagwise.cli.options import Given
 from tagwise.cli.output import echo_err, show, show_json, show_table
 from tagwise.cli.rows import holds_matrix, read_matrix, read_rows, tag_settings
 from tagwise.cli.train import command as training
-from tagwise.exceptions import InvalidInputError
+from tagwise.cli.train import refuse_contradiction
 from tagwise.models.choice import choose_model, model_info
 from tagwise.progress import ProgressBar, counted
-from tagwise.text.choice import EVERY, choose_features
-from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder
-from tagwise.text.features import TextFeatures
-from tagwise.text.names import check_vocabulary, name_features, name_words, names_in_use, without_names
-from tagwise.text.tags import TrainingRows, ValidationRows, all_tags, column_of, normalised, split_texts
+from tagwise.store.atomic import check_target
+from tagwise.text.embeddings import TextEmbedder
 from tagwise.tuning import Trial, TuningResult, tune
+from tagwise.tuning.texts import TuningRows
 from tagwise.tuning.tuner import MOST_BUDGET, trial_values
 
 __all__ = ["command"]
@@ -31,68 +28,53 @@ __all__ = ["command"]
 _SHOWN = 8
 
 
-@click.command(
-    epilog=options.examples(
+@options.verb(
+    click.argument("file"),
+    options.MODEL,
+    click.option(
+        "--out",
+        required=True,
+        metavar="FILE.json",
+        help="Trials and best settings, written after every fit; if it exists, the same command resumes from it.",
+    ),
+    click.option(
+        "--budget",
+        type=options.RealRange(0, MOST_BUDGET, min_open=True),
+        default=4.0,
+        show_default=True,
+        help="Cost of the search, in fits of all training rows.",
+    ),
+    click.option(
+        "--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k, R@k or coverage@k."
+    ),
+    click.option(
+        "--validation",
+        type=options.FRACTION,
+        default=0.2,
+        show_default=True,
+        metavar="FRACTION",
+        help="The fraction of the rows, drawn at random, to judge by and not to train on.",
+    ),
+    click.option(
+        "--min-rows", type=options.POSITIVE, default=500, show_default=True, help="Rows of the first, smallest fits."
+    ),
+    options.UNLISTED,
+    *options.TAGS.values(),
+    *options.FEATURES.values(),
+    *options.EMBEDDING,
+    options.JOBS,
+    options.SEED,
+    options.QUIET,
+    options.JSON,
+    *options.ROWS.values(),
+    examples=(
         "tagwise tune articles.csv --model leml --out leml.json",
         "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
         "tagwise tune articles.csv --model auto --metric PSP@5 --out best.json",
         "tagwise tune X.trn.npz --labels Y.trn.npz --model leml --out leml.json",
-    )
+    ),
 )
-@click.argument("file")
-@options.model_option
-@click.option(
-    "--out",
-    required=True,
-    metavar="FILE.json",
-    help="What was tried and found; written after every fit. If it exists, the same command resumes from it.",
-)
-@click.option(
-    "--budget",
-    type=options.RealRange(0, MOST_BUDGET, min_open=True),
-    default=4.0,
-    show_default=True,
-    help="Cost of the search, in fits of all training rows.",
-)
-@click.option("--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k or R@k.")
-@click.option(
-    "--validation",
-    type=options.FRACTION,
-    default=0.2,
-    show_default=True,
-    metavar="FRACTION",
-    help="The fraction of the rows, drawn at random, to judge by and not to train on.",
-)
-@click.option(
-    "--min-rows", type=click.IntRange(min=1), default=500, show_default=True, help="Rows of the first, smallest fits."
-)
-@options.unlisted_option
-@options.tag_options
-@options.feature_options
-@options.embedder_option
-@options.embedding_cache_option
-@options.jobs_option
-@options.seed_option
-@options.quiet_option
-@options.json_option
-@options.row_options()
-def command(
-    file: str,
-    model: str,
-    out: str,
-    validation: float,
-    unlisted: str,
-    tagging: options.TagOptions,
-    features: dict[str, Any],
-    embedder: str | None,
-    embedding_cache: str | None,
-    jobs: int,
-    seed: int,
-    quiet: bool,
-    as_json: bool,
-    rows: options.RowOptions,
-    **search: Any,
-) -> None:
+def command(given: Given) -> None:
     """Search for good settings of a model: rank, penalty, loss; and first for good features of texts.
 
     Features are compared on a sample of the training rows, unless the command has an option of them. Then successive
@@ -101,111 +83,78 @@ def command(
     for each model is in the documentation of tagwise.tuning; with --embedder also the weight of embeddings beside
     words. After an interruption the same command resumes.
     """
-    name = "auto" if model.lower() == "auto" else model_info(model).name
-    folder = Path(out).absolute().parent
-    if Path(out).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidInputError(f"--out: {out} must be a file in a folder that exists and may be written to.")
-    if rows.known is not None and unlisted == "unknown":
-        raise click.UsageError("--known says which tags somebody looked at, --unlisted unknown that nobody did.")
-    beside = None
-    if embedder is not None:
-        if holds_matrix(file, rows):
-            raise click.BadParameter("is for texts; a matrix has none.", param_hint="--embedder")
-        beside = TextEmbedder.of(embedder)
-        beside.cache = None if embedding_cache is None else EmbeddingCache(embedding_cache)
-        beside.verbose = not quiet
-    X, Y, observed, judges, names, features = _data(
-        file, rows, (features, beside), tagging, validation, seed, jobs, quiet
-    )
+    name = "auto" if given.model.lower() == "auto" else model_info(given.model).name
+    check_target(given.out, "--out")
+    refuse_contradiction(given)
+    features, rows = {option: getattr(given, option) for option in options.FEATURES}, None
+    if holds_matrix(given.file, given):
+        options.refuse_for_matrix(given, given.file, "embedder", "embedding_cache")
+        matrix = read_matrix(given.file, given)
+        X, Y, observed = matrix.X, matrix.Y, None
+        assert X is not None
+    else:
+        rows = _rows(given, features)
+        X, Y, observed, features = rows.X, rows.Y, rows.observed, rows.words.get_params()
+        if rows.reason and not given.quiet:
+            echo_err(rows.reason)
     if name == "auto":
         sizes = (X.shape[0], X.shape[1], Y.shape[1], int(Y.nnz))
-        choice = choose_model(*sizes, masked=observed is not None, unlisted=unlisted)
+        choice = choose_model(*sizes, masked=observed is not None, unlisted=given.unlisted)
         name = choice.name
-        if not quiet:
+        if not given.quiet:
             echo_err(choice.reason)
 
     def report(trial: Trial[dict[str, Any]], done: int, total: int) -> None:
         bar.at(done, f"{done} of at most {total} fits", total=total)
-        score = "failed" if trial.score is None else f"{search['metric']} {100 * trial.score:.2f}%"
-        problem = f" ({trial.details})" if trial.score is None else ""
-        what = f"{trial.budget:,} rows, {_settings(trial.candidate)}"
-        echo_err(f"{done}/{total}: {what}: {score}, {trial.seconds:.1f} s{problem}")
+        found = f"failed ({trial.details})" if trial.score is None else f"{given.metric} {100 * trial.score:.2f}%"
+        echo_err(f"{done}/{total}: {trial.budget:,} rows, {_settings(trial.candidate)}: {found}, {trial.seconds:.1f} s")
 
     try:
-        with ProgressBar(f"tuning {name}", None, wanted=not quiet) as bar:
+        with ProgressBar(f"tuning {name}", None, wanted=not given.quiet) as bar:
             result = tune(
                 name,
                 X,
                 Y,
                 observed,
-                validation=judges,
-                validation_fraction=validation,
-                unlisted=unlisted,
-                label_features=names if model_info(name).learns_from_names else None,
-                n_jobs=jobs,
-                random_state=seed,
-                state=out,
-                callback=None if quiet else report,
-                **search,
+                validation=None if rows is None else rows.validation,
+                validation_fraction=given.validation,
+                metric=given.metric,
+                budget=given.budget,
+                min_rows=given.min_rows,
+                unlisted=given.unlisted,
+                label_features=rows.names if rows is not None and model_info(name).learns_from_names else None,
+                n_jobs=given.jobs,
+                random_state=given.seed,
+                state=given.out,
+                callback=None if given.quiet else report,
             )
     except KeyboardInterrupt:
-        echo_err(f"What was done so far is in {out}; the same command resumes from there.")
+        echo_err(f"What was done so far is in {given.out}; the same command resumes from there.")
         raise
-    given = {**asdict(rows), **asdict(tagging), **features, "embedder": embedder, "embedding_cache": embedding_cache}
-    train = _training_command(file, result, given, unlisted, seed)
-    if as_json:
+    train = _training_command(given, result, features)
+    if given.as_json:
         trials = [trial_values(trial) for trial in result.trials]
-        show_json({**result.as_values(), "resumed": result.resumed, "command": train, "out": out, "trials": trials})
+        show_json(
+            {**result.as_values(), "resumed": result.resumed, "command": train, "out": given.out, "trials": trials}
+        )
     else:
-        _show(result, train, out)
+        _show(result, train, given.out)
 
 
-def _data(
-    file: str,
-    rows: options.RowOptions,
-    kinds: tuple[dict[str, Any], TextEmbedder | None],
-    tagging: options.TagOptions,
-    validation: float,
-    seed: int,
-    jobs: int,
-    quiet: bool,
-) -> tuple[Any, Any, Any, tuple[Any, Any, Any] | None, Any, dict[str, Any]]:
-    """Features, labels and mask, validation rows of the same three, features of the tags' names, and settings.
-
-    ``kinds`` are settings of the features that are words, and what embeds texts beside them. Of a matrix, which
-    ``tune`` splits itself, validation rows and names are None. Settings of features are chosen where they are all
-    usual.
-    """
-    settings, embedder = kinds
-    if holds_matrix(file, rows):
-        tagging.refuse_for_matrix()
-        matrix = read_matrix(file, rows)
-        return matrix.X, matrix.Y, None, None, None, settings
-    vocabulary = check_vocabulary(tag_settings(tagging)["vocabulary"])
-    data = read_rows(file, rows, quiet=quiet)
-    if tagging.normalise_tags:
-        data.tags, data.known = normalised(data.tags, data.known, vocabulary)
-    fitted, held = (data.part(part) for part in split_texts(data.texts, data.tags, validation, seed))
-    # Also the tags that validation rows alone have: no settings can find them, and all settings miss them.
-    every = all_tags([*data.tags, vocabulary])
-    labels = TrainingRows.of(fitted.texts, fitted.tags, fitted.known, every)
-    words = TextFeatures(**settings)
-    if settings == TextFeatures().get_params():
-        choice = choose_features(labels, EVERY, n_jobs=jobs, random_state=seed)
-        words = choice.features
-        if not quiet:
-            echo_err(choice.reason)
-    is_new = ~labels.has_rows
-    new = [tag for tag, without in zip(labels.tags, is_new) if without]
-    new_names = [name for tag in new for name in vocabulary.get(tag, ())]
-    features: Any = words if embedder is None else EmbeddedFeatures(words, embedder)
-    X = features.fit_transform(fitted.texts, also=name_words(new_names))
-    called = names_in_use(vocabulary, labels, features, X)
-    names = name_features(labels.tags, called, features, is_new)
-    if names is not None:  # a tagger would not know of tags that validation rows alone have
-        names = without_names(names, [without and tag not in vocabulary for tag, without in zip(labels.tags, is_new)])
-    judges = ValidationRows.of(features, column_of(labels.tags), held.texts, held.tags, held.known)
-    return X, labels.Y, labels.observed, (judges.X, judges.Y, judges.observed), names, words.get_params()
+def _rows(given: Given, features: dict[str, Any]) -> TuningRows:
+    embedder = None if given.embedder is None else TextEmbedder.of(given.embedder)
+    if embedder is not None:
+        embedder.settle(given.embedding_cache, not given.quiet)
+    settings = tag_settings(given)
+    return TuningRows.of(
+        read_rows(given.file, given, quiet=given.quiet),
+        **settings,
+        features=TextFeatures(**features) if given.stated & features.keys() else None,
+        embedder=embedder,
+        validation_fraction=given.validation,
+        n_jobs=given.jobs,
+        random_state=given.seed,
+    )
 
 
 def _settings(settings: dict[str, Any]) -> str:
@@ -216,18 +165,19 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _training_command(file: str, result: TuningResult, settings: dict[str, Any], unlisted: str, seed: int) -> str:
+def _training_command(given: Given, result: TuningResult, features: dict[str, Any]) -> str:
     """The command that trains with the settings that were found, as it is typed into a shell."""
-    words = ["tagwise", "train", file, "--out", "model", "--model", result.model]
+    words = ["tagwise", "train", given.file, "--out", "model", "--model", result.model]
     for name, value in result.settings.items():
         words += ["--set", f"{name}={_value(value)}"]
-    given = {**settings, "unlisted": unlisted, "seed": seed}
+    alike = {*options.ROWS, *options.TAGS, "embedder", "embedding_cache", "unlisted", "seed"}
+    settings = {name: getattr(given, name) for name in alike & given.stated}
+    usual = TextFeatures().get_params()
+    settings |= {name: value for name, value in features.items() if value != usual[name]}
     for option in training.params:
-        value = given.get(option.name or "")
-        for each in value if isinstance(value, tuple) else (value,):
-            left_out = each is None or each == option.default or (each is False and option.default is not True)
-            if not left_out:
-                words += option.opts if isinstance(each, bool) else [*option.opts, str(each)]
+        value = settings.get(option.name or "")
+        for each in value if isinstance(value, tuple) else () if value is None else (value,):
+            words += option.opts if isinstance(each, bool) else [*option.opts, str(each)]
     return shlex.join(words)
 
 

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from tagwise import load
-from tagwise.cli.options import examples
+from tagwise.cli.options import Given, verb
 from tagwise.data import load_dataset
 from tagwise.exceptions import TagwiseWarning
 from tagwise.kernels.compiled import n_compiled
@@ -24,12 +24,12 @@ _MODELS = ("cascade", "leml", "reml", "binary-relevance")
 _FEW_ROWS, _FEW_TAGS = 770, 15
 
 
-@click.command(epilog=examples("tagwise warmup"))
-def command() -> None:
+@verb(examples=("tagwise warmup",))
+def command(given: Given) -> None:
     """Compile for this machine what training, prediction and measurement need.
 
-    Else the first commands do so, which takes them some seconds more. The result is kept beside the library, or where
-    NUMBA_CACHE_DIR says.
+    Otherwise the first commands do so, which takes them some seconds more. The result is kept beside the library, or
+    where NUMBA_CACHE_DIR says.
     """
     started, before = time.perf_counter(), n_compiled()
     data = load_dataset("debtags-sample")

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from tagwise.data.dialects import Dialect
     from tagwise.data.feedback import Feedback, read_feedback, with_feedback
     from tagwise.data.labelled_rows import LabelledRows
-    from tagwise.data.masks import hide_labels
     from tagwise.data.npz import read_npz, write_npz
     from tagwise.data.sparse_text import read_svmlight, read_xmc, write_svmlight, write_xmc
-    from tagwise.data.splits import TrainTestSplit, split_rows, split_train_test
+    from tagwise.data.splits import TrainTestSplit, hide_labels, split_rows, split_train_test
     from tagwise.data.synthetic import SyntheticProblem, make_low_rank_plus_sparse, make_power_law
     from tagwise.data.tables import Table, read_table
     from tagwise.data.text_files import read_csv, read_jsonl, write_csv, write_jsonl
@@ -69,10 +68,9 @@ _NAMES_IN = {
     "tagwise.data.dialects": ("Dialect",),
     "tagwise.data.feedback": ("Feedback", "read_feedback", "with_feedback"),
     "tagwise.data.labelled_rows": ("LabelledRows",),
-    "tagwise.data.masks": ("hide_labels",),
     "tagwise.data.npz": ("read_npz", "write_npz"),
     "tagwise.data.sparse_text": ("read_svmlight", "read_xmc", "write_svmlight", "write_xmc"),
-    "tagwise.data.splits": ("TrainTestSplit", "split_rows", "split_train_test"),
+    "tagwise.data.splits": ("TrainTestSplit", "hide_labels", "split_rows", "split_train_test"),
     "tagwise.data.synthetic": ("SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"),
     "tagwise.data.tables": ("Table", "read_table"),
     "tagwise.data.text_files": ("read_csv", "read_jsonl", "write_csv", "write_jsonl"),

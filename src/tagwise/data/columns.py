@@ -1,4 +1,4 @@
-"""Which columns hold texts and tags, and what separates two tags: given, or guessed from the first records."""
+"""Columns of texts and tags, and the separator of tags: given, or guessed from the first records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from tagwise.data.dialects import Dialect
 from tagwise.data.records import Records, first_repeated, kind_of
@@ -20,11 +20,11 @@ __all__ = [
     "TEXT_NAMES",
     "URIS",
     "Columns",
-    "TagCell",
     "find_columns",
     "join_tags",
     "require_columns",
     "switched",
+    "tag_list",
 ]
 
 _MOST_LISTED = 300  # characters of names of columns in a message
@@ -64,25 +64,29 @@ URIS = "URI"
 """The separator that stands for cells such as ``<http://a.org/1> <http://a.org/2>``, with or without the brackets."""
 
 EVERY_TAG = "*"
-"""What a cell of the known tags holds where every tag was looked at."""
+"""Content of a cell of the known tags where every tag was looked at."""
 
 _ONE_TAG = "\0"  # the separator of cells that are one tag, whatever it holds
 _SEPARATORS = (";", "|", ",")
 _URI = re.compile(r"<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s]+", re.IGNORECASE)
-_SWITCHES: dict[Any, bool | None] = {
-    **dict.fromkeys((None, ""), None),
-    **dict.fromkeys((1, "1", "1.0", "true", "True", "TRUE"), True),
-    **dict.fromkeys((0, "0", "0.0", "false", "False", "FALSE"), False),
+_SWITCHES: dict[str, bool | None] = {
+    "": None,
+    "1": True,
+    "1.0": True,
+    "true": True,
+    "0": False,
+    "0.0": False,
+    "false": False,
 }
-# Where a table is declared to be wide, people's own words for it too, in whatever capitals.
-_WORDS = {**dict.fromkeys(("yes", "y", "x"), True), **dict.fromkeys(("no", "n"), False)}
+# Where a table is declared to be wide, people's own words for it too.
+_WORDS: dict[str, bool | None] = {"yes": True, "y": True, "x": True, "no": False, "n": False}
 # Columns that count rows, in however few they hold nothing but 0 and 1.
 _NUMBERS_OF_ROWS = ("", "id", "index", "row")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things are; what is empty or None is not to be read."""
+    """Names of columns by their purpose; what is empty or None is not to be read."""
 
     text: tuple[str, ...]
     tags: tuple[str, ...] = ()
@@ -270,11 +274,11 @@ def switched(value: Any, *, declared: bool) -> bool | None:
 
     Where a table is ``declared`` to be wide, yes, no and x are as good as 0 and 1.
     """
-    plain = _plain(value)
-    if plain in _SWITCHES:
-        return _SWITCHES[plain]
-    if declared and isinstance(plain, str) and plain.lower() in _WORDS:
-        return _WORDS[plain.lower()]
+    word = "" if value is None else str(value).strip().lower() if isinstance(value, (str, int, float)) else "?"
+    if word in _SWITCHES:
+        return _SWITCHES[word]
+    if declared and word in _WORDS:
+        return _WORDS[word]
     raise ValueError("neither 0 nor 1")
 
 
@@ -283,13 +287,6 @@ def _is_off(value: Any, declared: bool) -> bool:
         return switched(value, declared=declared) is False
     except ValueError:
         return False
-
-
-def _plain(value: Any) -> Any:
-    """A value that can be looked up, without blanks around it."""
-    if isinstance(value, str):
-        return value.strip()
-    return value if value is None or isinstance(value, (int, float)) else "?"
 
 
 def _has_row_per_tag(
@@ -341,37 +338,17 @@ def _json_list(cell: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-class TagCell(NamedTuple):
-    """The tags of one cell: different ones, none of them empty."""
+def tag_list(value: Any, column: str | None, separator: str | None, option: str) -> Sequence[str]:
+    """The tags of a cell: a list of strings, or a text that the separator splits.
 
-    tags: list[str]
-    has_repeats: bool  # a tag is listed twice; it counts once
-    has_empty: bool  # as in ``a;;b`` and ``a;``; it is ignored. An empty cell has no tags, not an empty one
-
-    @classmethod
-    def parse(cls, value: Any, column: str | None, separator: str | None, option: str) -> TagCell:
-        """Read a cell: a list of strings, or a text that the separator splits; a ValueError says what is wrong."""
-        listed: Sequence[str]
-        if not isinstance(value, str) or separator is None or separator == JSON_LISTS:
-            listed = _checked_list(value, column, separator, option)
-        elif separator == URIS:
-            listed = [part[1:-1] if part[:1] + part[-1:] == "<>" else part for part in value.split()]
-        elif separator == _ONE_TAG:
-            listed = [value.strip()] if value.strip() else []
-        else:
-            listed = list(map(str.strip, value.split(separator))) if value.strip() else []
-        filled = list(filter(str.strip, listed))
-        tags = list(dict.fromkeys(filled))
-        return cls(tags, len(tags) < len(filled), len(filled) < len(listed))
-
-    def merged(self, other: TagCell) -> TagCell:
-        """The tags of two cells as those of one."""
-        tags = list(dict.fromkeys([*self.tags, *other.tags]))
-        return TagCell(tags, self.has_repeats or other.has_repeats, self.has_empty or other.has_empty)
-
-
-def _checked_list(value: Any, column: str | None, separator: str | None, option: str) -> Sequence[str]:
-    """The strings of a list, which a text holds as JSON where the separator says so."""
+    Some may be repeated or empty; an empty cell has no tags, not an empty one. A ValueError says what is wrong.
+    """
+    if isinstance(value, str) and separator is not None and separator != JSON_LISTS:
+        if separator == URIS:
+            return [part[1:-1] if part[:1] + part[-1:] == "<>" else part for part in value.split()]
+        if not value.strip():
+            return []
+        return [value.strip()] if separator == _ONE_TAG else list(map(str.strip, value.split(separator)))
     if isinstance(value, str) and separator == JSON_LISTS:
         cell = value
         value = _json_list(cell) if cell.strip() else []
@@ -392,7 +369,7 @@ def _checked_list(value: Any, column: str | None, separator: str | None, option:
 
 
 def join_tags(tags: list[str], separator: str, option: str) -> str:
-    """The cell that :meth:`TagCell.parse` reads as these tags; ``option`` names the separator in messages."""
+    """The cell that :func:`tag_list` reads as these tags; ``option`` names the separator in messages."""
     if separator == JSON_LISTS:
         return json.dumps(tags, ensure_ascii=False)
     if separator == URIS:

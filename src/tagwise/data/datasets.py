@@ -50,7 +50,7 @@ class Dataset:
     texts_train, texts_test : list of str, or None
         The rows as raw text, where there is text. They are read from disk on first use and then kept.
     read_texts_train, read_texts_test : callable, or None
-        What reads them.
+        Their readers.
     """
 
     name: str

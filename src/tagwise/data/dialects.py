@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tagwise.data.encodings import checked_encoding
+from tagwise.data.streams import checked_encoding
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.validation import check_choice
 
@@ -28,7 +28,7 @@ class Dialect:
     known, id : str or None
         Names of columns: the tags that were looked at, the row's identifier.
     tag_separator : str or None
-        What separates two tags of a cell; ``"JSON"`` for JSON lists, ``"URI"`` for addresses between blanks, which may
+        Separator of the tags of a cell; ``"JSON"`` for JSON lists, ``"URI"`` for addresses between blanks, which may
         be written in angle brackets.
     tags_wide : bool or None
         Whether each column of ``tags``, or else each that holds only 0 and 1, is a tag. In a table that holds zeros, an
@@ -40,7 +40,7 @@ class Dialect:
     format : str
         ``"jsonl"``, ``"csv"``, ``"tsv"``, ``"parquet"``, ``"text"``, or ``"auto"`` to go by the ending of the name.
     delimiter : str or None
-        What separates the columns of a CSV or TSV file.
+        Separator of the columns of a CSV or TSV file.
     quoting : {"auto", "none", "standard"}
         ``"standard"``: a field that starts with ``"`` runs to the closing ``"``, may hold delimiters and line breaks,
         and writes a quote as ``""``. ``"none"``: quotes are text, and every line is a row. ``"auto"`` is standard for
@@ -96,7 +96,7 @@ class Dialect:
         return {"skip_faulty": 'errors="skip"', "header": "header=False"}.get(name, f"{name}=")
 
     def or_skip(self) -> str:
-        """What else to do about a faulty row, as the end of an advice; nothing where it is done."""
+        """The advice to skip faulty rows, as the end of another; empty where they are skipped."""
         return "" if self.skip_faulty else f", or pass {self.option('skip_faulty')}"
 
     def setting(self, name: str, value: str) -> str:

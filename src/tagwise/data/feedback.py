@@ -1,4 +1,4 @@
-"""What people accepted and rejected: a file that is only appended to, and what it says about the rows of a table.
+"""Answers of people, who accept and reject tags: a file that is only appended to, and its effect on a table.
 
 Each line is a JSON object: ``text`` or ``id`` of what was tagged (or both), the tags that were ``accepted``,
 ``rejected`` or ``withdrawn``, and whatever else its writer notes, such as ``time`` and ``tagger``. An accepted tag is
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from tagwise.data.dialects import Dialect
+from tagwise.data.formats import FORMATS
 from tagwise.data.records import Records, kind_of, open_records
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError, ParseError
-from tagwise.persistence.atomic import flush_folder, locked
 from tagwise.progress import counted
+from tagwise.store.atomic import flush_folder, locked
 
 __all__ = ["ANSWERS", "Feedback", "FeedbackFile", "feedback_line", "read_feedback", "with_feedback"]
 
@@ -61,7 +62,7 @@ class Feedback:
     repeated, contradicted : int
         Answers that were given before, and those that changed an earlier one.
     taggers : Counter of str
-        How many of the records are on suggestions of which tagger, where they say so.
+        Number of records per tagger that made the suggestions, where they name it.
     """
 
     by_id: dict[str, Answers] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Feedback:
         self.records += 1
 
     def counts(self) -> dict[str, int]:
-        """How many texts have answers, and how many tags are accepted and rejected."""
+        """Numbers of records, of texts with answers, and of accepted and rejected tags."""
         given = [
             [answer.right for answer in one.tags.values() if answer.right is not None]
             for part in (self.by_id, self.by_text)
@@ -144,7 +145,7 @@ def read_feedback(path: str | os.PathLike[str], *, tagger: str | None = None) ->
     """
     found = Feedback()
     skipped: Counter[str] = Counter()
-    with closing(open_records(os.fspath(path), "jsonl", Dialect())) as records:
+    with closing(open_records(os.fspath(path), FORMATS["jsonl"], Dialect())) as records:
         while (record := _next_record(records, path)) is not None:
             of = record.get("tagger")
             if tagger is not None and isinstance(of, str) and of != tagger:
@@ -184,7 +185,7 @@ def _next_record(records: Records, path: str | os.PathLike[str]) -> dict[str, An
 
 
 def record_fault(record: Mapping[str, Any]) -> str | None:
-    """What is wrong with a record; None for a good one."""
+    """The fault of a record; None for a good one."""
     for name in ("id", "text"):
         if not isinstance(record.get(name), (str, type(None))):
             return f"{name} must be a string; found {kind_of(record[name])}"
@@ -260,7 +261,7 @@ def with_feedback(table: Table, feedback: Feedback) -> Table:
 
 
 class _Target(NamedTuple):
-    """What answers are about: rows of the table, or a text that is in none."""
+    """Rows of the table, or a text that is in none, with its answers."""
 
     rows: list[int]
     text: str
@@ -310,7 +311,7 @@ class Place(NamedTuple):
     """How far a file was read."""
 
     file: int = 0
-    """Which one of those that had its path."""
+    """Number of the file among those that had its path."""
     end: int = 0
 
 

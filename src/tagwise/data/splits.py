@@ -1,4 +1,4 @@
-"""Splits into training and test rows, plain or with rare labels kept in training, and folds."""
+"""Random choices of rows and labels: training and test rows, folds, and masks of known labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.randomness import RandomState, random_generator
 from tagwise.validation import canonical_csr, check_flag, check_labels, check_real, checked_csr
 
-__all__ = ["TrainTestSplit", "fold_numbers", "split_rows", "split_train_test"]
+__all__ = ["TrainTestSplit", "fold_numbers", "hide_labels", "split_rows", "split_train_test"]
+
+_CHUNK = 1 << 22
 
 
 def split_rows(
@@ -78,7 +80,7 @@ def split_rows(
 
 
 def _admit(candidates: sp.csr_matrix, spare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which candidates can go to the test side together, and which can never go."""
+    """Masks of the candidates that can go to the test side together, and of those that can never go."""
     rows = np.repeat(np.arange(candidates.shape[0]), np.diff(candidates.indptr))
     # A stable sort by label keeps the queue's order within each label, so positions there count earlier claims.
     order = np.argsort(candidates.indices, kind="stable")
@@ -109,7 +111,7 @@ class TrainTestSplit:
     texts_train, texts_test : list of str, or None
         Rows of ``texts``, if it was given.
     train_rows, test_rows : arrays of int64
-        Which rows went where.
+        Row numbers.
     """
 
     X_train: Any
@@ -192,3 +194,58 @@ def _sliceable(values: Any, name: str, n_rows: int) -> Any:
 def _take(values: Any, rows: np.ndarray) -> Any:
     takes_row_arrays = isinstance(values, (sp.csr_matrix, np.ndarray))
     return values[rows] if takes_row_arrays else [values[row] for row in rows]
+
+
+def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = None) -> sp.csr_matrix:
+    """Choose at random which entries of Y are known: the mask Ω of LEML's missing-label tables.
+
+    Each of the n·L entries, whether 0 or 1, is known with probability p = ``fraction_observed``, independently of all
+    others: their number is binomial with mean p·n·L. Hand the mask to a model as ``observed``; Y stays as it is.
+
+    Parameters
+    ----------
+    Y : sparse matrix or array of 0 and 1, shape (n, L)
+        Labels. Only the shape matters for the result.
+    fraction_observed : float
+        Probability that an entry is known, above 0 and at most 1.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed; the same seed, shape and fraction give the same mask.
+
+    Returns
+    -------
+    csr_matrix of float32, shape (n, L)
+        A 1 for each known entry, with sorted indices. It can be empty when p·n·L is small.
+
+    Notes
+    -----
+    Walks over the n·L entries in row order by the gaps between known ones, which are geometric
+    with parameter p. Time and memory are O(n + nnz Ω), whatever n·L is.
+    """
+    n_rows, n_labels = check_labels(Y).shape
+    p = check_real(fraction_observed, "fraction_observed", minimum=0, maximum=1, open_minimum=True)
+    rng = random_generator(random_state)
+    total = n_rows * n_labels
+    columns: list[np.ndarray] = []
+    per_row = np.zeros(n_rows, dtype=np.int64)
+    last = -1
+    while last < total - 1:
+        positions = last + np.cumsum(_gaps(rng, p, total, total - 1 - last))
+        last = int(positions[-1])
+        rows, labels = np.divmod(positions[: np.searchsorted(positions, total)], n_labels)
+        columns.append(labels.astype(np.int32 if n_labels <= np.iinfo(np.int32).max else np.int64))
+        if len(rows):
+            first = int(rows[0])
+            counts = np.bincount(rows - first)
+            per_row[first : first + len(counts)] += counts
+    indices = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int32)
+    indptr = np.concatenate([[0], np.cumsum(per_row)])
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n_rows, n_labels))
+
+
+def _gaps(rng: np.random.Generator, p: float, total: int, remaining: int) -> np.ndarray:
+    """Draw distances to the next known entries, about as many as are still to come and at most a chunk."""
+    expected = p * remaining
+    wanted = int(expected + 4 * np.sqrt(expected) + 16)
+    # A gap beyond the end counts as "one past the end"; with that bound, the chunk's running sum fits 64 bits.
+    length = max(1, min(wanted, _CHUNK, (1 << 62) // (total + 1)))
+    return np.minimum(rng.geometric(p, size=length), total + 1)

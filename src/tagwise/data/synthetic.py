@@ -199,7 +199,7 @@ def make_power_law(
     topic_share : float, default 0.5
         The share of a row's entries that are of its topic, where there are topics.
     own_features : int, default 0
-        How many features are each label's own, at most d; popular features are those of many labels.
+        Number of features that are a label's own, at most d; popular features are those of many labels.
     own_share : float, default 0.25
         The share of a row's features that are drawn from its labels' own ones, where labels have some. One that is
         drawn twice counts once, which makes rows a little shorter than ``features_per_row``.

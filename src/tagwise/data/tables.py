@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from tagwise.data.columns import EVERY_TAG, Columns, TagCell, find_columns, require_columns, switched
+from tagwise.data.columns import EVERY_TAG, Columns, find_columns, require_columns, switched, tag_list
 from tagwise.data.dialects import Dialect
-from tagwise.data.parquet import ParquetRecords
-from tagwise.data.records import NoRowsError, Records, file_format, kind_of, open_records, require_table
+from tagwise.data.formats import FileFormat, file_format
+from tagwise.data.records import NoRowsError, Records, kind_of, open_records
 from tagwise.data.streams import UnskippableError, checked_path
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
@@ -28,7 +29,6 @@ __all__ = ["Row", "Table", "TableReader", "Tally", "notes_on_rows", "read_table"
 # Records that are looked at to guess columns and separators.
 _SAMPLE = 100
 _ROWS_PER_REPORT = 2000
-_NO_TAGS = TagCell([], False, False)
 # Where more of the rows than this repeat the text of another with other tags, the table may have a row per tag.
 _REPEATED_TEXTS = 0.1
 
@@ -42,7 +42,7 @@ class Row:
     text: str
     tags: list[str]  # all different; empty where none are read
     known: list[str] | None  # the tags that were looked at; None where all were
-    fields: dict[str, Any]  # the record as it is in the file, but with lists of tags (see TableReader.tag_fields)
+    fields: dict[str, Any]  # the record as it is in the file
 
     @property
     def given_id(self) -> str | None:
@@ -53,45 +53,61 @@ class Row:
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the lines of a file, or of several: those of parts of a table add up (:meth:`plus`).
+    """Numbers of rows and lines of a file, or of several: those of parts of a table add up (:meth:`plus`).
 
-    Attributes are those of :class:`TableReader`; ``spanning`` has the rows with a field that spans lines, their further
-    lines and where the first is, ``lines`` how many lines were read (None of Parquet), and ``about`` the notes of the
-    records themselves.
+    Attributes
+    ----------
+    n_records, skipped : int
+        Sound records, and faulty ones that were left out.
+    repeated_tags, empty_tags : int
+        Rows that repeat a tag, which counts once, and that hold an empty tag, which is ignored.
+    null_texts : int
+        Rows with null for a text.
+    unknown_cells : int
+        Empty cells of a wide table.
+    header_lines, blank_lines, spanning, further_lines : int
+        Lines of the header, empty lines at the end, rows with a field that spans lines, and their further lines.
+    lines : int or None
+        Lines that were read; None of Parquet.
+    first_spanning : int
+        Line of the first row that spans lines; 0 for none.
+    first_fault : ParseError or None
+        The first faulty record.
+    changed : frozenset of str
+        Columns in which rows that were put together differ.
+    about : tuple of str
+        Sentences of the records themselves.
+    n_files : int
+        Number of files.
     """
 
-    n_records: int
-    skipped: int
-    first_fault: ParseError | None
-    repeated_tags: int
-    empty_tags: int
-    unknown_cells: int
-    changed: frozenset[str]
-    header_lines: int
-    blank_lines: int
-    spanning: tuple[int, int, int]
-    lines: int | None
-    about: tuple[str, ...]
+    n_records: int = 0
+    skipped: int = 0
+    repeated_tags: int = 0
+    empty_tags: int = 0
+    null_texts: int = 0
+    unknown_cells: int = 0
+    header_lines: int = 0
+    blank_lines: int = 0
+    spanning: int = 0
+    further_lines: int = 0
+    lines: int | None = 0
+    first_spanning: int = 0
+    first_fault: ParseError | None = None
+    changed: frozenset[str] = frozenset()
+    about: tuple[str, ...] = ()
     n_files: int = 1
 
     def plus(self, *others: Tally) -> Tally:
-        """What became of the lines of all."""
+        """The numbers of all."""
         parts = (self, *others)
-        rows, further = (sum(part.spanning[place] for part in parts) for place in (0, 1))
+        numbers = [name for name, value in vars(self).items() if isinstance(value, int) and name != "first_spanning"]
         return Tally(
-            sum(part.n_records for part in parts),
-            sum(part.skipped for part in parts),
-            next((part.first_fault for part in parts if part.first_fault is not None), None),
-            sum(part.repeated_tags for part in parts),
-            sum(part.empty_tags for part in parts),
-            sum(part.unknown_cells for part in parts),
-            frozenset().union(*(part.changed for part in parts)),
-            sum(part.header_lines for part in parts),
-            sum(part.blank_lines for part in parts),
-            (rows, further, 0),
-            None if self.lines is None else sum(part.lines or 0 for part in parts),
-            tuple(dict.fromkeys(note for part in parts for note in part.about)),
-            sum(part.n_files for part in parts),
+            **{name: sum(getattr(part, name) for part in parts) for name in numbers if name != "lines"},
+            lines=None if self.lines is None else sum(part.lines or 0 for part in parts),
+            first_fault=next((part.first_fault for part in parts if part.first_fault is not None), None),
+            changed=frozenset().union(*(part.changed for part in parts)),
+            about=tuple(dict.fromkeys(note for part in parts for note in part.about)),
         )
 
     def account(self, name: str) -> str:
@@ -103,12 +119,10 @@ class Tally:
             parts.append(f"{counted(self.header_lines, 'line')} of headers")
         elif self.header_lines:
             parts.append("1 header" if self.header_lines == 1 else f"a header of {self.header_lines:,}")
-        rows, further, first = self.spanning
-        if further:
-            where = f", the first at line {first:,}" if first else ""
-            parts.append(
-                f"{counted(further, 'further line')} of {counted(rows, 'row')} with a field that spans lines{where}"
-            )
+        if self.further_lines:
+            where = f", the first at line {self.first_spanning:,}" if self.first_spanning else ""
+            further, rows = counted(self.further_lines, "further line"), counted(self.spanning, "row")
+            parts.append(f"{further} of {rows} with a field that spans lines{where}")
         if self.blank_lines:
             parts.append(f"{counted(self.blank_lines, 'blank line')} at the end")
         return f"{name}: {', '.join(parts)}: {counted(self.lines, 'line')}."
@@ -117,7 +131,7 @@ class Tally:
         """The figures of :meth:`account`; ``lines`` is the sum of those before it, but for Parquet, which has none."""
         found = {"rows": self.n_records, "refused": self.skipped}
         if self.lines is not None:
-            found |= {"header_lines": self.header_lines, "further_lines": self.spanning[1]}
+            found |= {"header_lines": self.header_lines, "further_lines": self.further_lines}
             found |= {"blank_lines": self.blank_lines, "lines": self.lines}
         return found
 
@@ -166,21 +180,7 @@ class TableReader:
     Attributes
     ----------
     columns : Columns
-        What is read from where.
-    tag_fields, known_field : tuple of str, str or None
-        Which fields of a :class:`Row` are lists of tags and of known tags.
-    n_records : int
-        Sound records read so far.
-    skipped : int
-        Faulty rows left out so far, with ``dialect.skip_faulty``.
-    first_fault : ParseError or None
-        The first of them.
-    repeated_tags, empty_tags : int
-        Rows so far that repeat a tag, which counts once, and that hold an empty tag, which is ignored.
-    null_texts : int
-        Rows so far with null for a text, which is an empty text if ``empty_texts`` are allowed.
-    n_spanning : int
-        Records so far with a field that spans lines.
+        Columns of texts, tags and the rest.
 
     Raises
     ------
@@ -203,16 +203,15 @@ class TableReader:
     ) -> None:
         self._dialect, self._empty_texts = dialect, empty_texts
         self._separator_option = dialect.option("tag_separator")
-        self.n_records, self.skipped, self.repeated_tags, self.empty_tags, self.null_texts = 0, 0, 0, 0, 0
-        self._n_rows = self._unknown_cells = self.n_spanning = self._first_spanning = self._further_lines = 0
-        self._changed: set[str] = set()  # columns of which only the first record of a group is kept
-        self.first_fault: ParseError | None = None
-        kind = file_format(path, dialect.format, option=dialect.option("format"))
-        self.records: Records = _opened(path, kind, dialect, line_by_line)
+        self._counts: Counter[str] = Counter()  # of a Tally, by name
+        self._n_rows = self._first_spanning = 0
+        self._changed: set[str] = set()
+        self._first_fault: ParseError | None = None
+        entry = file_format(path, dialect.format, option=dialect.option("format"))
+        self.records: Records = open_records(path, entry, dialect, line_by_line=line_by_line)
         self.path = self.records.path
-        self._has_lines = kind != "parquet"
         try:
-            if with_tags and kind == "text":
+            if with_tags and entry.name == "text":
                 raise InvalidInputError(
                     f"{self.path} is read as one text per line, without tags; if it holds more, name its format with "
                     f"{dialect.option('format')}, such as jsonl or csv."
@@ -220,32 +219,21 @@ class TableReader:
             if columns is not None:
                 require_columns(self.records, columns, dialect)
                 self._sample, self.columns = [], columns
-                self._set_fields()
                 return
-            is_table = kind not in ("jsonl", "text")
             tags_given = dialect.names("tags") and dialect.tag_separator is not None and not dialect.tags_wide
             given = dialect.names("text") and (not with_tags or tags_given)
-            size = 1 if given or line_by_line or kind == "text" else _SAMPLE
+            size = 1 if given or line_by_line or entry.name == "text" else _SAMPLE
             self._sample = self._first_records(size)
             sample = [record for _, record in self._sample]
             for further in followed_by:
                 if len(sample) >= size:
                     break
-                sample += _first_sound(further, kind, dialect, size - len(sample))
+                sample += _first_sound(further, entry, dialect, size - len(sample))
+            is_table = entry.name not in ("jsonl", "text")
             self.columns = find_columns(self.records, sample, dialect, with_tags=with_tags, is_table=is_table)
-            self._set_fields()
         except BaseException:
             self.records.close()
             raise
-
-    def _set_fields(self) -> None:
-        self.tag_fields, self.known_field = self.columns.tags, self.columns.known
-        if self.columns.wide:
-            self._known_fields = set(self.columns.fields)
-            kept = self._known_fields.difference(self.columns.tags)
-            self._wide_columns = frozenset(self.columns.tags)
-            self.tag_fields = (_free("tags", kept),)
-            self.known_field = _free("known", kept) if self.columns.empty_is_unknown else None
 
     def __enter__(self) -> TableReader:
         return self
@@ -269,33 +257,17 @@ class TableReader:
             found += f" Put together, they are {counted(self._n_rows, 'row')} of different {self._group_text()}."
         return found
 
-    def counts(self) -> dict[str, int]:
-        """The figures of :meth:`account`."""
-        return self.tally().counts()
-
-    def notes(self) -> list[str]:
-        """Sentences on what was left out or changed so far."""
-        return self.tally().notes()
-
-    def changes(self) -> list[str]:
-        """Sentences on what was read so far differently from how it is in the file."""
-        return self.tally().changes()
-
     def tally(self) -> Tally:
-        """What became of the lines so far."""
+        """Numbers of rows and lines so far."""
         return Tally(
-            self.n_records,
-            self.skipped,
-            self.first_fault,
-            self.repeated_tags,
-            self.empty_tags,
-            self._unknown_cells,
-            frozenset(self._changed),
-            self.records.header_lines,
-            self.records.blank_lines,
-            (self.n_spanning, self._further_lines, self._first_spanning),
-            self.records.end if self._has_lines else None,
-            tuple(self.records.notes()),
+            **self._counts,
+            header_lines=self.records.header_lines,
+            blank_lines=self.records.blank_lines,
+            lines=self.records.end if self.records.has_lines else None,
+            first_spanning=self._first_spanning,
+            first_fault=self._first_fault,
+            changed=frozenset(self._changed),
+            about=tuple(self.records.notes()),
         )
 
     def __iter__(self) -> Iterator[Row]:
@@ -306,48 +278,41 @@ class TableReader:
     def _single(self) -> Iterator[Row]:
         while (found := self._sample.pop(0) if self._sample else self._next_record()) is not None:
             line, record = found
+            before = dict(self._counts)
             try:
                 row = self._parsed(line, record)
             except ValueError as error:
-                self.fault(ParseError(self.path, line, 0, str(error)))
+                self._counts = Counter(before)  # nothing of a row that is left out was changed
+                self._fault(ParseError(self.path, line, 0, str(error)))
             else:
-                self.n_records += 1
+                self._counts["n_records"] += 1
                 yield row
 
     def _grouped(self) -> Iterator[Row]:
         """Rows that belong together as one, in the order of their first records."""
         first_of: dict[Any, Row] = {}
-        by_text = self.columns.group == self.columns.text
+        columns = self.columns
+        used = {*columns.text, *columns.tags, columns.known}
         for row in self._single():
-            key = row.text if by_text else row.fields[self.columns.group[0]]
+            key = row.text if columns.group == columns.text else row.fields[columns.group[0]]
             first = first_of.setdefault(key if isinstance(key, (str, int)) else repr(key), row)
             if first is row:
                 continue
             if row.text.strip() and row.text != first.text and first.text.strip():
-                self.n_records -= 1
+                self._counts["n_records"] -= 1
                 reason = (
                     f"the text is not that of line {first.line:,}, which has the same {self._group_text()}; make them "
                     "alike, or leave the later one empty"
                 )
-                self.fault(ParseError(self.path, row.line, 0, reason))
+                self._fault(ParseError(self.path, row.line, 0, reason))
                 continue
             first.text = first.text if first.text.strip() else row.text
-            self._merge(first, row)
+            first.tags = list(dict.fromkeys([*first.tags, *row.tags]))
+            if first.known is not None:
+                first.known = None if row.known is None else list(dict.fromkeys([*first.known, *row.known]))
+            others = row.fields.keys() - used
+            self._changed.update(name for name in others if row.fields[name] != first.fields.get(name))
         return iter(first_of.values())
-
-    def _merge(self, first: Row, row: Row) -> None:
-        first.tags = list(dict.fromkeys([*first.tags, *row.tags]))
-        if first.known is not None:
-            first.known = None if row.known is None else list(dict.fromkeys([*first.known, *row.known]))
-        for name, value in row.fields.items():
-            if name in self.tag_fields:
-                first.fields[name] = list(dict.fromkeys([*first.fields[name], *value]))
-            elif name == self.known_field:
-                first.fields[name] = first.known
-            elif name in self.columns.text and not first.fields.get(name):
-                first.fields[name] = value
-            elif value != first.fields.get(name) and name not in self.columns.text:
-                self._changed.add(name)
 
     def _group_text(self) -> str:
         return "text" if self.columns.group == self.columns.text else repr(self.columns.group[0])
@@ -356,125 +321,109 @@ class TableReader:
         first: list[tuple[int, dict[str, Any]]] = []
         while len(first) < size and (found := self._next_record()) is not None:
             first.append(found)
-        if not first and not self.skipped:
+        if not first and not self._counts["skipped"]:
             raise NoRowsError(self.path, self.records.line, 0, "the file holds no rows; give a file with at least one")
         return first
 
     def _next_record(self) -> tuple[int, dict[str, Any]] | None:
         """The line and the fields of the next record; None at the end."""
         while True:
+            record, fault = None, None
             try:
                 record = self.records.next()
                 if record is None:
                     return None
-                line = self.records.line
-                if self.records.end > line:
-                    self._count_lines()
-                return line, record
             except UnskippableError:
                 raise
             except ParseError as error:
-                self._count_lines()
-                self.fault(error)
+                fault = error
+            further = self.records.end - self.records.line
+            if further > 0:
+                self._counts["spanning"] += 1
+                self._counts["further_lines"] += further
+                self._first_spanning = self._first_spanning or self.records.line
+            if record is not None:
+                return self.records.line, record
+            if fault is not None:
+                self._fault(fault)
 
-    def _count_lines(self) -> None:
-        """Count the lines of a record behind its first one."""
-        further = self.records.end - self.records.line
-        if further > 0:
-            self.n_spanning += 1
-            self._further_lines += further
-            self._first_spanning = self._first_spanning or self.records.line
-
-    def fault(self, error: ParseError) -> None:
+    def _fault(self, error: ParseError) -> None:
         """Raise the error of a row, or with ``dialect.skip_faulty`` count the row as one that is left out."""
         if not self._dialect.skip_faulty:
             raise error
-        self.skipped += 1
-        self.first_fault = self.first_fault or error
+        self._counts["skipped"] += 1
+        self._first_fault = self._first_fault or error
 
     def _parsed(self, line: int, record: dict[str, Any]) -> Row:
         """The row of a record; a ValueError says what is wrong with it."""
         columns = self.columns
-        identifier, known, fields = None, None, record
         try:
-            texts = [record[name] for name in columns.text]
-            text = texts[0] if len(texts) == 1 and texts[0] and type(texts[0]) is str else None
-            if text is None or not text.strip():
-                text = self._joined_text(texts)
-            if columns.wide:
-                tags, known = self._wide_tags(record)
-                fields = {name: value for name, value in record.items() if name not in self._wide_columns}
-                fields[self.tag_fields[0]] = tags.tags
-            else:
-                tags = _NO_TAGS
-                cells = []
-                for name, separator in zip(columns.tags, columns.separators):
-                    cells.append(TagCell.parse(record[name], name, separator, self._separator_option))
-                    tags = tags.merged(cells[-1]) if len(cells) > 1 else cells[-1]
-                if columns.known is not None and record[columns.known] not in (None, EVERY_TAG):
-                    value, separator = record[columns.known], next(iter(columns.separators), None)
-                    known = TagCell.parse(value, columns.known, separator, self._separator_option)
-                for name, cell in zip(columns.tags, cells):
-                    record[name] = cell.tags
-            if self.known_field is not None:
-                fields[self.known_field] = None if known is None else known.tags
-            if columns.id is not None:
-                identifier = self._identifier(record[columns.id])
+            text = self._text([record[name] for name in columns.text])
+            tags, known = self._wide_tags(record) if columns.wide else self._listed_tags(record)
+            identifier = None if columns.id is None else record[columns.id]
             for name in columns.group:
                 record[name]
         except KeyError as error:
             raise ValueError(self._missing(error.args[0], record)) from None
-        strings = [text, *tags.tags]
-        if known is not None:
-            strings += known.tags
-        if identifier is not None:
-            strings.append(identifier)
+        if columns.id is not None:
+            if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
+                found = kind_of(identifier)
+                raise ValueError(f"the column {columns.id!r} must be a string or a whole number; found {found}")
+            identifier = str(identifier)
         try:
-            "".join(strings).encode()
+            "".join([text, *tags, *(known or ()), identifier or ""]).encode()
         except UnicodeEncodeError:
             raise ValueError("a string holds half of a surrogate pair, which is not a character") from None
-        self.repeated_tags += tags.has_repeats or (known is not None and known.has_repeats)
-        self.empty_tags += tags.has_empty or (known is not None and known.has_empty)
-        return Row(line, identifier, text, tags.tags, None if known is None else known.tags, fields)
+        return Row(line, identifier, text, tags, known, record)
 
-    def _wide_tags(self, record: dict[str, Any]) -> tuple[TagCell, TagCell | None]:
+    def _listed_tags(self, record: dict[str, Any]) -> tuple[list[str], list[str] | None]:
+        columns, known = self.columns, None
+        cells = [
+            tag_list(record[name], name, separator, self._separator_option)
+            for name, separator in zip(columns.tags, columns.separators)
+        ]
+        if columns.known is not None and record[columns.known] not in (None, EVERY_TAG):
+            separator = next(iter(columns.separators), None)
+            known = tag_list(record[columns.known], columns.known, separator, self._separator_option)
+            cells.append(known)
+        filled = [list(filter(str.strip, cell)) for cell in cells]
+        distinct = [list(dict.fromkeys(cell)) for cell in filled]
+        self._counts["repeated_tags"] += any(len(few) < len(many) for few, many in zip(distinct, filled))
+        self._counts["empty_tags"] += any(len(few) < len(many) for few, many in zip(filled, cells))
+        found = None if known is None else distinct.pop()
+        return distinct[0] if len(distinct) == 1 else list(dict.fromkeys(chain(*distinct))), found
+
+    def _wide_tags(self, record: dict[str, Any]) -> tuple[list[str], list[str] | None]:
         """The tags whose columns are on, and those whose columns are not empty if one is."""
-        on, looked_at = [], []
+        states = {}
         for name in self.columns.tags:
-            value = record.get(name)
             try:
-                state = switched(value, declared=bool(self._dialect.tags_wide))
+                states[name] = switched(record.get(name), declared=bool(self._dialect.tags_wide))
             except ValueError:
+                value, option = record.get(name), self._dialect.option("tags")
                 found = repr(value)[:40] if isinstance(value, (str, int, float)) else kind_of(value)
-                option = self._dialect.option("tags")
                 advice = f"name the columns that are tags with {option}"
                 if self._dialect.names("tags"):
                     advice = f"correct the cell, or leave the column out of {option}{self._dialect.or_skip()}"
                 raise ValueError(
                     f"the column {name!r} holds {found}, where 0 or 1 says whether the row has this tag; {advice}"
                 ) from None
-            if state is not None:
-                looked_at.append(name.strip())
-            if state:
-                on.append(name.strip())
         if self.records.columns is None:
-            self._refuse_new_switches(record)
-        tags = list(dict.fromkeys(filter(None, on)))
-        n_empty = len(self.columns.tags) - len(looked_at)
+            # Records that name their own fields may have tags that the first ones do not: they must not be lost.
+            for name in record.keys() - set(self.columns.fields):
+                if isinstance(record[name], (bool, int)) and record[name] in (0, 1):
+                    raise ValueError(
+                        f"the field {name!r:.60} is {int(record[name])}, but is in none of the first rows, where the "
+                        f"columns of the tags were found; name all of them with {self._dialect.option('tags')}, or "
+                        "write every field in the first row"
+                    )
+        tags = list(dict.fromkeys(name.strip() for name, state in states.items() if state and name.strip()))
+        looked_at = [name.strip() for name, state in states.items() if state is not None]
+        n_empty = len(states) - len(looked_at)
         if not n_empty or not self.columns.empty_is_unknown:
-            return TagCell(tags, False, False), None
-        self._unknown_cells += n_empty
-        return TagCell(tags, False, False), TagCell(list(dict.fromkeys(filter(None, looked_at))), False, False)
-
-    def _refuse_new_switches(self, record: dict[str, Any]) -> None:
-        """Records that name their own fields may have tags that the first ones do not: they must not be lost."""
-        for name, value in record.items():
-            if name not in self._known_fields and isinstance(value, (bool, int)) and value in (0, 1):
-                raise ValueError(
-                    f"the field {name!r:.60} is {int(value)}, but is in none of the first rows, where the columns of "
-                    f"the tags were found; name all of them with {self._dialect.option('tags')}, or write every field "
-                    "in the first row"
-                )
+            return tags, None
+        self._counts["unknown_cells"] += n_empty
+        return tags, list(dict.fromkeys(filter(None, looked_at)))
 
     def _missing(self, name: str, record: dict[str, Any]) -> str:
         columns = self.columns
@@ -483,40 +432,28 @@ class TableReader:
         found = ", ".join(map(repr, record)) or "none"
         return f"the column {name!r} is missing ({self._dialect.option(what)}); columns found: {found:.200}"
 
-    def _identifier(self, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
-            name = self.columns.id
-            raise ValueError(f"the column {name!r} must be a string or a whole number; found {kind_of(value)}")
-        return str(value)
-
-    def _joined_text(self, values: list[Any]) -> str:
+    def _text(self, values: list[Any]) -> str:
         """The texts of a row as one; of several, some may be empty."""
-        for name, value in zip(self.columns.text, values):
+        names = self.columns.text
+        for name, value in zip(names, values):
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"the column {name!r} must be a string; found {kind_of(value)}")
         text = values[0] if len(values) == 1 else "\n".join(value for value in values if value and value.strip())
+        if text is not None and text.strip():
+            return str(text)
         # In a table with a row per tag, only the first row of a text need have it.
-        later = bool(self.columns.group) and self.columns.group != self.columns.text
-        if text is None and self._empty_texts:
-            self.null_texts += 1
-        if text is None or not text.strip():
-            if not self._empty_texts and not later:
-                names = ", ".join(map(repr, self.columns.text))
-                what = f"the column {names} is empty" if len(values) == 1 else f"the columns {names} are empty"
-                raise ValueError(f"the row has no text: {what}. Fill it in or remove the row{self._dialect.or_skip()}")
-            text = text or ""
-        return text
+        if not self._empty_texts and (not self.columns.group or self.columns.group == names):
+            listed = ", ".join(map(repr, names))
+            what = f"the column {listed} is empty" if len(values) == 1 else f"the columns {listed} are empty"
+            raise ValueError(f"the row has no text: {what}. Fill it in or remove the row{self._dialect.or_skip()}")
+        self._counts["null_texts"] += text is None
+        return text or ""
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """The name, or one like it that no other column has."""
-    return name if name not in taken else _free(f"{name}_", taken)
-
-
-def _first_sound(path: str, kind: str, dialect: Dialect, size: int) -> list[dict[str, Any]]:
+def _first_sound(path: str, entry: FileFormat, dialect: Dialect, size: int) -> list[dict[str, Any]]:
     """The first records of a file, without those that are faulty: their turn comes."""
     found: list[dict[str, Any]] = []
-    with suppress(ParseError), closing(_opened(path, kind, dialect, False)) as records:
+    with suppress(ParseError), closing(open_records(path, entry, dialect)) as records:
         while len(found) < size:
             try:
                 record = records.next()
@@ -528,15 +465,6 @@ def _first_sound(path: str, kind: str, dialect: Dialect, size: int) -> list[dict
                 break
             found.append(record)
     return found
-
-
-def _opened(path: str, kind: str, dialect: Dialect, line_by_line: bool) -> Records:
-    if kind != "parquet":
-        return open_records(path, kind, dialect, line_by_line=line_by_line)
-    require_table(path, kind, dialect)
-    if dialect.encoding is not None:
-        raise InvalidInputError(f"{dialect.option('encoding')} is for lines of text; {path} is read as parquet.")
-    return ParquetRecords(path)
 
 
 @dataclass(eq=False)
@@ -563,7 +491,7 @@ class Table:
     counts : dict of str to int
         The figures of that sentence.
     tally : Tally
-        What both are made of.
+        Numbers that both are made of.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -581,19 +509,23 @@ class Table:
 
     @property
     def n_rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(self.texts)
 
     @property
     def tag_counts(self) -> Counter[str]:
-        """In how many rows each tag is."""
+        """Number of rows of each tag."""
         return Counter(tag for row in self.tags for tag in row)
 
     def part(self, rows: Iterable[Any]) -> Table:
         """Some of the rows, by their numbers."""
         numbers = [int(row) for row in rows]
-        columns: tuple[Sequence[Any] | None, ...] = (self.texts, self.tags, self.known, self.ids)
-        parts: list[Any] = [None if column is None else [column[row] for row in numbers] for column in columns]
+        columns: tuple[Any, ...] = (self.texts, self.tags, self.known, self.ids)
+        parts: list[Any] = [
+            # Texts that lie elsewhere stay there.
+            column.part(numbers) if hasattr(column, "part") else column and [column[row] for row in numbers]
+            for column in columns
+        ]
         return Table(*parts)
 
 
@@ -670,11 +602,11 @@ def read_table(
             if on_progress is not None and len(table.texts) % _ROWS_PER_REPORT == 0:
                 on_progress(reader.fraction_read(), len(table.texts))
         table.duplicates = len(hashes) - len(np.unique(hashes))
-        table.skipped = reader.skipped
-        table.account, table.counts, table.tally = reader.account(), reader.counts(), reader.tally()
+        tally = reader.tally()
+        table.skipped, table.tally, table.account, table.counts = tally.skipped, tally, reader.account(), tally.counts()
         if not table.texts and columns is None:
-            faulty = counted(reader.skipped, "row")
-            raise ParseError(reader.path, 0, 0, f"no row is left; {faulty} faulty: {reader.first_fault}")
+            faulty = counted(tally.skipped, "row")
+            raise ParseError(reader.path, 0, 0, f"no row is left; {faulty} faulty: {tally.first_fault}")
         if (
             columns is None
             and reader.columns.wide
@@ -685,7 +617,7 @@ def read_table(
         table.other_tags = len(np.unique(hashes)) - len(np.unique(texts))
         repeats = table.duplicates, table.other_tags
         own = notes_on_rows(len(table.texts), repeats, table.tag_counts, reader.columns, dialect)
-        table.notes = reader.notes() + own
+        table.notes = tally.notes() + own
     return table
 
 

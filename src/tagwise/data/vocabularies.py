@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from xml.parsers import expat
 
 from tagwise.data.dialects import Dialect
+from tagwise.data.formats import FORMATS, FileFormat
 from tagwise.data.records import Records, kind_of, open_records
 from tagwise.data.streams import ByteSource, checked_path, suffix_without_compression
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseError
@@ -19,7 +20,6 @@ __all__ = ["read_vocabulary"]
 
 Vocabulary: TypeAlias = dict[str, "str | list[str]"]
 
-_FORMAT_OF = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _RDF_OF = {".ttl": "turtle", ".turtle": "turtle", ".rdf": "xml", ".skos": "xml", ".nt": "nt", ".n3": "n3"}
 _IDS = ("id", "uri", "tag", "code", "key", "identifier", "concept")
 _NAMES = ("name", "label", "preflabel", "title", "term")
@@ -50,7 +50,7 @@ def read_vocabulary(path: str | os.PathLike[str], *, language: str | None = None
         - ``.ttl``, ``.rdf``, ``.nt``, ``.n3``: SKOS, read by rdflib, an extra: the preferred and alternative labels of
           concepts that are not deprecated.
     language : str or None
-        Which names to take where there are several languages, such as ``"fi"``. None takes those without a language,
+        Language of the names to take where there are several, such as ``"fi"``. None takes those without a language,
         else English ones, else those of the language that most tags have names in.
 
     Returns
@@ -71,8 +71,9 @@ def read_vocabulary(path: str | os.PathLike[str], *, language: str | None = None
     suffix = suffix_without_compression(file)
     if suffix in _RDF_OF:
         return _read_skos(file, _RDF_OF[suffix], language)
-    if suffix in _FORMAT_OF:
-        return _read_records(file, _FORMAT_OF[suffix], language)
+    entry = next((FORMATS[name] for name in ("csv", "jsonl") if suffix in FORMATS[name].endings), None)
+    if entry is not None:
+        return _read_records(file, entry, language)
     return _read_lines(file, language)
 
 
@@ -112,7 +113,7 @@ class _Entries:
 
 @dataclass(frozen=True)
 class _Fields:
-    """Where tags and their names are."""
+    """Columns of tags and of their names."""
 
     id: str
     name: str | None
@@ -200,14 +201,21 @@ def _read_lines(path: str, language: str | None) -> Vocabulary:
     return entries.done()
 
 
-def _read_records(path: str, kind: str, language: str | None) -> Vocabulary:
+def _read_records(path: str, entry: FileFormat, language: str | None) -> Vocabulary:
     entries = _Entries(path)
-    records: Records = open_records(path, kind, Dialect())
+    records: Records = open_records(path, entry, Dialect())
     fields_of: dict[tuple[str, ...], _Fields] = {}  # records of JSON lines may have different ones
     try:
         while (record := records.next()) is not None:
             names = tuple(record)
-            fields = fields_of.get(names) or fields_of.setdefault(names, _required(path, names, language))
+            fields = fields_of.get(names) or _Fields.of(names, language)
+            if fields is None:
+                found = ", ".join(map(repr, names))
+                raise InvalidInputError(
+                    f"{path}: no column looks like one of tags; name the columns id, name and alternatives. Columns "
+                    f"found: {found:.300}."
+                )
+            fields_of[names] = fields
             try:
                 tag, called = fields.entry(record)
             except ValueError as error:
@@ -216,17 +224,6 @@ def _read_records(path: str, kind: str, language: str | None) -> Vocabulary:
     finally:
         records.close()
     return entries.done()
-
-
-def _required(path: str, names: Sequence[str], language: str | None) -> _Fields:
-    fields = _Fields.of(names, language)
-    if fields is None:
-        found = ", ".join(map(repr, names))
-        raise InvalidInputError(
-            f"{path}: no column looks like one of tags; name the columns id, name and alternatives. Columns found: "
-            f"{found:.300}."
-        )
-    return fields
 
 
 # ---------------------------------------------------------------------- SKOS
@@ -275,7 +272,10 @@ class _RootReachedError(Exception):
 
 
 def _refuse_expanding_entities(path: str, content: bytes) -> None:
-    """Entities of an XML file may abbreviate addresses; of others, or in other files, they could exhaust the memory."""
+    """Entities of an XML file may abbreviate addresses; of others, or in other files, they could exhaust the memory.
+
+    expat limits what they expand to, but rdflib copies a text for each of its pieces: it takes hours below that limit.
+    """
     parser = expat.ParserCreate()
 
     def declared(name: str, is_parameter: int, value: str | None, *more: Any) -> None:

@@ -7,6 +7,11 @@
 >>> model.save("folder")  # doctest: +SKIP
 """
 
+try:
+    import distributed  # noqa: F401 - for the message
+except ImportError as error:  # pragma: no cover - the extra is there wherever this is tested
+    raise ImportError('tagwise.distributed needs Dask; install it by pip install "tagwise[dask]".') from error
+
 from tagwise.distributed.fitting import fit
 from tagwise.distributed.prediction import evaluate, predict_topk
 from tagwise.distributed.texts import fit_tagger, read_files

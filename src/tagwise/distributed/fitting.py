@@ -1,36 +1,23 @@
-"""Fit an ordinary model to data on a Dask cluster."""
+"""Fit an ordinary model to data that lies in parts on a Dask cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from distributed import Client, Future
 
-from tagwise.base import ONLY_POSITIVES, MultiLabelModel, format_of
-from tagwise.distributed.binary_relevance import fit_binary_relevance_rows
-from tagwise.distributed.cascade import ShardedCascadeRows
-from tagwise.distributed.cluster import Cluster, connected_client
-from tagwise.distributed.leml import ShardedRows
-from tagwise.distributed.parts import TrainingParts
-from tagwise.distributed.reml import fit_reml_rows
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
-from tagwise.interrupts import deferred_interrupts
-from tagwise.losses import get_loss
-from tagwise.metrics.propensity import inverse_propensity_of_counts
-from tagwise.models.binary_relevance import BinaryRelevance
-from tagwise.models.cascade import Cascade
-from tagwise.models.factor_model import resolve_positive_weight
-from tagwise.models.leml import LEML
-from tagwise.models.reml import REML
-from tagwise.persistence.checkpoints import Checkpoint
-from tagwise.progress import Callback, FitProgress
-from tagwise.validation import check_memory
+from tagwise.distributed.cluster import RETRIES, gathered
+from tagwise.distributed.executor import DaskExecutor
+from tagwise.estimator import MultiLabelModel
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.executor import running_on
+from tagwise.progress import Callback
+from tagwise.registry import MODELS, info_of
+from tagwise.store.checkpoints import Checkpoint
 
-__all__ = ["fit", "require_not_updatable", "way_of"]
-
-_Learn = Callable[[Any, TrainingParts, FitProgress], None]
+__all__ = ["fit", "listed", "require_learns_on_cluster", "require_same_parts"]
 
 
 def fit(
@@ -42,6 +29,7 @@ def fit(
     sample_weight: Any = None,
     label_features: Any = None,
     client: Any = None,
+    storage: Any = None,
     callback: Callback | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Any:
@@ -50,18 +38,21 @@ def fit(
     Parameters
     ----------
     model : LEML, REML, BinaryRelevance or Cascade
-        An ordinary model. It is fitted in place, and is afterwards what its own ``fit`` would have made of all rows, up
-        to the rounding of sums: save it, load it and ask it wherever you like.
+        An ordinary model. It is fitted in place, by its own ``fit`` whose blocks run on the workers, and is afterwards
+        what that would have made of all rows here, up to the rounding of sums: save it, load it and ask it wherever
+        you like.
     X, Y, observed, sample_weight : lists of parts, or Dask arrays in blocks of rows
         As in the model's own ``fit``, cut into the same parts of the rows: sparse matrices or arrays, delayed ones or
-        futures. Parts may be empty, and of any sizes. Delayed parts can be computed again when a worker dies; what only
-        a dead worker held cannot.
+        futures. Parts may be empty, and of any sizes. Matrices that are not in parts are taken as they are.
     label_features : CSR or array (L, d), optional
-        As in :meth:`Cascade.fit <tagwise.Cascade.fit>`, for a Cascade alone; in the client's memory.
+        As in :meth:`Cascade.fit <tagwise.Cascade.fit>`, for a Cascade alone.
     client : dask.distributed.Client, optional
         By default that of this process.
+    storage : path, optional
+        A folder that the client and all workers see under the same path. X and whatever else all workers need is
+        written there once, and mapped into memory. By default it is sent once to each machine.
     callback, checkpoint
-        As in the model's own ``fit``. A checkpoint is written by the client; it belongs to the data in these parts.
+        As in the model's own ``fit``. A checkpoint is written by the client.
 
     Returns
     -------
@@ -72,119 +63,87 @@ def fit(
     ClusterError
         The scheduler does not answer any more, or too many workers were lost.
     Exception
-        What a task raised on a worker, after three attempts.
+        Any error of a task on a worker, after three attempts.
 
     Notes
     -----
-    The same parts give the same bits, whatever the number of workers. Each worker uses ``n_jobs`` threads of its own;
-    give workers one thread each, and leave ``n_jobs`` at None. docs/scaling.md has time, traffic and memory.
+    Every machine has X and Y as memory-mapped files. Labels are divided into blocks and rows into shards, one per
+    worker, so that a step has as many tasks as there are workers. Each worker uses ``n_jobs`` threads of its own; give
+    workers one thread each, and leave ``n_jobs`` at None. The client needs memory for X and Y twice while it puts parts
+    together. docs/scaling.md has time, traffic and memory.
     """
     if not isinstance(model, MultiLabelModel):
         raise InvalidTypeError(f"model must be a model of tagwise; found {type(model).__name__}.")
-    learn = way_of(type(model))
-    model._check_all_parameters()
-    require_not_updatable(model)
-    cluster = Cluster(connected_client(client))
-    before = dict(model.__dict__)
-    if label_features is not None and not isinstance(model, Cascade):
-        raise InvalidInputError(f"label_features: {type(model).__name__} does not learn from names; leave them out.")
-    if isinstance(model, Cascade):
-        model._take_names(label_features, observed)
-    try:
-        with deferred_interrupts():
-            parts = X if isinstance(X, TrainingParts) else TrainingParts.gather(cluster, X, Y, observed, sample_weight)
-            model._output_format = format_of(sp.csr_matrix((0, 0)))
-            model.n_features_in_ = parts.n_features
-            model.__dict__.pop("feature_names_in_", None)
-            model._take_label_count(parts.n_labels)
-            check_memory(parts.n_features, parts.n_labels, getattr(model, "rank", None), parts.dtype.itemsize)
-            if parts.only_positives_known():
-                warn(ONLY_POSITIVES, TagwiseWarning)
-            data = {"parts": parts.digests(), **model._warm_start_arrays()}
-            model._fit_by(lambda progress: learn(model, parts, progress), data, callback, checkpoint)
-    except BaseException:
-        with deferred_interrupts():
-            model.__dict__ = before
-        raise
-    model.__dict__.pop("_label_features", None)
+    require_learns_on_cluster(type(model))
+    more: dict[str, Any] = {}
+    if label_features is not None:
+        if not info_of(type(model)).learns_from_names:
+            raise InvalidInputError(
+                f"label_features: {type(model).__name__} does not learn from names; leave them out."
+            )
+        more["label_features"] = label_features
+    given = {"X": X, "Y": Y, "observed": observed, "sample_weight": sample_weight}
+    with DaskExecutor(client, storage) as executor, running_on(executor):
+        rows = _whole(executor.client, {name: value for name, value in given.items() if value is not None})
+        model.fit(**rows, callback=callback, checkpoint=checkpoint, **more)
     return model
 
 
-def require_not_updatable(model: Any) -> None:
-    """Refuse a model or tagger that is to keep its rows, which are on the cluster."""
-    if getattr(model, "updatable", False):
-        raise InvalidInputError(
-            "updatable=True (--updatable) keeps the training rows in the model, but those of a cluster stay there; "
-            "leave it out, or fit in one process."
-        )
-
-
-def way_of(kind: type) -> _Learn:
-    """How a class of models learns on a cluster; InvalidInputError where it does not."""
-    if kind not in _WAYS:
-        names = ", ".join(one.__name__ for one in _WAYS)
+def require_learns_on_cluster(kind: type) -> None:
+    """Refuse a class of models whose labels are not problems of their own beside a shared part."""
+    if not info_of(kind).updatable:
+        names = ", ".join(info.class_name for info in MODELS if info.updatable)
         raise InvalidInputError(f"{kind.__name__} does not learn on a cluster; use {names}.")
-    return _WAYS[kind]
 
 
-def _positive_weight(model: Any, parts: TrainingParts) -> np.ndarray | None:
-    """The weight of each label's positives (L), or None where all are 1."""
-    weight = model.positive_weight
-    if isinstance(weight, str):
-        weight = inverse_propensity_of_counts(parts.label_counts(), parts.n_rows)
-    return resolve_positive_weight(weight, sp.csr_matrix((0, parts.n_labels)), None)
+def _whole(client: Client, given: dict[str, Any]) -> dict[str, Any]:
+    """All parts behind each other, at the client."""
+    if hasattr(given["X"], "shape") and not hasattr(given["X"], "to_delayed"):
+        return given
+    parts = {name: listed(value, name) for name, value in given.items()}
+    require_same_parts(parts)
+    whole: dict[str, Any] = {}
+    n_rows: list[int] = []
+    for name, some in parts.items():
+        lazy = [client.compute(part, retries=RETRIES) if hasattr(part, "__dask_graph__") else part for part in some]
+        here = [gathered(client, part) if isinstance(part, Future) else part for part in lazy]
+        sizes = [np.shape(part)[0] for part in here]
+        n_rows = n_rows or sizes
+        for number, (size, expected) in enumerate(zip(sizes, n_rows)):
+            if size != expected:
+                raise InvalidInputError(f"Part {number} of {name} has {size:,} rows where that of X has {expected:,}.")
+        try:
+            whole[name] = sp.vstack(here, format="csr") if sp.issparse(here[0]) else np.concatenate(here)
+        except ValueError as error:
+            raise InvalidInputError(f"{name}: its parts do not fit together: {error}") from None
+    return whole
 
 
-def _fit_leml(model: LEML, parts: TrainingParts, progress: FitProgress) -> None:
-    unsuitable = {
-        "kernel": model.kernel is not None,
-        "solver": model.solver != "alternating",
-        "early_stopping": model.early_stopping,
-    }
-    for name, wrong in unsuitable.items():
-        if wrong:
+def listed(parts: Any, name: str) -> list[Any]:
+    """The parts that a user gave: a list of them, or a Dask array in blocks of rows."""
+    if hasattr(parts, "to_delayed"):
+        blocks = parts.to_delayed()
+        if blocks.ndim == 2 and blocks.shape[1] != 1:
             raise InvalidInputError(
-                f"{name}={getattr(model, name)!r} is not for a cluster, where LEML alternates over plain features "
-                "until its tolerance is met; leave it at its default."
+                f"{name} is a Dask array whose rows are cut into {blocks.shape[1]} blocks of columns; rechunk it to "
+                "one: rechunk({1: -1})."
             )
-    weight = _positive_weight(model, parts)
-    rows = ShardedRows(parts, get_loss(model.loss), weight, normalize=model.normalize, n_jobs=model.n_jobs)
-    model._fit_rows(rows, progress)
+        return list(blocks.ravel())
+    if isinstance(parts, (list, tuple)):
+        return list(parts)
+    raise InvalidTypeError(
+        f"{name} must be a list of parts (matrices, delayed ones or futures) or a Dask array; found "
+        f"{type(parts).__name__}."
+    )
 
 
-def _fit_reml(model: REML, parts: TrainingParts, progress: FitProgress) -> None:
-    if model.sparse_part == "admm" or model.partitions > 1:
-        name = "partitions" if model.partitions > 1 else "sparse_part"
-        raise InvalidInputError(
-            f"{name}={getattr(model, name)!r} is not for a cluster, where REML's sparse part is found on supports, in "
-            "blocks of labels; leave it at its default."
-        )
-    weight = _positive_weight(model, parts)
-    rows = ShardedRows(parts, get_loss("squared"), weight, normalize=model.normalize, n_jobs=model.n_jobs)
-    fit_reml_rows(model, rows, progress)
-
-
-def _fit_cascade(model: Cascade, parts: TrainingParts, progress: FitProgress) -> None:
-    weight = _positive_weight(model, parts)
-    rows = ShardedCascadeRows(parts, weight, normalize=model.normalize, n_jobs=model.n_jobs)
-    model._fit_rows(rows, parts.dtype, progress)
-
-
-def _fit_binary_relevance(model: BinaryRelevance, parts: TrainingParts, progress: FitProgress) -> None:
-    if model.loss == "hinge" or model.solver == "direct":
-        name = "loss" if model.loss == "hinge" else "solver"
-        raise InvalidInputError(
-            f"{name}={getattr(model, name)!r} is not for a cluster, where labels are solved by steps that are sums "
-            'over rows; use loss="squared_hinge", or leave solver at its default.'
-        )
-    loss, weight = get_loss(model.loss), _positive_weight(model, parts)
-    rows = ShardedRows(parts, loss, weight, normalize=model.normalize, n_jobs=model.n_jobs)
-    fit_binary_relevance_rows(model, rows, parts.label_counts(), progress)
-
-
-_WAYS: dict[type, _Learn] = {
-    LEML: _fit_leml,
-    REML: _fit_reml,
-    BinaryRelevance: _fit_binary_relevance,
-    Cascade: _fit_cascade,
-}
+def require_same_parts(parts: dict[str, list[Any]]) -> None:
+    """Refuse lists of parts that are empty or of different lengths."""
+    n_parts = len(parts["X"])
+    for name, some in parts.items():
+        if len(some) != n_parts:
+            raise InvalidInputError(
+                f"{name} has {len(some)} parts where X has {n_parts}; give each part of the rows once in each."
+            )
+    if not n_parts:
+        raise InvalidInputError("X has no parts; give at least one.")

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import dask
 import numpy as np
+import scipy.sparse as sp
 from dask import delayed
+from distributed import Client, Future
 
-from tagwise.base import MultiLabelModel
-from tagwise.distributed.cluster import RETRIES, Cluster, connected_client
-from tagwise.distributed.parts import listed, task
+from tagwise.distributed.cluster import RETRIES, connected_client, gathered
+from tagwise.distributed.fitting import listed, require_same_parts
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.executor import total
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics.propensity import inverse_propensity_of_counts
-from tagwise.metrics.ranking import RankingSums, check_ks, hits_of
+from tagwise.metrics.ranking import Hits, RankingSums, check_ks, hits_of
+from tagwise.parallel import single_threaded_blas
 from tagwise.validation import check_k, check_labels
 
 __all__ = ["evaluate", "predict_topk"]
@@ -50,10 +55,9 @@ def predict_topk(model: Any, X: Any, k: int = 5, *, client: Any = None) -> list[
     the model and of one part per thread. What a worker had that dies is computed again; the scheduler keeps the model
     for that.
     """
-    cluster = Cluster(connected_client(client))
     fitted = _checked_model(model)
     check_k(k, fitted.n_labels_)
-    sent = cluster.kept(fitted)
+    sent = _sent(connected_client(client), fitted)
     answer = delayed(best_labels, pure=False)
     return [answer(sent, part, k) for part in listed(X, "X")]
 
@@ -94,26 +98,21 @@ def evaluate(
     -----
     A part sends back some sums and 4·L bytes. Rows are read as in :func:`predict_topk`.
     """
-    cluster = Cluster(connected_client(client))
+    connected = connected_client(client)
     fitted = _checked_model(model)
     wanted, _ = check_ks(ks, "ks")
     rows = {"X": listed(X, "X"), "Y": listed(Y, "Y")}
     if observed is not None:
         rows["observed"] = listed(observed, "observed")
-    for name, parts in rows.items():
-        if len(parts) != len(rows["X"]):
-            raise InvalidInputError(
-                f"{name} has {len(parts)} parts where X has {len(rows['X'])}; give each part of the rows once in each."
-            )
-    if not rows["X"]:
-        raise InvalidInputError("X has no parts; give at least one.")
-    weights = None if Y_train is None else _propensities(cluster, Y_train, fitted.n_labels_)
-    measure = delayed(ranking_sums, pure=False)
+    require_same_parts(rows)
+    weights = None if Y_train is None else _propensities(connected, Y_train, fitted.n_labels_)
     lazy = list(zip(rows["X"], rows["Y"], rows.get("observed", [None] * len(rows["X"]))))
-    sums = _summed(cluster, measure, lazy, fitted, weights, min(int(wanted.max()), fitted.n_labels_))
+    k, sent = min(int(wanted.max()), fitted.n_labels_), _sent(connected, fitted)
+    first, *others = _results(connected, ranking_sums, lazy, sent, weights, k)
+    sums = first.plus(*others)
     if not sums.n_rows:
         raise InvalidInputError("Y has no rows in any of its parts; there is nothing to average over.")
-    return sums.report(wanted, weighted=weights is not None)
+    return sums.report(wanted)
 
 
 def _checked_model(model: Any) -> MultiLabelModel:
@@ -123,50 +122,59 @@ def _checked_model(model: Any) -> MultiLabelModel:
     return model
 
 
-def _propensities(cluster: Cluster, Y_train: Any, n_labels: int) -> np.ndarray:
+def _sent(client: Client, model: MultiLabelModel) -> Future:
+    """The model for tasks that must survive any worker: each that needs it is sent it once, and it is never lost."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+        return client.submit(_given, model, pure=False, retries=RETRIES)
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _propensities(client: Client, Y_train: Any, n_labels: int) -> np.ndarray:
     parts = (
         [Y_train] if hasattr(Y_train, "shape") and not hasattr(Y_train, "to_delayed") else listed(Y_train, "Y_train")
     )
-    counts, n_rows = _summed(cluster, delayed(label_counts, pure=False), [(part,) for part in parts], n_labels)
+    counts, n_rows = total(_results(client, label_counts, [(part,) for part in parts], n_labels))
     return inverse_propensity_of_counts(counts, n_rows)
 
 
-def _summed(cluster: Cluster, function: Any, rows: list[tuple[Any, ...]], *arguments: Any) -> Any:
-    """The sum of ``function(*row, *arguments)``: rows stay lazy, so that only their sums wait in memory."""
-
-    def submit(sent: list[Any]) -> list[Any]:
-        futures = cluster.client.compute([function(*row, *sent) for row in rows], retries=RETRIES)
-        return [cluster.tree(futures)]
-
-    return cluster.collected(arguments, submit)[0]
+def _results(client: Client, function: Any, rows: list[tuple[Any, ...]], *arguments: Any) -> list[Any]:
+    """``function(*row, *arguments)``: rows stay lazy, so that only results wait in memory."""
+    measure = delayed(function, pure=False)
+    return [
+        gathered(client, future)
+        for future in client.compute([measure(*row, *arguments) for row in rows], retries=RETRIES)
+    ]
 
 
 # ---------------------------------------------------------------------- what workers run
 
 
-@task
 def best_labels(model: MultiLabelModel, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
     """``model.predict_topk`` of a part, which may be empty."""
     if X.shape[0] == 0:
         return np.empty((0, k), dtype=np.int64), np.empty((0, k), dtype=np.float32)
-    return model.predict_topk(X, k)
+    with single_threaded_blas():
+        return model.predict_topk(X, k)
 
 
-@task
 def ranking_sums(
     X: Any, Y: Any, observed: Any, model: MultiLabelModel, weights: np.ndarray | None, k: int
 ) -> RankingSums:
-    """What a part adds to the metrics."""
+    """Contribution of a part to the metrics."""
     if X.shape[0] == 0:
-        return RankingSums.of_no_rows(k, model.n_labels_)
+        nothing = sp.csr_matrix((0, model.n_labels_), dtype=np.float32), np.empty((0, k), dtype=np.int64)
+        return RankingSums.of(Hits(*nothing, weights))
     truth = check_labels(Y, n_rows=X.shape[0])
     if truth.shape[1] != model.n_labels_:
         raise InvalidInputError(f"Y has {truth.shape[1]:,} labels, but the model has {model.n_labels_:,}.")
-    labels, _ = known_ranking(model, X, k, observed)
-    return hits_of(truth, labels, np.array([k])).sums(weights)
+    with single_threaded_blas():
+        labels, _ = known_ranking(model, X, k, observed)
+    return RankingSums.of(hits_of(truth, labels, np.array([k]), weights))
 
 
-@task
 def label_counts(Y: Any, n_labels: int) -> tuple[np.ndarray, int]:
     """In how many rows of a part each label is, and the rows."""
     if Y.shape[0] == 0:

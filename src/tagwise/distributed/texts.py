@@ -1,7 +1,7 @@
 """Text files that are one table, read by the workers of a Dask cluster: from these to a fitted tagger.
 
 A file is read whenever something is to be made of it: once for its tags and faults, once for its words, once for its
-features. So nothing but features and labels stays in memory, and all of it can be made again when a worker dies.
+features. So texts stay in the files, and whatever is made of them can be made again when a worker dies.
 """
 
 from __future__ import annotations
@@ -9,80 +9,69 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from distributed import Client
 
-from tagwise.base import MultiLabelModel
 from tagwise.data.columns import Columns
 from tagwise.data.dialects import Dialect
-from tagwise.data.records import MATRIX_FORMATS, STANDARD_INPUT, NoRowsError, file_format
-from tagwise.data.splits import split_rows
+from tagwise.data.formats import STANDARD_INPUT, file_format
+from tagwise.data.records import NoRowsError
 from tagwise.data.tables import Table, TableReader, Tally, notes_on_rows, read_table
-from tagwise.distributed.cluster import Cluster, Sent, connected_client
-from tagwise.distributed.fitting import fit, require_not_updatable, way_of
-from tagwise.distributed.parts import Part, TrainingParts, facts_of_part, task, without_mask
+from tagwise.distributed.cluster import connected_client
+from tagwise.distributed.executor import DaskExecutor
+from tagwise.distributed.fitting import require_learns_on_cluster
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseError
-from tagwise.models.choice import choose_model, model_class
-from tagwise.persistence import Checkpoint
+from tagwise.executor import running_on
+from tagwise.models.choice import model_class
 from tagwise.progress import Callback, ProgressBar, counted
+from tagwise.store import Checkpoint
 from tagwise.text.features import TermCounts, TextFeatures
-from tagwise.text.names import check_vocabulary
 from tagwise.text.tagger import Tagger
-from tagwise.text.tags import (
-    Corpus,
-    TagNames,
-    TrainingRows,
-    column_of,
-    known_matrix,
-    row_figures,
-    split_without_repeats,
-    tag_matrix,
-    warn_of_unlearnable,
-)
+from tagwise.text.tags import RemoteTexts
 
-__all__ = ["ShardedTable", "TextFile", "check_tagger", "fit_tagger", "open_files", "read_files", "write_each"]
+__all__ = ["FileTexts", "TextFile", "check_tagger", "fit_tagger", "open_files", "read_files", "write_each"]
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """One of the files of a table; ``left_out`` are numbers of rows, rising, that are not to be read."""
+    """One of the files of a table: its path, and its name as the user wrote it."""
 
     path: str
-    name: str  # for messages: as the user wrote it
+    name: str
     dialect: Dialect
     columns: Columns
-    left_out: np.ndarray | None = None
 
     def read(self) -> Table:
-        """The rows, of which there may be none; faults are as of :func:`tagwise.data.tables.read_table`."""
+        """The rows, of which there may be none; errors are those of :func:`tagwise.data.tables.read_table`."""
         try:
-            table = read_table(self.path, self.dialect, columns=self.columns)
+            return read_table(self.path, self.dialect, columns=self.columns)
         except NoRowsError:
             return Table(known=[] if self.columns.known else None)
-        if self.left_out is None or not len(self.left_out):
-            return table
-        kept = np.ones(len(table.texts), dtype=bool)
-        kept[self.left_out] = False
-        return table.part(np.flatnonzero(kept))
+
+    def texts(self, rows: np.ndarray) -> list[str]:
+        """The texts of some rows."""
+        found = self.read().texts
+        return [found[row] for row in rows]
 
     def reader(self, **more: Any) -> TableReader:
         """To read the rows one by one; ``more`` as of :class:`TableReader`."""
         return TableReader(self.path, self.dialect, columns=self.columns, **more)
 
-    def told(self, tally: Tally) -> Tally:
-        """What became of the lines, with the name of the file where it matters."""
-        faulty: Any = None if tally.first_fault is None else self.fault(tally.first_fault)
-        return replace(tally, first_fault=faulty, about=tuple(f"{self.name}: {note}" for note in tally.about))
+    def named(self, tally: Tally) -> Tally:
+        """A tally that names the file where it matters."""
+        fault: Any = None if tally.first_fault is None else self.fault(tally.first_fault)
+        return replace(tally, first_fault=fault, about=tuple(f"{self.name}: {note}" for note in tally.about))
 
     def fault(self, error: Exception) -> Exception:
-        """What went wrong on a worker, as the client's user would have met it."""
+        """An error on a worker, as the client's user would have met it."""
         if isinstance(error, ParseError):
             return type(error)(self.name, error.line, error.column, error.reason)
         if isinstance(error, FileNotFoundError) and error.filename == self.path:
@@ -121,11 +110,11 @@ def open_files(
     other = next((name for name in names if kinds[name] != kinds[names[0]]), None)
     if other is not None:
         raise InvalidInputError(
-            f"{names[0]} is {kinds[names[0]]} and {other} is {kinds[other]}; give files of one format."
+            f"{names[0]} is {kinds[names[0]].name} and {other} is {kinds[other].name}; give files of one format."
         )
-    if kinds[names[0]] in MATRIX_FORMATS:
+    if kinds[names[0]].holds == "matrix":
         raise InvalidInputError(
-            f"{names[0]} holds a matrix ({kinds[names[0]]}), where rows with texts are expected; "
+            f"{names[0]} holds a matrix ({kinds[names[0]].name}), where rows with texts are expected; "
             "tagwise.distributed.fit and predict_topk take matrices in parts."
         )
     flags: dict[str, Any] = {"with_tags": with_tags, "empty_texts": empty_texts}
@@ -144,109 +133,63 @@ def open_files(
 
 
 @dataclass(frozen=True)
-class _Survey:
-    """What the client must know of files before their words are counted; those of several add up."""
-
-    sizes: list[int]
-    tally: Tally | None
-    repeats: np.ndarray
-    tags: Counter[str]
-    known: Counter[str]
-    some_known: bool
-    fault: Exception | None = None
-
-    def plus(self, *others: _Survey) -> _Survey:
-        parts = (self, *others)
-        tags: Counter[str] = Counter()
-        known: Counter[str] = Counter()
-        for part in parts:
-            tags.update(part.tags)
-            known.update(part.known)
-        tallies = [part.tally for part in parts if part.tally is not None]
-        return _Survey(
-            [size for part in parts for size in part.sizes],
-            tallies[0].plus(*tallies[1:]) if tallies else None,
-            np.sum([part.repeats for part in parts], axis=0),
-            tags,
-            known,
-            any(part.some_known for part in parts),
-            next((part.fault for part in parts if part.fault is not None), None),
-        )
-
-
-@dataclass(frozen=True)
-class ShardedTable:
-    """Rows of texts and tags in files that workers read, and what the client knows of them.
+class FileTexts(RemoteTexts):
+    """Texts of rows in files, which the workers of a cluster read.
 
     Attributes
     ----------
+    client : dask.distributed.Client
     files : list of TextFile
-    sizes : list of int
-        The rows of each file.
-    tag_counts, known_counts : Counter of str
-        In how many rows each tag is, and was looked at where a row says so.
-    has_known : bool
-        Whether rows say which tags were looked at.
-    guess, notes, account, counts
-        As those of :class:`tagwise.data.tables.Table`, of all files; rows that repeat others are counted per file.
+    starts : int array
+        Number of the first row of each file, and the number of all rows.
+    rows : int array
+        Numbers of the rows, in their order.
+    digests : list of bytes
+        A digest of each text: equal texts have equal ones.
+    verbose : int
+        1 shows progress.
     """
 
-    cluster: Cluster
+    client: Client
     files: list[TextFile]
-    sizes: list[int]
-    tag_counts: Counter[str]
-    known_counts: Counter[str]
-    has_known: bool
-    guess: str | None
-    notes: list[str]
-    account: str
-    counts: dict[str, int]
+    starts: np.ndarray
+    rows: np.ndarray
+    digests: list[bytes]
+    verbose: int = 0
 
-    @property
-    def n_rows(self) -> int:
-        """Rows in all files."""
-        return sum(self.sizes)
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def rows_per_file(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Numbers of rows among all, as numbers of rows within each file, in the order that they have."""
-        starts = np.concatenate([[0], np.cumsum(self.sizes)])
-        return [numbers[(numbers >= start) & (numbers < stop)] - start for start, stop in pairwise(starts)]
+    def __iter__(self) -> Iterator[str]:
+        with DaskExecutor(self.client) as executor:
+            found = [text for texts in executor.map(texts_of_file, self._shards()) for text in texts]
+        return iter([found[place] for place in self._places()])
 
-    def part(self, numbers: np.ndarray) -> Table:
-        """Some of the rows, by their numbers and in this order, at the client."""
-        wanted = [(file, own) for file, own in zip(self.files, self.rows_per_file(numbers)) if len(own)]
-        found = self.cluster.gathered([self.cluster.submit(rows_of_file, file, own) for file, own in wanted])
-        known = [row for table in found for row in table.known or [None] * len(table.texts)]
-        whole = Table(
-            [text for table in found for text in table.texts],
-            [tags for table in found for tags in table.tags],
-            known if self.has_known else None,
-        )
-        # Files come in their own order.
-        starts = np.concatenate([[0], np.cumsum(self.sizes)])
-        place = np.empty(len(numbers), dtype=np.int64)
-        place[np.argsort(np.searchsorted(starts, numbers, side="right"), kind="stable")] = np.arange(len(numbers))
-        return whole.part(place)
+    def part(self, numbers: Sequence[int]) -> FileTexts:
+        """Some of the texts, by their numbers and in this order."""
+        return replace(self, rows=self.rows[np.asarray(numbers)], digests=[self.digests[row] for row in numbers])
 
-    def split(self, fraction: float, random_state: Any) -> tuple[ShardedTable, Table]:
-        """Rows to train on, and validation rows at the client, as :func:`tagwise.text.tags.split_texts` draws them."""
-        train, test = split_rows(sp.csr_matrix((self.n_rows, 1), dtype=np.float32), fraction, random_state)
-        held = self.part(test)
-        drawn = [replace(file, left_out=own) for file, own in zip(self.files, self.rows_per_file(test))]
-        digests = Sent([_digest(text) for text in held.texts])
-        times, n_tagged = self.cluster.sum(rows_with_digests, drawn, digests)
-        _, fresh = split_without_repeats(train, test, times > 0, n_tagged > 0, fraction)
-        chosen = np.array(fresh)
-        validation = held.part(np.flatnonzero(times == 0))
-        own = self.rows_per_file(chosen)
-        table = replace(
-            self,
-            files=[replace(file, left_out=rows) for file, rows in zip(self.files, own)],
-            sizes=[size - len(rows) for size, rows in zip(self.sizes, own)],
-            tag_counts=self.tag_counts - validation.tag_counts,
-            known_counts=self.known_counts - _known_counts(validation),
-        )
-        return table, validation
+    def fit_features(self, features: TextFeatures, also: Iterable[str]) -> tuple[TextFeatures, sp.csr_matrix]:
+        """Features fitted to the texts and the words ``also``, and X (n, d): files are counted, then transformed."""
+        shards = self._shards()
+        sizes = np.cumsum([0, *(len(rows) for _, rows in shards)]).tolist()
+        with DaskExecutor(self.client) as executor:
+            counts = executor.stream(count_words, list(zip(shards, sizes)), features, len(self))
+            whole = reduce(TermCounts.plus, _shown(counts, "counting words", len(shards), self.verbose))
+            fitted = features.fit_counts(whole, sorted(also))
+            parts = executor.stream(features_of_file, shards, executor.share(fitted))
+            X = sp.vstack(list(_shown(parts, "making features", len(shards), self.verbose)), format="csr")
+        fitted.warn_of_lost_words(len(self), int(np.count_nonzero(np.diff(X.indptr) == 0)), whole.spacing)
+        return fitted, X if (np.diff(self.rows) > 0).all() else X[self._places()]
+
+    def _shards(self) -> list[tuple[TextFile, np.ndarray]]:
+        """Each file with its rows in rising order, without files of which there are none."""
+        parts = np.split(np.sort(self.rows), np.searchsorted(np.sort(self.rows), self.starts[1:-1]))
+        return [(file, rows - start) for file, rows, start in zip(self.files, parts, self.starts) if len(rows)]
+
+    def _places(self) -> np.ndarray:
+        """Place of each text among those of all shards."""
+        return np.argsort(np.argsort(self.rows, kind="stable"), kind="stable")
 
 
 def read_files(
@@ -257,8 +200,8 @@ def read_files(
     on_guess: Callable[[str], None] | None = None,
     verbose: int = 0,
     **fields: Any,
-) -> ShardedTable:
-    """Read text files on the workers of a cluster: rows, tags and faults are then known; texts stay in the files.
+) -> Table:
+    """Read text files on the workers of a cluster: tags and faults are then known; texts stay in the files.
 
     Parameters
     ----------
@@ -272,6 +215,12 @@ def read_files(
     verbose : int
         1 shows progress.
 
+    Returns
+    -------
+    Table
+        As of :func:`tagwise.data.tables.read_table`, but for ``texts``, which are :class:`FileTexts`: going through
+        them reads the files again. The client holds tags, and 16 bytes per row.
+
     Raises
     ------
     ParseError
@@ -283,34 +232,41 @@ def read_files(
             raise InvalidInputError(
                 f"{stated.option(option)} compares rows of all files, which workers read apart; leave it out."
             )
-    cluster = Cluster(connected_client(client))
+    connected = connected_client(client)
     opened, guess = open_files(files, stated)
     if guess is not None and on_guess is not None:
         on_guess(guess)
-    with ProgressBar("reading files", len(opened), wanted=bool(verbose), steps=True) as bar:
-        leaves = [cluster.submit(survey, file) for file in opened]
-        found: _Survey = cluster.watched(cluster.tree(leaves), leaves, bar.at)
-        bar.at(len(opened))
-    if found.fault is not None:
-        raise found.fault
-    assert found.tally is not None
-    if not sum(found.sizes):
-        raise ParseError(opened[0].name, 0, 0, f"no row is left; all are faulty: {found.tally.first_fault}")
+    with DaskExecutor(connected) as executor:
+        tables = list(_shown(executor.stream(tags_of_file, opened), "reading files", len(opened), verbose))
+    fault = next((table for table in tables if isinstance(table, Exception)), None)
+    if fault is not None:
+        raise fault
+    digests = [digest for table in tables for digest in table.texts]
+    tallies = [table.tally for table in tables if table.tally is not None]
+    tally = tallies[0].plus(*tallies[1:])
+    if not digests:
+        raise ParseError(opened[0].name, 0, 0, f"no row is left; all are faulty: {tally.first_fault}")
+    starts = np.cumsum([0, *(len(table.texts) for table in tables)])
+    one_of: dict[str, str] = {}  # one object for all occurrences of a tag
+    tags = [[one_of.setdefault(tag, tag) for tag in row] for table in tables for row in table.tags]
+    known = [row for table in tables for row in table.known or [None] * len(table.texts)]
     columns = opened[0].columns
-    duplicates, other_tags = found.repeats.tolist()
-    own = notes_on_rows(sum(found.sizes), (duplicates, other_tags), found.tags, columns, stated)
-    return ShardedTable(
-        cluster,
-        opened,
-        found.sizes,
-        found.tags,
-        found.known,
-        columns.known is not None or found.some_known,
-        guess,
-        found.tally.notes() + own,
-        found.tally.account(opened[0].name if len(opened) == 1 else counted(len(opened), "file")),
-        found.tally.counts(),
+    different = {(digest, *sorted(row)) for digest, row in zip(digests, tags)}
+    whole = Table(
+        FileTexts(connected, opened, starts, np.arange(len(digests)), digests, verbose),  # type: ignore[arg-type]
+        tags,
+        known if columns.known is not None or any(row is not None for row in known) else None,
+        duplicates=len(digests) - len(different),
+        other_tags=len(different) - len(set(digests)),
+        skipped=tally.skipped,
+        guess=guess,
+        account=tally.account(opened[0].name if len(opened) == 1 else counted(len(opened), "file")),
+        counts=tally.counts(),
+        tally=tally,
     )
+    repeats = whole.duplicates, whole.other_tags
+    whole.notes = tally.notes() + notes_on_rows(len(digests), repeats, whole.tag_counts, columns, stated)
+    return whole
 
 
 def fit_tagger(
@@ -331,8 +287,8 @@ def fit_tagger(
         Its features must be :class:`~tagwise.TextFeatures`, and its model one that :func:`fit` takes. It is fitted in
         place, and is afterwards what its own ``fit`` would have made of the rows of all files: tags, words and document
         frequencies are the same, and so is the model up to the rounding of sums.
-    files : path, pattern or list of them, or ShardedTable
-        See :func:`read_files`.
+    files : path, pattern or list of them, or Table
+        See :func:`read_files`, which also makes the table.
     dialect, **fields
         How to read them, as in :func:`tagwise.data.tables.read_table`: ``text="body"``.
     client, callback, checkpoint
@@ -344,38 +300,30 @@ def fit_tagger(
 
     Notes
     -----
-    Every file is read three times: for its tags, for its words, whose numbers are added up as a tree, and for its
-    features, which stay on the workers. The client holds the words, the tags and the model.
+    Every file is read three times by a worker: for its tags, for its words, and for its features. The client adds the
+    words up, and holds features, tags and the model; workers map these into memory while the model is fitted.
     """
     check_tagger(tagger)
     table = files
-    if not isinstance(files, ShardedTable):
+    if not isinstance(files, Table):
         table = read_files(files, dialect, client=client, verbose=tagger.verbose, **fields)
-    names = TagNames.of(
-        _counts_with_tags(table), (), check_vocabulary(tagger.vocabulary), normalise=tagger.normalise_tags
-    )
-    corpus = ShardedCorpus(table, names, verbose=tagger.verbose)
-    return tagger.fit_corpus(corpus, known=table.has_known, callback=callback, checkpoint=checkpoint)
+    with DaskExecutor(table.texts.client) as executor, running_on(executor):
+        return tagger.fit(table.texts, table.tags, table.known, callback=callback, checkpoint=checkpoint)
 
 
 def check_tagger(tagger: Tagger) -> None:
     """Refuse a tagger that could not be fitted on a cluster, before any file is read."""
     model, features = tagger.model, tagger.features
-    require_not_updatable(tagger)
-    usual = choose_model(1, 1, 1, 1, False).name
-    way_of(model_class(usual if model.lower() == "auto" else model) if isinstance(model, str) else type(model))
+    if not isinstance(model, str):
+        require_learns_on_cluster(type(model))
+    elif model.lower() != "auto":  # which is Cascade
+        require_learns_on_cluster(model_class(model))
     if not isinstance(features, (str, TextFeatures)):
         raise InvalidInputError(
             f"features: on a cluster words are counted by TextFeatures; found {type(features).__name__}."
         )
     if tagger.embedder is not None:
         raise InvalidInputError("embedder: texts on a cluster are not embedded; leave it out, or fit on one machine.")
-
-
-def _counts_with_tags(table: ShardedTable) -> Counter[str]:
-    if not table.tag_counts:
-        raise InvalidInputError(f"tags holds no tag in any of the {table.n_rows:,} rows; there is nothing to learn.")
-    return table.tag_counts
 
 
 def write_each(
@@ -388,177 +336,61 @@ def write_each(
 ) -> list[Any]:
     """``function(tagger, file, target, *arguments)`` on some worker for every file and target, in their order.
 
-    Workers are sent the tagger once. A file that cannot be read or written is told when all others are done: the first
-    in order.
+    Workers are sent the tagger once. A file that cannot be read or written is reported when all others are done: the
+    first in order.
     """
-    cluster = Cluster(connected_client(client))
-    kept = cluster.kept(tagger)
-    with ProgressBar("files", len(files), wanted=bool(verbose), steps=True) as bar:
-        futures = [cluster.submit(answer_file, function, kept, file, target, *arguments) for file, target in files]
-        answers = cluster.gathered(futures, bar.at)
-        bar.at(len(files))
-    fault = next((answer for answer in answers if isinstance(answer, Exception)), None)
+    with DaskExecutor(client) as executor:
+        answers = executor.stream(answer_file, files, function, executor.share(tagger), *arguments)
+        found = list(_shown(answers, "files", len(files), verbose))
+    fault = next((answer for answer in found if isinstance(answer, Exception)), None)
     if fault is not None:
         raise fault
-    return answers
+    return found
 
 
-class ShardedCorpus(Corpus):
-    """What a tagger learns from text files; its X are :class:`~tagwise.distributed.parts.TrainingParts`."""
-
-    def __init__(self, table: ShardedTable, names: TagNames, *, verbose: int = 0) -> None:
-        self.table, self.names, self.verbose = table, names, verbose
-        self.tags, self.has_rows, self.n_rows = names.tags, names.has_rows, table.n_rows
-        self.cluster = table.cluster
-        self.without: set[str] = set()
-
-    def part(self, numbers: np.ndarray) -> TrainingRows:
-        """Some of the rows, by their numbers and in this order, at the client."""
-        rows = self.table.part(numbers)
-        Y, observed, _ = _label_matrices(rows, self.names, self.table.has_known)
-        return TrainingRows(rows.texts, self.tags, Y, observed, 0)
-
-    def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, TrainingParts]:
-        """Count the words of all files as a tree, and make the features of each where it is read."""
-        cluster, files = self.cluster, self.table.files
-        starts = np.cumsum([0, *self.table.sizes]).tolist()
-        with ProgressBar("counting words", 2 * len(files), wanted=bool(self.verbose), steps=True) as bar:
-            leaves = [
-                cluster.submit(count_words, file, features, first, self.n_rows) for file, first in zip(files, starts)
-            ]
-            fitted = cluster.submit(chosen_words, cluster.tree(leaves), features, sorted(also))
-            found, spacing = cluster.watched(fitted, leaves, bar.at)
-            names = cluster.kept(self.names)
-            parts = [cluster.submit(read_part, file, fitted, names, self.table.has_known) for file in files]
-            facts = cluster.gathered(cluster.stored(facts_of_part, parts, True), lambda done: bar.at(len(files) + done))
-            bar.at(2 * len(files))
-        whole = TrainingParts(cluster, parts, facts)
-        if self.table.has_known:
-            self.without = set(self.names.written([self.table.known_counts])[0]).difference(self.tags)
-            warn_of_unlearnable(self.without)
-            if sum(fact.n_known or 0 for fact in facts) == whole.n_rows * whole.n_labels:
-                whole = TrainingParts(
-                    cluster, cluster.stored(without_mask, parts), [fact._replace(n_known=None) for fact in facts]
-                )
-        empty = self.sum(_empty_rows, whole)
-        found.warn_of_lost_words(self.n_rows, int(empty), spacing)
-        return found, whole
-
-    def sum(self, function: Callable[..., Any], X: TrainingParts, *arguments: Any) -> Any:
-        """``function(X, Y, *arguments)``, added up over files."""
-        return self.cluster.sum(of_part, X.parts, function, *arguments)
-
-    def figures(self, X: TrainingParts) -> dict[str, Any]:
-        """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
-        names, sizes = ("rows", "assignments", "rows_without_words", "rows_without_tags", "tag_rows"), X.facts[0]
-        sums = self.sum(_figures, X, names)
-        known = None if sizes.n_known is None else sum(fact.n_known or 0 for fact in X.facts)
-        return {
-            **dict(zip(names, sums)),
-            "features": sizes.n_features,
-            "tags": sizes.n_labels,
-            "known_pairs": known,
-            "known_without_rows": len(self.without),
-        }
-
-    def fit(self, model: MultiLabelModel, X: TrainingParts, **more: Any) -> MultiLabelModel:
-        """The model, fitted on the cluster."""
-        return fit(model, X, None, client=self.cluster.client, **more)
-
-
-def _label_matrices(
-    rows: Table, names: TagNames, has_known: bool
-) -> tuple[sp.csr_matrix, sp.csr_matrix | None, set[str]]:
-    """Labels and known pairs of rows, None where everything is known of all; and known names that are no labels."""
-    lists, position = names.written(rows.tags), column_of(names.tags)
-    Y, _ = tag_matrix(lists, position)
-    if not has_known:
-        return Y, None, set()
-    observed, without = known_matrix(names.written(rows.known or [None] * len(lists)), lists, position)
-    return Y, observed, without
-
-
-def _known_counts(table: Table) -> Counter[str]:
-    return Counter(tag for row in table.known or () for tag in row or ())
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=16).digest()
-
-
-def _empty_rows(X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
-    return int(np.count_nonzero(np.diff(X.indptr) == 0))
-
-
-def _figures(X: sp.csr_matrix, Y: sp.csr_matrix, names: Sequence[str]) -> tuple[Any, ...]:
-    figures = row_figures(X, Y)
-    return tuple(figures[name] for name in names)
+def _shown(results: Iterable[Any], what: str, total: int, verbose: int) -> Iterator[Any]:
+    """The results as they come, with a progress bar."""
+    with ProgressBar(what, total, wanted=bool(verbose), steps=True) as bar:
+        for done, result in enumerate(results, 1):
+            bar.at(done)
+            yield result
 
 
 # ---------------------------------------------------------------------- what workers run
 
 
-@task
-def survey(file: TextFile) -> _Survey:
-    """What a file adds to :class:`_Survey`; a fault is told, not raised, since the first in order counts."""
-    none = _Survey([0], None, np.zeros(2, dtype=np.int64), Counter(), Counter(), False)
+def tags_of_file(file: TextFile) -> Table | Exception:
+    """The rows of a file with digests for texts; or its fault, since only the first in order counts."""
     try:
         table = file.read()
     except (TagwiseError, OSError) as error:
-        return replace(none, fault=file.fault(error))
-    if table.tally is None:
-        return none
-    some_known = any(row is not None for row in table.known or ())
-    repeats = np.array([table.duplicates, table.other_tags])
-    return _Survey(
-        [len(table.texts)], file.told(table.tally), repeats, table.tag_counts, _known_counts(table), some_known
-    )
+        return file.fault(error)
+    digests: Any = [blake2b(text.encode(), digest_size=16).digest() for text in table.texts]
+    return replace(table, texts=digests, tally=None if table.tally is None else file.named(table.tally))
 
 
-@task
-def answer_file(function: Callable[..., Any], tagger: Tagger, file: TextFile, target: str, *arguments: Any) -> Any:
-    """What the function returns, or the fault of the file."""
+def texts_of_file(shard: tuple[TextFile, np.ndarray]) -> list[str]:
+    """The texts of some rows of a file."""
+    file, rows = shard
+    return file.texts(rows)
+
+
+def count_words(task: tuple[tuple[TextFile, np.ndarray], int], features: TextFeatures, n_texts: int) -> TermCounts:
+    """The words of some rows of a file, the first of which has this number among all."""
+    (file, rows), first = task
+    return features.count(file.texts(rows), first, n_texts)
+
+
+def features_of_file(shard: tuple[TextFile, np.ndarray], features: TextFeatures) -> sp.csr_matrix:
+    """The features of some rows of a file."""
+    file, rows = shard
+    return features.transform(file.texts(rows))
+
+
+def answer_file(task: tuple[TextFile, str], function: Callable[..., Any], tagger: Tagger, *arguments: Any) -> Any:
+    """The function's answer for a file and its target, or the fault of the file."""
+    file, target = task
     try:
         return function(tagger, file, target, *arguments)
     except (TagwiseError, OSError) as error:
         return file.fault(error)
-
-
-@task
-def rows_of_file(file: TextFile, numbers: np.ndarray) -> Table:
-    """Some of the rows of a file."""
-    return file.read().part(numbers)
-
-
-@task
-def rows_with_digests(file: TextFile, digests: list[bytes]) -> tuple[np.ndarray, int]:
-    """How many rows of a file have the text of each digest; and how many rows have tags."""
-    table = file.read()
-    times = Counter(map(_digest, table.texts))
-    return np.array([times[digest] for digest in digests]), sum(map(bool, table.tags))
-
-
-@task
-def count_words(file: TextFile, features: TextFeatures, first: int, n_texts: int) -> TermCounts:
-    """The words of a file, whose first row is number ``first`` of all."""
-    return features.count(file.read().texts, first, n_texts)
-
-
-@task
-def chosen_words(counts: TermCounts, features: TextFeatures, also: list[str]) -> tuple[TextFeatures, np.ndarray]:
-    """The features of all texts, and how these are spaced."""
-    return features.fit_counts(counts, also), counts.spacing
-
-
-@task
-def read_part(file: TextFile, fitted: tuple[TextFeatures, Any], names: TagNames, has_known: bool) -> Part:
-    """Features, labels and known pairs of a file."""
-    table = file.read()
-    Y, observed, _ = _label_matrices(table, names, has_known)
-    return Part(fitted[0].transform(table.texts), Y, observed, None)
-
-
-@task
-def of_part(part: Part, function: Callable[..., Any], *arguments: Any) -> Any:
-    """A function of features and labels."""
-    return function(part.X, part.Y, *arguments)

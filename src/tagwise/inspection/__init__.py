@@ -1,6 +1,6 @@
 """Looking into fitted models: why a label, which scores are high enough, how probable; what to ask, what has moved.
 
-- Explanations need a model with linear scores, :class:`LinearScores`.
+- Explanations need a model with linear scores: weights and an intercept per label.
 - Calibration, thresholds and reliability need nothing but the arrays of ``predict_topk`` for rows with known labels.
 - Questions need probabilities, and rows without labels; drift needs rows without labels only.
 """
@@ -16,7 +16,6 @@ from tagwise.inspection.drift import (
 )
 from tagwise.inspection.explanations import (
     Explanations,
-    LinearScores,
     explain_labels,
     heaviest_features,
     nearest_labels,
@@ -30,7 +29,6 @@ __all__ = [
     "Calibration",
     "Drift",
     "Explanations",
-    "LinearScores",
     "Profile",
     "Questions",
     "ReliabilityBins",

@@ -26,14 +26,15 @@ score and that it is among the k best of its row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from tagwise.base import DEFAULT_K, MultiLabelModel
+from tagwise.estimator import DEFAULT_K, MultiLabelModel
 from tagwise.exceptions import InvalidInputError
+from tagwise.fields import Fields, dense
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.thresholds import TARGETS, best_thresholds
 from tagwise.inspection.validation_pairs import ValidationPairs
@@ -153,7 +154,7 @@ class Calibration:
         return (ids >= 0) & (np.asarray(scores, dtype=np.float64) >= self.thresholds[np.maximum(ids, 0)])
 
     def of_labels(self, labels: Sequence[int]) -> Calibration:
-        """That of some labels, by their ids in increasing order, which are numbered anew."""
+        """The calibration of some labels, by their ids in increasing order, which are numbered anew."""
         maps, place = self.maps, {label: number for number, label in enumerate(labels)}
         own = [number for number, label in enumerate(maps.own_labels.tolist()) if label in place]
         knots = [np.arange(maps.own_starts[number], maps.own_starts[number + 1]) for number in own]
@@ -168,46 +169,34 @@ class Calibration:
         )
         return replace(self, k=min(self.k, len(place)), maps=some, thresholds=self.thresholds[list(labels)])
 
-    def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The plain values and the arrays of a folder, for :meth:`from_parts`."""
-        values = {"target": self.target, "places": self.k, "rows": self.rows}
-        maps = {name: getattr(self.maps, name) for name in _MAP_ARRAYS}
-        bins = {f"reliability_{name}": getattr(self.reliability, name) for name in _BIN_ARRAYS}
-        return values, {"thresholds": self.thresholds, **maps, **bins}
+    def to_parts(self) -> dict[str, Any]:
+        """The plain values and arrays of a folder, for :meth:`from_parts`."""
+        values = {"target": self.target, "k": self.k, "rows": self.rows}
+        return {**values, "thresholds": self.thresholds, "maps": vars(self.maps), "reliability": vars(self.reliability)}
 
     @classmethod
-    def from_parts(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Calibration:
-        """The calibration that a folder describes; ValueError if it is none of ``n_labels`` labels."""
-        if not isinstance(values, dict) or set(values) != {"target", "places", "rows"}:
-            raise ValueError("calibration must have target, places and rows")
-        expected = {"thresholds", *_MAP_ARRAYS, *(f"reliability_{name}" for name in _BIN_ARRAYS)}
-        if set(arrays) != expected:
-            raise ValueError(f"arrays of the calibration are {sorted(arrays)} where {sorted(expected)} are expected")
-        for name, array in arrays.items():
-            dtype = np.int64 if name in _WHOLE else np.float64
-            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
-                raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
-        maps = ProbabilityMaps(**{name: arrays[name] for name in _MAP_ARRAYS})
-        _check_maps(maps, n_labels)
-        if arrays["thresholds"].shape != (n_labels,) or np.isnan(arrays["thresholds"]).any():
-            raise ValueError(f"thresholds must hold {n_labels} numbers")
-        return cls(
-            check_choice(values["target"], "target", TARGETS),
-            check_k(values["places"], n_labels, "places"),
-            check_integer(values["rows"], "rows", minimum=1),
-            arrays["thresholds"],
-            maps,
-            _restored_bins(*(arrays[f"reliability_{name}"] for name in _BIN_ARRAYS)),
+    def from_parts(cls, values: Any, n_labels: int) -> Calibration:
+        """The calibration that a folder describes; ValueError or TypeError if it is none of ``n_labels`` labels."""
+        found = cls(
+            **{
+                **values,
+                "maps": ProbabilityMaps(**values["maps"]),
+                "reliability": ReliabilityBins(**values["reliability"]),
+            }
         )
-
-
-_MAP_ARRAYS = tuple(field.name for field in fields(ProbabilityMaps))
-_BIN_ARRAYS = tuple(field.name for field in fields(ReliabilityBins))
-_WHOLE = {"own_labels", "own_starts", "reliability_count"}
+        check_choice(found.target, "target", TARGETS)
+        check_k(found.k, n_labels, "k")
+        check_integer(found.rows, "rows", minimum=1)
+        # Labels that are never on may have an infinite threshold.
+        thresholds = {"thresholds": np.nan_to_num(found.thresholds, nan=np.nan)}
+        Fields(thresholds=dense("L", meaning="", numbers="float64")).check(thresholds, {"L": n_labels})
+        _check_maps(found.maps, n_labels)
+        found.reliability.check()
+        return found
 
 
 def probability_maps(model: MultiLabelModel, calibration: Calibration | None) -> ProbabilityMaps | None:
-    """What makes probabilities of a model's scores: its calibration, or else the scores themselves if they are some.
+    """Maps from a model's scores to probabilities: its calibration, or else the scores themselves if they are some.
 
     None for a model whose scores are no probabilities, before it is calibrated.
     """
@@ -222,7 +211,7 @@ def require_probabilities(model: MultiLabelModel, calibration: Calibration | Non
     if maps is None:
         raise InvalidInputError(
             f"{wanted} needs probabilities, but the scores of {type(model).__name__} are not probabilities; call "
-            "calibrate with validation rows first."
+            "calibrate with validation rows first (tagwise train --validation)."
         )
     return maps
 
@@ -247,7 +236,7 @@ def fit_calibration(
     Y : CSR or array (n, L)
         The labels that these rows have.
     observed : CSR or array (n, L), optional
-        Which of them are known; unknown pairs are left out.
+        Mask of the known ones; unknown pairs are left out.
     target : {"micro", "macro", "example"}
         The F1 to choose thresholds for (:mod:`tagwise.inspection.thresholds`).
     shrinkage : float, optional
@@ -331,38 +320,29 @@ def _isotonic(scores: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
 
 
+_MAPS = Fields(
+    pooled_scores=dense("knots", meaning="", numbers="float64"),
+    pooled_probabilities=dense("knots", meaning="", numbers="float64"),
+    own_labels=dense("own", meaning="", numbers="count"),
+    own_weights=dense("own", meaning="", numbers="float64"),
+    own_starts=dense("own+1", meaning="", numbers="count"),
+    own_scores=dense("own knots", meaning="", numbers="float64"),
+    own_probabilities=dense("own knots", meaning="", numbers="float64"),
+)
+
+
 def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
+    """Raise ValueError where a folder's maps are not those of a fit."""
+    _MAPS.check(vars(maps), {})
     own, starts = maps.own_labels, maps.own_starts
-    if len(own) and (own[0] < 0 or own[-1] >= n_labels or (np.diff(own) <= 0).any()):
-        raise ValueError(f"own_labels must be distinct labels below {n_labels} in increasing order")
-    if len(starts) != len(own) + 1 or starts[0] != 0 or starts[-1] != len(maps.own_scores):
-        raise ValueError("own_starts must go from 0 to the number of own_scores, with one step per label")
-    if (np.diff(starts) < 1).any():
-        raise ValueError("every own map needs a knot")
-    if len(maps.own_weights) != len(own) or not ((maps.own_weights >= 0) & (maps.own_weights <= 1)).all():
-        raise ValueError("own_weights must hold one number from 0 to 1 per label")
-    if not len(maps.pooled_scores):
-        raise ValueError("the pooled map needs a knot")
-    _check_knots("own", maps.own_scores, maps.own_probabilities, starts[:-1])
-    _check_knots("pooled", maps.pooled_scores, maps.pooled_probabilities, [0])
-
-
-def _check_knots(name: str, scores: np.ndarray, probabilities: np.ndarray, first: Any) -> None:
-    """``first``: the positions of the first knot of each map."""
-    if len(scores) != len(probabilities) or not np.isfinite(scores).all():
-        raise ValueError(f"{name}_scores must be finite and as many as {name}_probabilities")
-    if not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ValueError(f"{name}_probabilities must lie between 0 and 1")
-    falls = (np.diff(scores, prepend=np.nan) <= 0) | (np.diff(probabilities, prepend=np.nan) < 0)
-    falls[first] = False
-    if falls.any():
-        raise ValueError(f"the knots of {name} maps must increase")
-
-
-def _restored_bins(predicted: np.ndarray, observed: np.ndarray, count: np.ndarray) -> ReliabilityBins:
-    if len({len(predicted), len(observed), len(count)}) != 1 or (count < 0).any():
-        raise ValueError("reliability must have as many means and shares as counts, and no negative count")
-    for name, values in (("predicted", predicted), ("observed", observed)):
-        if not ((values >= 0) & (values <= 1))[count > 0].all():
-            raise ValueError(f"reliability_{name} must lie between 0 and 1")
-    return ReliabilityBins(predicted, observed, count)
+    sound = len(maps.pooled_scores) > 0 and starts[0] == 0 and starts[-1] == len(maps.own_scores)
+    sound &= bool((np.diff(starts) >= 1).all() and (np.diff(own) > 0).all() and (own < n_labels).all())
+    for shares in (maps.own_weights, maps.own_probabilities, maps.pooled_probabilities):
+        sound &= bool(((shares >= 0) & (shares <= 1)).all())
+    for name, firsts in (("own", starts[:-1]), ("pooled", [0])) if sound else ():
+        scores, probabilities = (getattr(maps, f"{name}_{of}") for of in ("scores", "probabilities"))
+        rises = (np.diff(scores, prepend=np.nan) > 0) & (np.diff(probabilities, prepend=np.nan) >= 0)
+        rises[firsts] = True
+        sound &= bool(rises.all())
+    if not sound:
+        raise ValueError("maps must be of some of the labels, each with knots that rise, and shares from 0 to 1")

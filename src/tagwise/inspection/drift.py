@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
+from tagwise.fields import Fields, dense
 from tagwise.inspection.reliability import ReliabilityBins
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.validation import check_integer, check_real
@@ -30,15 +31,19 @@ from tagwise.validation import check_integer, check_real
 __all__ = ["Drift", "Profile", "benjamini_hochberg", "compare_profiles", "population_stability", "profile_of"]
 
 SUGGESTED = 5
-"""How many labels of a row count as suggested."""
+"""Number of labels per row that count as suggested."""
 
 _BINS = 10
-_ARRAYS = ("score_edges", "score_counts", "label_counts")
+_ARRAYS = Fields(
+    score_edges=dense("edges", meaning="", numbers="float64"),
+    score_counts=dense("edges+1", meaning="", numbers="count"),
+    label_counts=dense("L", meaning="", numbers="count"),
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What a model makes of some rows.
+    """Counts of a model's answers to some rows.
 
     Attributes
     ----------
@@ -49,11 +54,11 @@ class Profile:
     unknown_mean, unknown_variance : float
         Of the share of its words that a row's text has and training did not see; NaN where nobody counted.
     score_edges : float64 array (B − 1,)
-        What separates the bins of the best score of each row, in increasing order: deciles of the reference.
+        Borders of the bins of the best score of each row, in increasing order: deciles of the reference.
     score_counts : int64 array (B,)
         Rows in each bin; a score that equals an edge is in the upper one.
     label_counts : int64 array (L,)
-        In how many rows each label is among the first five suggestions.
+        Number of rows in which each label is among the first five suggestions.
     """
 
     rows: int
@@ -64,44 +69,32 @@ class Profile:
     score_counts: np.ndarray
     label_counts: np.ndarray
 
-    def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The plain values and the arrays of a folder, for :meth:`from_parts`."""
-        counted = None if np.isnan(self.unknown_mean) else [self.unknown_mean, self.unknown_variance]
-        values = {"rows": self.rows, "empty_rows": self.empty_rows, "unknown_words": counted}
-        return values, {name: getattr(self, name) for name in _ARRAYS}
+    def to_parts(self) -> dict[str, Any]:
+        """The plain values and arrays of a folder, for :meth:`from_parts`."""
+        return vars(self)
 
     @classmethod
-    def from_parts(cls, values: Any, arrays: dict[str, Any], n_labels: int) -> Profile:
-        """The profile that a folder describes; ValueError if it is none of ``n_labels`` labels."""
-        if not isinstance(values, dict) or set(values) != {"rows", "empty_rows", "unknown_words"}:
-            raise ValueError("reference must have rows, empty_rows and unknown_words")
-        if set(arrays) != set(_ARRAYS):
-            raise ValueError(f"arrays of the reference are {sorted(arrays)} where {sorted(_ARRAYS)} are expected")
-        rows = check_integer(values["rows"], "rows", minimum=1)
-        empty = check_integer(values["empty_rows"], "empty_rows", minimum=0, maximum=rows)
-        mean, variance = float("nan"), float("nan")
-        if values["unknown_words"] is not None:
-            mean, variance = values["unknown_words"]
-            mean = check_real(mean, "unknown_words", minimum=0, maximum=1)
-            variance = check_real(variance, "unknown_words", minimum=0, maximum=1)
-        for name, array in arrays.items():
-            dtype = np.float64 if name == "score_edges" else np.int64
-            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
-                raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
-        edges, counts, labels = (arrays[name] for name in _ARRAYS)
-        if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-            raise ValueError("score_edges must be finite and increase")
-        if len(counts) != len(edges) + 1 or (counts < 0).any() or (counts > rows).any() or counts.sum() != rows:
-            raise ValueError(f"score_counts must be one count per bin, {rows} in all")
-        if len(labels) != n_labels or (labels < 0).any() or (labels > rows).any():
-            raise ValueError(f"label_counts must be {n_labels} counts of rows")
-        return cls(rows, empty, mean, variance, edges, counts, labels)
+    def from_parts(cls, values: Any, n_labels: int) -> Profile:
+        """The profile that a folder describes; ValueError or TypeError if it is none of ``n_labels`` labels."""
+        found = cls(**values)
+        arrays = {name: values[name] for name in _ARRAYS}
+        _ARRAYS.check(arrays, {"L": n_labels})
+        check_integer(found.rows, "rows", minimum=1)
+        check_integer(found.empty_rows, "empty_rows", minimum=0, maximum=found.rows)
+        if not np.isnan(found.unknown_mean):
+            check_real(found.unknown_mean, "unknown_mean", minimum=0, maximum=1)
+            check_real(found.unknown_variance, "unknown_variance", minimum=0, maximum=1)
+        if (np.diff(found.score_edges) <= 0).any() or found.score_counts.sum() != found.rows:
+            raise ValueError("score_edges must increase, and score_counts be counts of all rows between them")
+        if found.label_counts.max() > found.rows:
+            raise ValueError("label_counts must be counts of rows")
+        return found
 
 
 def profile_of(
     model: MultiLabelModel, X: Any, *, unknown_shares: Any = None, edges: np.ndarray | None = None
 ) -> Profile:
-    """What a model makes of rows.
+    """Profile of a model's answers to rows.
 
     Parameters
     ----------
@@ -117,7 +110,7 @@ def profile_of(
     -----
     Time that of ``predict_topk`` with five labels; memory O(5·n + L).
     """
-    features = model._fitted_features(X)
+    features = model.fitted_features(X)
     n_rows = features.shape[0]
     labels, scores = model.predict_topk(features, min(SUGGESTED, model.n_labels_))
     best = scores[:, 0].astype(np.float64)
@@ -142,7 +135,7 @@ def profile_of(
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """How far recent rows are from those of a reference. P-values are two-sided.
+    """Differences between recent rows and those of a reference. P-values are two-sided.
 
     Attributes
     ----------
@@ -177,22 +170,22 @@ class Drift:
 
     @property
     def answered(self) -> int:
-        """How many suggestions have an answer."""
+        """Number of suggestions with an answer."""
         return 0 if self.answers is None else int(self.answers.count.sum())
 
     @property
     def accepted(self) -> float:
-        """How many of them were accepted; NaN without answers."""
+        """Number of accepted suggestions; NaN without answers."""
         return _total(self.answers, "observed")
 
     @property
     def expected(self) -> float:
-        """How many would be accepted if probabilities held; NaN without answers."""
+        """Number that would be accepted if probabilities held; NaN without answers."""
         return _total(self.answers, "predicted")
 
     @property
     def answers_p(self) -> float:
-        """Of answers that agree with the probabilities: the sum of independent draws, as a normal; NaN without any."""
+        """P-value of answers that agree with probabilities: a sum of independent draws as a normal; NaN without any."""
         if self.answers is None:
             return float("nan")
         filled = self.answers.count > 0
@@ -205,7 +198,7 @@ class Drift:
 
 
 def compare_profiles(reference: Profile, recent: Profile) -> Drift:
-    """How far recent rows are from those of the reference.
+    """Compare recent rows with those of the reference.
 
     The mean share of unknown words is compared by Welch's test, since words of one text come together; rows without
     features and labels by the exact test of two shares (the hypergeometric tail, doubled), which holds for the rarest

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.kernels import top_k_of_scores
 from tagwise.parallel import even_chunks, single_threaded_blas
-from tagwise.validation import Features, canonical_csr, check_integer
+from tagwise.validation import canonical_csr, check_integer
 
 __all__ = [
     "LEAST_SHARE",
     "Explanations",
-    "LinearScores",
     "explain_labels",
     "heaviest_features",
     "heaviest_features_of_each",
@@ -35,27 +35,10 @@ __all__ = [
 ]
 
 LEAST_SHARE = 0.005
-"""Of the absolute contributions of all features; smaller parts are not shown to people one by one."""
+"""Least share of all absolute contributions that is shown to people one by one."""
 
 # Weights of one block of labels, whatever the number of features: 4 million numbers, 16 MB as float32.
 _BLOCK_WEIGHTS = 1 << 22
-
-
-class LinearScores(Protocol):
-    """What explanations need of a fitted model; every :class:`tagwise.base.MultiLabelModel` has it."""
-
-    n_labels_: int  # L
-    n_features_in_: int  # d
-    explained_score: str  # what weights and intercept add up to, in words: "the score" for most models
-
-    def scored_rows(self, X: Any) -> Features:
-        """X (n×d), checked and scaled as the weights expect it."""
-
-    def label_weights(self, labels: Any) -> np.ndarray:
-        """Dense weights w_j (len(labels)×d); raises ExplanationError if the scores are not linear."""
-
-    def label_intercepts(self, labels: Any) -> np.ndarray:
-        """Intercepts b_j (len(labels))."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +53,7 @@ class Explanations:
     intercepts : float64 array (n, k)
         The score without any feature; 0 where there is no label.
     explained : str
-        What contributions and intercept add up to; see :class:`LinearScores`.
+        Name of the sum of contributions and intercept: ``explained_score`` of the model.
     """
 
     contributions: sp.csr_matrix
@@ -91,8 +74,8 @@ class Explanations:
         return sums + self.intercepts
 
 
-def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
-    """What each feature of each row contributes to the scores of some labels of the row.
+def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
+    """Contributions of each feature of each row to the scores of some labels of the row.
 
     Parameters
     ----------
@@ -120,7 +103,10 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
     scored = model.scored_rows(X)
     dense = np.zeros((scored.shape[0], 0))
     if isinstance(scored, FeatureBlocks):
-        scored, dense = _with_place_of_dense(scored), scored.dense
+        # 1 at the first feature of the dense block: the place of all that it contributes.
+        n_rows, dense = scored.shape[0], scored.dense
+        place = (np.ones(n_rows, scored.dtype), np.zeros(n_rows, np.int32), np.arange(n_rows + 1))
+        scored = sp.csr_matrix(sp.hstack([scored.sparse, sp.csr_matrix(place, (n_rows, scored.n_dense))], format="csr"))
     rows = canonical_csr(scored)
     pairs = _checked_labels(labels, rows.shape[0], model.n_labels_)
     wanted = np.unique(pairs[pairs >= 0])
@@ -154,16 +140,7 @@ def explain_labels(model: LinearScores, X: Any, labels: Any) -> Explanations:
     return Explanations(contributions, intercepts.reshape(pairs.shape), model.explained_score)
 
 
-def _with_place_of_dense(X: FeatureBlocks) -> sp.csr_matrix:
-    """The sparse block, and 1 at the first feature of the dense one: the place of all that it contributes."""
-    n_rows, width = X.shape[0], X.n_dense
-    place = sp.csr_matrix(
-        (np.ones(n_rows, X.dtype), np.zeros(n_rows, np.int32), np.arange(n_rows + 1)), (n_rows, width)
-    )
-    return sp.csr_matrix(sp.hstack([X.sparse, place], format="csr"))
-
-
-def heaviest_features(model: LinearScores, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def heaviest_features(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The features with the largest positive weights of a label, and the weights, largest first, ties by id.
 
     Fewer than ``top`` if fewer have a weight above 0. Features of a dense block are not looked at.
@@ -172,7 +149,7 @@ def heaviest_features(model: LinearScores, label: int, top: int = 10) -> tuple[n
 
 
 def heaviest_features_of_each(
-    model: LinearScores, labels: np.ndarray, top: int = 10
+    model: MultiLabelModel, labels: np.ndarray, top: int = 10
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As :func:`heaviest_features`, for each of many labels in turn; weights are looked up in blocks of labels.
 
@@ -192,7 +169,7 @@ def heaviest_features_of_each(
             yield features[place, :some], values[place, :some]
 
 
-def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def nearest_labels(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The labels that a model tells apart least from one label: by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
 
     Parameters
@@ -201,7 +178,7 @@ def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.n
         With linear scores, as for :func:`explain_labels`.
     label : int
     top : int
-        How many at most.
+        Largest number of labels.
 
     Returns
     -------
@@ -233,7 +210,7 @@ def nearest_labels(model: LinearScores, label: int, top: int = 10) -> tuple[np.n
     return order, cosines[order]
 
 
-def _checked_label(model: LinearScores, label: Any) -> np.ndarray:
+def _checked_label(model: MultiLabelModel, label: Any) -> np.ndarray:
     """An array of the one label id."""
     model.label_weights([])  # raises if the model is not fitted or has no weights
     number = check_integer(label, "label", minimum=0)

@@ -1,4 +1,4 @@
-r"""What to ask people next: pairs of a row and a label whose answer teaches a model most.
+r"""Questions to people: the pairs of a row and a label whose answer teaches a model most.
 
 The worth of a question is how uncertain its answer is, times how rare the label is:
 
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
@@ -39,7 +39,7 @@ from tagwise.validation import check_choice, check_integer, check_observed, chec
 __all__ = ["STRATEGIES", "Questions", "ask"]
 
 STRATEGIES = ("informative", "top", "random")
-"""How :func:`ask` may choose."""
+"""Strategies of :func:`ask`."""
 
 # Labels of a row that may be asked about, and candidates that are kept per label for each one that may be chosen.
 _CANDIDATES, _SPARE = 20, 20
@@ -98,15 +98,15 @@ def ask(
     X : CSR or array (n, d)
         Rows of which little or nothing is known.
     budget : int
-        How many questions to ask. There are fewer where the limits below leave no more.
+        Number of questions. There are fewer where the limits below leave no more.
     strategy : {"informative", "top", "random"}
         ``"informative"``: the most uncertain pairs, rare labels before frequent ones, of rows that are unlike each
         other, as above. ``"top"``: the best labels of random rows, as somebody answers who works through suggestions.
         ``"random"``: pairs drawn at random.
     calibration : Calibration, optional
-        What makes probabilities of the scores.
+        Maps from the scores to probabilities.
     counts : (int array (L,), int), optional
-        In how many training rows each label is, and how many there are. None: what the model itself knows of that
+        Number of training rows with each label, and of all of them. None: what the model itself knows of that
         (Cascade); else labels weigh the same.
     exclude : CSR or array (n, L), optional
         Pairs that are known already, and not asked about.
@@ -137,7 +137,7 @@ def ask(
     per_row = check_integer(per_row, "per_row", minimum=1)
     rarity = check_real(rarity, "rarity", minimum=0, maximum=1)
     limit = max(3, -(-budget // 20)) if per_label is None else check_integer(per_label, "per_label", minimum=1)
-    features = model._fitted_features(X)
+    features = model.fitted_features(X)
     n_rows, n_labels = features.shape[0], model.n_labels_
     known = None
     if exclude is not None:
@@ -156,41 +156,34 @@ def ask(
         # Rows that have fewer labels left than they should be asked about leave room for others.
         spare = n_rows if known is not None and known.nnz else n_asked
         order = order[:spare]
-        pairs = _Candidates.of(model, features[order], per_row, None if known is None else known[order])
+        rows, labels, scores = _candidates(model, features[order], per_row, None if known is None else known[order])
         maps = probability_maps(model, calibration)
-        probabilities = np.full(len(pairs.rows), np.nan) if maps is None else maps(pairs.labels, pairs.scores)
-        return Questions(order[pairs.rows][:budget], pairs.labels[:budget], probabilities[:budget])
+        probabilities = np.full(len(rows), np.nan) if maps is None else maps(labels, scores)
+        return Questions(order[rows][:budget], labels[:budget], probabilities[:budget])
     maps = require_probabilities(model, calibration, f"strategy {strategy!r}")
-    pairs = _Candidates.of(model, features, max(per_row, _CANDIDATES), known)
-    probabilities = maps(pairs.labels, pairs.scores)
-    worth = _worth(probabilities, _inverse_propensity(model, counts)[pairs.labels], rarity)
-    kept = _most_worth_per_label(pairs.labels, worth, _SPARE * limit)
-    rows, labels = pairs.rows[kept], pairs.labels[kept]
+    rows, labels, scores = _candidates(model, features, max(per_row, _CANDIDATES), known)
+    probabilities = maps(labels, scores)
+    # How uncertain the answer is, times how rare the label.
+    worth = probabilities * (1 - probabilities) * _inverse_propensity(model, counts)[labels] ** rarity
+    # The largest worths above 0 of each label.
+    by_worth = np.lexsort((-worth, labels))
+    place = np.arange(len(by_worth)) - np.searchsorted(labels[by_worth], labels[by_worth], side="left")
+    kept = np.sort(by_worth[(place < _SPARE * limit) & (worth[by_worth] > 0)])
+    rows, labels = rows[kept], labels[kept]
     asked, compact = np.unique(rows, return_inverse=True)
     with single_threaded_blas():
         chosen = _greedy(compact, labels, worth[kept], _embedded(model, features[asked], rng), budget, per_row, limit)
     return Questions(rows[chosen], labels[chosen], probabilities[kept][chosen])
 
 
-def _worth(probabilities: np.ndarray, inverse_propensity: np.ndarray, rarity: float) -> np.ndarray:
-    """What each question is worth alone: how uncertain its answer is, times how rare its label."""
-    return probabilities * (1 - probabilities) * inverse_propensity**rarity
-
-
-@dataclass(frozen=True, eq=False)
-class _Candidates:
-    """The best labels of rows, best first within each row."""
-
-    rows: np.ndarray
-    labels: np.ndarray
-    scores: np.ndarray
-
-    @classmethod
-    def of(cls, model: MultiLabelModel, X: Any, k: int, exclude: sp.csr_matrix | None) -> _Candidates:
-        labels, scores = model.predict_topk(X, min(k, model.n_labels_), exclude=exclude)
-        # A label of which nothing is known has the lowest possible score.
-        rows, places = np.nonzero((labels >= 0) & (scores > LOWEST_SCORE / 2))
-        return cls(rows, labels[rows, places].astype(np.int64), scores[rows, places].astype(np.float64))
+def _candidates(
+    model: MultiLabelModel, X: Any, k: int, exclude: sp.csr_matrix | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, labels and scores of the best labels of rows, best first within each row."""
+    labels, scores = model.predict_topk(X, min(k, model.n_labels_), exclude=exclude)
+    # A label of which nothing is known has the lowest possible score.
+    rows, places = np.nonzero((labels >= 0) & (scores > LOWEST_SCORE / 2))
+    return rows, labels[rows, places].astype(np.int64), scores[rows, places].astype(np.float64)
 
 
 def _random_pairs(
@@ -215,17 +208,10 @@ def _inverse_propensity(model: MultiLabelModel, counts: tuple[Any, int] | None) 
     """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are."""
     if counts is None:
         try:
-            counts = model._purpose_facts()[1][:2]
+            counts = model.purpose_facts()[1][:2]
         except InvalidInputError:
             return np.ones(model.n_labels_)
     return inverse_propensity_of_counts(*counts) if counts[1] >= 3 else np.ones(model.n_labels_)
-
-
-def _most_worth_per_label(labels: np.ndarray, worth: np.ndarray, most: int) -> np.ndarray:
-    """The positions of each label's ``most`` largest worths above 0, in increasing order."""
-    order = np.lexsort((-worth, labels))
-    place = np.arange(len(order)) - np.searchsorted(labels[order], labels[order], side="left")
-    return np.sort(order[(place < most) & (worth[order] > 0)])
 
 
 def _embedded(model: MultiLabelModel, X: Any, rng: np.random.Generator) -> np.ndarray:

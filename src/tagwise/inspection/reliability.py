@@ -1,4 +1,4 @@
-"""How well predicted probabilities agree with outcomes: the numbers behind a reliability diagram."""
+"""Agreement of predicted probabilities with outcomes: the numbers behind a reliability diagram."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError
+from tagwise.fields import Fields, dense
 from tagwise.validation import check_integer
 
 __all__ = ["ReliabilityBins", "reliability_bins"]
@@ -31,6 +32,14 @@ class ReliabilityBins:
     observed: np.ndarray
     count: np.ndarray
 
+    def check(self) -> None:
+        """Raise ValueError where bins of a folder cannot be those of a calibration."""
+        _FIELDS.check({name: np.nan_to_num(array) for name, array in vars(self).items()}, {})
+        filled = self.count > 0
+        for shares in (self.predicted[filled], self.observed[filled]):
+            if not ((shares >= 0) & (shares <= 1)).all():
+                raise ValueError("means and shares of reliability bins must lie between 0 and 1")
+
     @property
     def error(self) -> float:
         """Expected calibration error: the mean size of observed − predicted over pairs; NaN without pairs."""
@@ -39,6 +48,13 @@ class ReliabilityBins:
             return float("nan")
         gap = np.abs(self.observed - self.predicted)[self.count > 0]
         return float(gap @ self.count[self.count > 0] / total)
+
+
+_FIELDS = Fields(
+    predicted=dense("bins", meaning="", numbers="float64"),
+    observed=dense("bins", meaning="", numbers="float64"),
+    count=dense("bins", meaning="", numbers="count"),
+)
 
 
 def reliability_bins(probabilities: Any, on: Any, n_bins: int = 10) -> ReliabilityBins:

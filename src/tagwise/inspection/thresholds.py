@@ -82,7 +82,7 @@ class _Ranking:
         return cls(order, scores, hits, counts, positives, is_cut, labels, starts, sizes)
 
     def best_cuts(self, gain: np.ndarray) -> np.ndarray:
-        """How many pairs of each label to accept for the largest gain; none if no gain is above 0."""
+        """Number of pairs of each label to accept for the largest gain; none if no gain is above 0."""
         allowed = np.where(self.is_cut, gain, -np.inf)
         best = np.maximum.reduceat(allowed, self.starts)
         winners = np.flatnonzero(allowed == np.repeat(best, self.sizes))
@@ -91,7 +91,7 @@ class _Ranking:
         return np.where(best > 0, self.counts[first], 0)
 
     def accepted(self, cuts: np.ndarray) -> np.ndarray:
-        """Which pairs (in this order) the cuts accept."""
+        """Whether the cuts accept each pair, in this order."""
         return self.counts <= np.repeat(cuts, self.sizes)
 
     def thresholds(self, cuts: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.models.factor_model import LOWEST_SCORE

@@ -1,4 +1,4 @@
-"""The decorator of every compiled function: machine code without the GIL, cached on disk where that is possible.
+"""Decorator of every compiled function: machine code without the GIL, cached on disk where that is possible.
 
 Short inner loops over entries of a sparse matrix use unsigned indices (``numpy.uintp``): numba checks whether a signed
 one counts from the end, which costs a third to two thirds of such a loop's time.
@@ -9,28 +9,33 @@ flags of whichever function needs it first, so that the rounding of all others w
 The first compilation in a process is logged to ``tagwise`` (level INFO): it takes a while, and only once where the
 result can be cached. Between two passes of the compiler an interrupt may end it.
 
-numba's own cache has an index of numbered files per function. Two processes that compile two signatures at once both
-take the next number, and one finds the other's machine code under it; so does a process that comes between the writing
-of the index and that of the code, or any later one if the writing was cut off there. And whatever is wrong with a file,
-or with writing one, stops the call. Here each signature has one file, which is replaced as a whole and says what it was
-compiled from, and a fault of the cache costs no more than the time to compile.
+The cache is ours because numba's has an index of numbered files per function: of two processes that compile two
+signatures at once, one finds the other's machine code under its number, and whatever is wrong with a file, or with
+writing one, stops the call. Here each signature has one file, replaced as a whole, with a digest and the sources that
+it was compiled from; a fault of the cache costs no more than the time to compile.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
+from uuid import uuid4
 
+import numba
 from numba import njit
 from numba.core import caching, config, event
+from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps, loads
+from numba.misc.appdirs import AppDirs
 
 from tagwise._version import __version__
 from tagwise.exceptions import warn
@@ -41,21 +46,32 @@ __all__ = ["compiled", "n_compiled"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(**options: Any) -> Callable[[Function], Function]:
+def compiled(*, inner: bool = False, **options: Any) -> Callable[[Function], Function]:
     """``numba.njit`` with ``nogil`` and a cache, plus ``options``.
+
+    An ``inner`` function is for compiled code alone: without the code that converts its arguments from Python, it takes
+    half the time to compile.
 
     The cache is in the folder of the function's file or, where that cannot be written, in the user's cache folder;
     ``NUMBA_CACHE_DIR`` names another one. Where none can be written, a warning says so once, and the function is
     compiled anew in every process.
     """
+    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, **options}
 
     def decorate(function: Function) -> Function:
         dispatcher = njit(nogil=True, **options)(function)
         if hasattr(dispatcher, "_cache"):  # it has none with NUMBA_DISABLE_JIT, or if a later numba knows no such thing
-            dispatcher._cache = _FunctionCache(function)
+            dispatcher._cache = _Cache(function)
+            if inner:  # there is no code to enter from Python: an error, not a crash
+                dispatcher._insert = lambda *_, **__: None
+                dispatcher._compile_for_args = _refuse
         return dispatcher
 
     return decorate
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise TypeError("An inner function can be called from compiled code only.")
 
 
 # ---------------------------------------------------------------------- what happens while numba compiles
@@ -82,27 +98,32 @@ class _Compilation(event.Listener):
 
 
 def n_compiled() -> int:
-    """How many functions this process has compiled so far, those that it found in the cache apart."""
+    """Number of functions that this process has compiled so far; those that it found in the cache do not count."""
     return _compilation.count
 
 
 class _CompilerLock(event.Listener):
-    """Holds interrupts back from before numba takes the lock of its compiler until after it is released.
+    """Holds back interrupts, and the garbage collector, while numba holds the lock of its compiler.
 
     Compiled code is also loaded under this lock, and llvmlite takes its own within. Calls of models hold interrupts
-    back anyhow, except those that are answered in microseconds.
+    back anyhow, except those that are answered in microseconds. The collector would look through the compiler's many
+    objects again and again.
     """
 
     def __init__(self) -> None:
         self._held = threading.local()
 
     def on_start(self, event: Any) -> None:
-        held = deferred_interrupts()
+        held, collects = deferred_interrupts(), gc.isenabled()
         held.__enter__()
-        self._held.__dict__.setdefault("stack", []).append(held)
+        gc.disable()
+        self._held.__dict__.setdefault("stack", []).append((held, collects))
 
     def on_end(self, event: Any) -> None:
-        self._held.stack.pop().__exit__(None, None, None)
+        held, collects = self._held.stack.pop()
+        if collects:
+            gc.enable()
+        held.__exit__(None, None, None)
 
 
 _compilation = _Compilation()
@@ -121,49 +142,77 @@ if hasattr(os, "register_at_fork"):
 
 # ---------------------------------------------------------------------- the cache
 
+_DIGEST_BYTES = sha256().digest_size
 
-class _FunctionCache(caching.NullCache):
-    """The compiled signatures of one function on disk: as numba's ``FunctionCache``, but it never fails a call."""
+
+class _Cache(caching.NullCache):
+    """The compiled signatures of one function on disk."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self._file, self._name = function.__code__.co_filename, f"{function.__module__}.{function.__qualname__}"
         # Now, not when it is compiled: the file of a long-running process may have been replaced by then.
-        self._sources = _KERNELS, _digest(function.__code__.co_filename)
-
-    @cached_property
-    def _opened(self) -> caching.FunctionCache | None:
-        """Not before the function is compiled: most processes use few of the functions."""
-        try:
-            opened = _OpenedCache(self._function)
-        except RuntimeError:  # numba finds no folder that it may write
-            return None
-        opened._cache_file = _SignatureFiles(opened.cache_path, opened._impl.filename_base, self._sources)
-        return opened
+        self._sources = _sources(self._file)
 
     @property
     def cache_path(self) -> Any:
         """The folder, or None."""
-        return None if self._opened is None else self._opened.cache_path
+        return _folder(self._file, getattr(config, "CACHE_DIR", ""))
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """What was compiled for a signature; None where there is nothing, or nothing that can be trusted."""
-        if self._opened is None:
+        """The code of a signature; None where there is none, or none that can be trusted."""
+        if self.cache_path is None:
             return None
+        target_context.refresh()
+        path, origin = self._entry(signature, target_context.codegen())
         try:
-            return self._opened.load_overload(signature, target_context)
+            content = path.read_bytes()
+            if sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
+                raise EOFError("a file is damaged")
+            found, payload = loads(content[_DIGEST_BYTES:])
+            return CompileResult._rebuild(target_context, *loads(payload)) if found == origin else None
+        except FileNotFoundError:
+            return None
         except Exception as error:  # a damaged file may cause any
             _warn_once("be read", self.cache_path, str(error) or type(error).__name__)
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep what was compiled, if that is possible."""
-        if self._opened is None:
+        if self.cache_path is None:
             _warn_once("be kept", None, "no folder for it can be written; NUMBA_CACHE_DIR names another one")
             return
+        path, origin = self._entry(signature, result.library.codegen)
+        draft = path.with_name(f"{path.name}.{uuid4().hex}")
         try:
-            self._opened.save_overload(signature, result)
+            body = dumps((origin, dumps(result._reduce())))
+            draft.write_bytes(sha256(body).digest() + body)
+            draft.replace(path)
         except Exception as error:
             _warn_once("be kept", self.cache_path, str(error) or type(error).__name__)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _entry(self, signature: Any, codegen: Any) -> tuple[Path, tuple[Any, ...]]:
+        """File of a signature on this machine, and what code in it must have been compiled from to be used."""
+        origin = self._file, str(signature), codegen.magic_tuple()
+        name = sha256(repr(origin).encode()).hexdigest()[:16]
+        return self.cache_path / f"{self._name}.{name}.nbc", (*origin, *self._sources)
+
+
+@cache
+def _folder(file: str, chosen: str) -> Path | None:
+    """The first folder for the cache that can be written; ``chosen`` is NUMBA_CACHE_DIR, or empty."""
+    user = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
+    for folder in (Path(chosen),) if chosen else (Path(file).parent / "__pycache__", user):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            trial = folder / uuid4().hex
+            trial.touch()
+            trial.unlink()
+        except OSError:
+            continue
+        return folder
+    return None
 
 
 _warned: set[str] = set()
@@ -179,73 +228,24 @@ def _warn_once(what: str, folder: Any, reason: str) -> None:
 
 
 @cache
-def _digest(path: str) -> str:
+def _sources(file: str) -> tuple[str, ...]:
+    """Versions, and digests of a file and of the files with compiled functions that it imports, one after the other.
+
+    A function holds the machine code, and the constants, of those files too.
+    """
+    digests = {path: sha256(content).hexdigest() for path, content in _closure(Path(file), {})}
+    bounds = str(getattr(config, "BOUNDSCHECK", None))
+    return __version__, numba.__version__, bounds, *(digests[path] for path in sorted(digests))
+
+
+def _closure(path: Path, seen: dict[Path, bytes]) -> Iterator[tuple[Path, bytes]]:
     try:
-        return sha256(Path(path).read_bytes()).hexdigest()
+        seen[path] = path.read_bytes()
     except OSError:  # a package within an archive is replaced as a whole: the version says enough
-        return ""
-
-
-# A function holds the machine code of those that it calls, in other files too.
-_KERNELS = [
-    __version__,
-    str(getattr(config, "BOUNDSCHECK", None)),
-    *(_digest(str(path)) for path in sorted(Path(__file__).parent.glob("*.py"))),
-]
-
-
-class _SignatureFiles(caching.IndexDataCacheFile):
-    """In the place of numba's index and numbered files: one file per signature, with a digest, its origin and code."""
-
-    def load(self, key: Any) -> Any:
-        """What :meth:`save` was given for this key, if it was compiled from the same sources."""
-        try:
-            content = Path(self._path(key)).read_bytes()
-        except FileNotFoundError:
-            return None
-        digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        if sha256(body).digest() != digest:
-            raise EOFError("a file is damaged")
-        origin, data = loads(body)
-        return data if origin == self._origin(key) else None
-
-    def save(self, key: Any, data: Any) -> None:
-        """Write the file as a whole, in the place of an older one."""
-        body = dumps((self._origin(key), data))
-        with self._open_for_write(self._path(key)) as file:
-            file.write(sha256(body).digest() + body)
-
-    def _origin(self, key: Any) -> tuple[Any, ...]:
-        return self._version, self._source_stamp, key
-
-    def _path(self, key: Any) -> str:
-        signature, machine, _ = key
-        name = sha256(repr((signature, machine)).encode()).hexdigest()[:16]
-        return os.path.join(self._cache_path, self._index_name.removesuffix(".nbi") + f".{name}.nbc")
-
-
-_DIGEST_BYTES = sha256().digest_size
-
-
-_LOCATORS: Any = caching.CacheImpl._locator_classes
-
-
-class _LookingOnce:
-    """Mixin of numba's classes that find a cache folder: asks once whether it can be written, not for each function."""
-
-    _writable: ClassVar[set[str]] = set()
-
-    def ensure_cache_path(self: Any) -> None:
-        """Raise OSError where the folder cannot be written."""
-        folder = self.get_cache_path()
-        if folder not in self._writable:
-            super().ensure_cache_path()  # type: ignore[misc]
-            self._writable.add(folder)
-
-
-class _CompileResults(caching.CompileResultCacheImpl):
-    _locator_classes: Any = tuple(type(base.__name__, (_LookingOnce, base), {}) for base in _LOCATORS)
-
-
-class _OpenedCache(caching.FunctionCache):
-    _impl_class = _CompileResults
+        return
+    yield path, seen[path]
+    package = Path(__file__).parents[1]
+    for name in re.findall(rb"^\s*(?:from|import) tagwise\.([\w.]+)", seen[path], re.MULTILINE):
+        imported = package / (name.decode().replace(".", "/") + ".py")
+        if imported not in seen and imported.is_file() and b"@compiled" in imported.read_bytes():
+            yield from _closure(imported, seen)

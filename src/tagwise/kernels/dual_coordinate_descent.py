@@ -14,7 +14,7 @@ machine and on a cluster, thus have nearly equal solutions although the descent 
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,8 +25,6 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
 from tagwise.parallel import run_chunks, work_chunks
-
-Numbered: TypeAlias = "tuple[int, np.ndarray | None]"
 
 __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sparse_svms"]
 
@@ -73,16 +71,13 @@ class _LabelRows(NamedTuple):
     dual: np.ndarray
 
 
-def feature_rows(
-    X: sp.csr_matrix | FeatureBlocks, *, numbers: np.ndarray | None = None, n_threads: int = 1
-) -> FeatureRows:
-    """X with its squared norms, in float64, and the numbers of its rows, from 0 by default. Time O(nnz)."""
+def feature_rows(X: sp.csr_matrix | FeatureBlocks, *, n_threads: int = 1) -> FeatureRows:
+    """X with its squared norms, in float64, and the numbers of its rows. Time O(nnz)."""
     S, D = X if isinstance(X, FeatureBlocks) else (X, np.empty((0, 0), dtype=X.dtype))
     norms = squared_norms(S, n_threads=n_threads)
     if D.shape[1]:
         norms += squared_norms(D, n_threads=n_threads)
-    known = np.arange(S.shape[0]) if numbers is None else np.asarray(numbers, dtype=np.int64)
-    return FeatureRows(S.indptr, S.indices, S.data, norms, known, D, np.arange(len(D)))
+    return FeatureRows(S.indptr, S.indices, S.data, norms, np.arange(len(norms)), D, np.arange(len(D)))
 
 
 def train_sparse_svms(
@@ -93,7 +88,7 @@ def train_sparse_svms(
     *,
     C: float | np.ndarray,
     prune: float = 0.0,
-    numbered: Numbered = (0, None),
+    first_label: int = 0,
     n_threads: int = 1,
 ) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray, np.ndarray]:
     """A support vector machine with squared hinge loss for each label on its own few rows, kept sparse.
@@ -109,9 +104,8 @@ def train_sparse_svms(
         What a mistake costs, at any row or at each.
     prune : float
         Weights of sparse features below this in size are dropped.
-    numbered : (int, int array (n,) or None)
-        The number of the first label, and those of the rows, where these are some of several: they decide about the
-        order of a label's rows. None: from 0.
+    first_label : int
+        Number of the first label, where these are some of several: it decides about the order of a label's rows.
     n_threads : int
 
     Returns
@@ -131,8 +125,7 @@ def train_sparse_svms(
         raise InvalidInputError(
             f"positives {positives.shape} and negatives {negatives.shape} must be L×n for X of shape {X.shape}."
         )
-    first_label, numbers = numbered
-    rows = feature_rows(X, numbers=numbers, n_threads=n_threads)
+    rows = feature_rows(X, n_threads=n_threads)
     sparse = X.sparse if isinstance(X, FeatureBlocks) else X
     n_features, n_dense = sparse.shape[1], rows.dense.shape[1]
     lengths = np.diff(sparse.indptr)
@@ -161,17 +154,8 @@ def train_sparse_svms(
 
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
     """Stored entries of each label's rows, in all."""
-    total = np.empty(rows_of_labels.shape[0], dtype=np.int64)
-    _sum_of_rows(rows_of_labels.indptr, rows_of_labels.indices, lengths, total)
-    return total
-
-
-@compiled()
-def _sum_of_rows(indptr, indices, values, total):
-    for label in range(len(total)):
-        total[label] = 0
-        for position in range(indptr[label], indptr[label + 1]):
-            total[label] += values[indices[position]]
+    ends = np.concatenate([[0], np.cumsum(lengths[rows_of_labels.indices], dtype=np.int64)])
+    return np.diff(ends[rows_of_labels.indptr])
 
 
 @compiled()
@@ -208,7 +192,7 @@ def descend_labels(rows, descent, pairs, streams, found, start, stop):
         intercepts[label], values[label], violations[label], passes[label] = b, value, violation, n_passes
 
 
-@compiled()
+@compiled(inner=True)
 def _gather(label, pairs, own):
     """The label's rows with their signs and costs into ``own``; returns how many."""
     positives, negatives, other_costs = pairs
@@ -231,7 +215,7 @@ def _gather(label, pairs, own):
     return count
 
 
-@compiled()
+@compiled(inner=True)
 def _descend(rows, descent, own, count, stream, w, v):
     """Descend until the projected gradients of all rows lie within ``tol``; returns b, their spread and the passes.
 
@@ -313,7 +297,7 @@ def _descend(rows, descent, own, count, stream, w, v):
 
 
 # The order of the sum is the compiler's, and the same for every number of threads.
-@compiled(fastmath={"reassoc", "contract", "nsz"})
+@compiled(inner=True, fastmath={"reassoc", "contract", "nsz"})
 def _dense_dot(dense, row, v):
     """The inner product of a row of the dense block with v, in their type: half the time of float64 for float32."""
     total = v.dtype.type(0)
@@ -322,7 +306,7 @@ def _dense_dot(dense, row, v):
     return total
 
 
-@compiled()
+@compiled(inner=True)
 def _add_dense(dense, row, step, v):
     """Add ``step`` times a row of the dense block to v."""
     factor = v.dtype.type(step)
@@ -330,7 +314,7 @@ def _add_dense(dense, row, step, v):
         v[feature] += factor * dense[row, feature]
 
 
-@compiled()
+@compiled(inner=True)
 def _riffle(active, count, keys, number, aside):
     """An inverse riffle shuffle of the first ``count`` places: those whose key has that bit go behind the others.
 
@@ -417,7 +401,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     return features[:filled].copy(), values[:filled].copy()
 
 
-@compiled()
+@compiled(inner=True)
 def _copy_rows(rows, own, count, near, number, touched):
     """The label's rows into ``near``, in their order there; ``number`` and ``touched`` map features there and back."""
     n_touched, filled = 0, 0

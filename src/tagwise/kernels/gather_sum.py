@@ -1,8 +1,8 @@
-"""Sums of gathered rows, Σ value·row: the inner loop of every sparse product.
+"""Sums of gathered rows, Σ value·row: the inner loop of every sparse product; and hints of what is read next.
 
-``sum_rows`` is the version of :mod:`tagwise.kernels.llvm_gather`, which takes half as long for up to 128 columns. That
-file spells out vector instructions through numba's internals; where these have changed so that it cannot be imported,
-compiled or trusted, ``sum_rows`` is the plain loop below.
+``sum_rows`` is the version of :mod:`tagwise.kernels.llvm_gather`, which takes half as long for up to 128 columns, and
+``fetch`` its hint. That file spells out instructions through numba's internals; where these have changed so that it
+cannot be imported, compiled or trusted, ``sum_rows`` is the plain loop below and ``fetch`` does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.core import config
 
 from tagwise.kernels.compiled import compiled
 
-__all__ = ["sum_rows", "sum_rows_plain"]
+__all__ = ["fetch", "sum_rows", "sum_rows_plain"]
 
 
 @compiled(fastmath={"contract"})
@@ -38,27 +38,45 @@ def sum_rows_plain(indices, data, dense, entries, columns, add, target, shift):
             sums[column + shift] += value * row[column]
 
 
-def choose(candidate: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What ``candidate()`` gives if it compiles and sums two rows of 0, …, 10 rightly, else :func:`sum_rows_plain`.
+@compiled()
+def fetch_nothing(array, begin, end):
+    """No hint."""
+
+
+def choose(name: str, is_right: Callable[[Callable[..., Any]], bool], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of :mod:`tagwise.kernels.llvm_gather` if it can be imported and compiled and is right, else ``plain``.
 
     Also the latter where numba is to check bounds, as it cannot for intrinsics.
     """
     if getattr(config, "BOUNDSCHECK", None):
-        return sum_rows_plain
+        return plain
+    try:
+        import tagwise.kernels.llvm_gather as vectorised  # which another numba may refuse
+
+        found: Callable[..., Any] = getattr(vectorised, name)
+        return found if is_right(found) else plain
+    except Exception:  # numba's internals may fail in any way
+        return plain
+
+
+def sums_rightly(candidate: Callable[..., Any]) -> bool:
+    """Whether two rows of 0, …, 10 are summed as numpy sums them."""
     dense = np.arange(22, dtype=np.float32).reshape(2, 11)
     indices, values, sums = np.arange(2, dtype=np.int32), np.array([1, 2], dtype=np.float32), np.empty_like(dense[0])
-    try:
-        found = candidate()
-        found(indices, values, dense, (0, 2, 2), (0, 11), 0, sums, 0)
-    except Exception:  # numba's internals may fail in any way
-        return sum_rows_plain
-    return found if (sums == values @ dense).all() else sum_rows_plain
+    candidate(indices, values, dense, (0, 2, 2), (0, 11), 0, sums, 0)
+    return bool((sums == values @ dense).all())
 
 
-def _vectorised() -> Callable[..., Any]:
-    from tagwise.kernels.llvm_gather import sum_rows  # imports what may not be there in another numba
+def _compiles(candidate: Callable[..., Any]) -> bool:
+    candidate(np.zeros(1, dtype=np.float32), 0, 1)
+    return True
 
-    return sum_rows
 
+sum_rows = choose("sum_rows", sums_rightly, sum_rows_plain)
+fetch = choose("fetch", _compiles, fetch_nothing)
+"""``fetch(array, begin, end)``: entries ``begin`` to ``end`` of a contiguous array are needed soon.
 
-sum_rows = choose(_vectorised)
+Lists of a sparse matrix are short and read in no order that hardware could foresee: the first lines of each are waited
+for, unless they were asked for before. At most 16 lines are fetched; positions beyond the array do no harm, and results
+never depend on the hint.
+"""

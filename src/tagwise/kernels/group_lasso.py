@@ -98,7 +98,7 @@ def solve_group_lasso(correlations, squared_norms, grouped, reg, tol, max_passes
         screened[row] = n_groups - in_play.sum()
 
 
-@compiled(fastmath=_FAST)
+@compiled(inner=True, fastmath=_FAST)
 def _subtract(target, factor, values):
     for i in range(len(target)):
         target[i] -= factor * values[i]
@@ -141,7 +141,7 @@ def _screen(grouped, beta, squared, reg, gap, scale, in_play, norms):
             beta[starts[group] : starts[group + 1]] = 0
 
 
-@compiled()
+@compiled(inner=True)
 def _choose(beta, starts, reg, in_play, norms, chosen):
     """Mark the working set: groups in use, and the worst violators; returns its number of atoms."""
     size, in_use, violating = 0, 0, 0
@@ -167,7 +167,7 @@ def _choose(beta, starts, reg, in_play, norms, chosen):
     return size
 
 
-@compiled(fastmath=_FAST)
+@compiled(inner=True, fastmath=_FAST)
 def _solve_working_set(grouped, c, squared, reg, until, chosen, size, beta):
     """Descend on the chosen groups ``until`` = (their own gap, number of passes); returns the number of passes."""
     gram, starts, curvature = grouped
@@ -244,7 +244,7 @@ def _one_pass(gram, starts, curvature, reg, beta, gradient, change):
     return moved
 
 
-@compiled(fastmath=_FAST)
+@compiled(inner=True, fastmath=_FAST)
 def _newton_step(gram, starts, reg, beta, gradient):
     """One damped Newton step over the groups in use, where the objective is smooth; only taken if it lowers it.
 
@@ -287,7 +287,7 @@ def _newton_step(gram, starts, reg, beta, gradient):
     return False
 
 
-@compiled()
+@compiled(inner=True)
 def _stop_at_zero(starts, beta, atoms, step, trial):
     """``step``, but −β_g in groups where β_g + step is at no acute angle to β_g.
 
@@ -311,7 +311,7 @@ def _stop_at_zero(starts, beta, atoms, step, trial):
     return vanishing, longest * (1 + 1e-9)
 
 
-@compiled(fastmath=_FAST)
+@compiled(inner=True, fastmath=_FAST)
 def _change(gram, starts, reg, beta, gradient, atoms, step):
     """By how much the objective changes with a step in some atoms."""
     change, place, size = 0.0, 0, len(atoms)
@@ -331,7 +331,7 @@ def _change(gram, starts, reg, beta, gradient, atoms, step):
     return change
 
 
-@compiled(fastmath=_FAST)
+@compiled(inner=True, fastmath=_FAST)
 def _solve_symmetric(system, right):
     """Solve in place by Cholesky, from the lower triangle; False, with ``right`` spoilt, if it is not positive."""
     size = len(right)

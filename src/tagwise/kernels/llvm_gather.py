@@ -6,7 +6,7 @@ traffic, and half as long for up to 128 columns. Each column is summed in the or
 
 Rows are gathered in no order that hardware could foresee, so each step also asks for the row of a later step. What
 comes later is known beyond the entries of one sum: the same entries in the next columns, then those of the next sum.
-:func:`fetch` is that hint alone, for loops elsewhere (:mod:`tagwise.kernels.prefetch`).
+:func:`fetch` is that hint alone, for loops elsewhere.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ _fetch_line: Callable[..., None] = intrinsic(_fetch_line_in_ir)
 
 @compiled()
 def fetch(array, begin, end):
-    """See :data:`tagwise.kernels.prefetch.fetch`."""
+    """Ask for entries ``begin`` to ``end`` of an array (:data:`tagwise.kernels.gather_sum.fetch`)."""
     step = _CACHE_LINE_BYTES // array.itemsize
     for position in range(begin, min(end, begin + _MOST_LINES * step), step):
         _fetch_line(array, position)

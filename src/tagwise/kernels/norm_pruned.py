@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.prefetch import fetch
+from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
     SCAN_WIDTH,
@@ -179,7 +179,7 @@ def top_k_within_bounds(
     best_first: bool = True,
     n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What :func:`~tagwise.kernels.top_k_of_factors_and_sparse` returns for the factors and intercepts of ``labels``.
+    """Best labels of :func:`~tagwise.kernels.top_k_of_factors_and_sparse`, from factors and intercepts of ``labels``.
 
     The other arguments are as there. Without ``best_first``, the k best of a row come in rising order of their labels.
 
@@ -280,7 +280,7 @@ def _search(left, rows, factors, first, by_length, hidden, best_scores, best_lab
                     keep(best, names, score, label)
 
 
-@compiled(fastmath={"contract"})
+@compiled(inner=True, fastmath={"contract"})
 def _add_up(row, features, lists, shift, sums):
     """``sums`` (L) = ``shift`` plus the listed weights of the row's features times their values."""
     indptr, indices, data = features
@@ -333,7 +333,7 @@ def _search_within_bounds(factors, parts, hidden, space, best, best_first, start
             sort_best(best_scores[row], best_labels[row], min(k, count))
 
 
-@compiled()
+@compiled(inner=True)
 def _first_floor(sums, k):
     """A number that ``sums`` of at least k labels reach, and of not many more; seldom above the k-th best score.
 
@@ -349,7 +349,7 @@ def _first_floor(sums, k):
     return max(lowest, kth_largest(highest, k))
 
 
-@compiled()
+@compiled(inner=True)
 def _least_score(candidates, floor, sums, embedded, right):
     """The least score of the labels whose ``sums`` reach the floor: where there are k of them, k labels reach it."""
     least = sums.dtype.type(np.inf)
@@ -359,7 +359,7 @@ def _least_score(candidates, floor, sums, embedded, right):
     return least
 
 
-@compiled()
+@compiled(inner=True)
 def _still_reaching(candidates, floor, sums, length, lengths):
     """Keep the candidates whose bound reaches a higher floor; returns how many there are."""
     count = 0
@@ -369,21 +369,21 @@ def _still_reaching(candidates, floor, sums, length, lengths):
     return count
 
 
-@compiled()
+@compiled(inner=True)
 def _group_count(n_labels, k):
     """How many groups labels are dealt into: some hundred, and several for each of the k best; 0 for few labels."""
     n_groups = max(_GROUPS, _GROUPS_PER_PLACE * k)
     return n_groups if n_labels >= _LABELS_PER_GROUP * n_groups else 0
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath={"nnan", "nsz"})
 def _raise_to(highest, values):
     """The larger of two numbers at each place; there may be fewer ``values``."""
     for place in range(len(values)):
         highest[place] = values[place] if values[place] > highest[place] else highest[place]
 
 
-@compiled()
+@compiled(inner=True)
 def _listed(marks, positions):
     """Fill in the positions of the marks that are 1, in rising order; returns how many there are."""
     count = 0

@@ -6,9 +6,8 @@ BLAS in fixed row blocks, so that rounding does not depend on the number of thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +24,6 @@ __all__ = [
     "CSRWithTranspose",
     "DenseFeatures",
     "FeatureMatrix",
-    "RowsOf",
     "add_scaled_rows",
     "as_dense",
     "csr_matmul",
@@ -34,15 +32,10 @@ __all__ = [
     "gram",
     "matmul",
     "matmul_in_order",
-    "row_factors",
-    "row_range",
-    "scaled_dense",
     "scaled_rows",
     "squared_norms",
     "unit_rows",
 ]
-
-RowsOf: TypeAlias = Callable[[int, int], np.ndarray]
 
 # A float32 sum over a long row loses digits; partial sums of this many terms are collected in float64 instead.
 _PARTIAL_TERMS = 256
@@ -72,22 +65,11 @@ class FeatureMatrix(Protocol):
 
     def matmul(self, right: np.ndarray) -> np.ndarray:
         """X @ right: n×d by d×k."""
-        return self.matmul_rows(right, 0, self.shape[0])
-
-    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """The rows ``start`` to ``stop`` of X @ right."""
         ...
 
     def rmatmul(self, left: np.ndarray) -> np.ndarray:
         """Xᵀ @ left: d×n by n×k, in the type of ``left``."""
         ...
-
-    def rmatmul_blocks(self, rows_of: RowsOf) -> np.ndarray:
-        """Xᵀ @ left for the left (n×k) whose rows ``rows_of(start, stop)`` gives, each asked for once and in order.
-
-        A matrix that works in blocks of rows never needs all of left at a time; any other asks for all of it.
-        """
-        return self.rmatmul(rows_of(0, self.shape[0]))
 
 
 class CSRWithTranspose(FeatureMatrix):
@@ -113,9 +95,9 @@ class CSRWithTranspose(FeatureMatrix):
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """The rows ``start`` to ``stop`` of X @ right."""
-        return csr_matmul(row_range(self.matrix, start, stop), right, n_threads=self.n_threads)
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """X @ right."""
+        return csr_matmul(self.matrix, right, n_threads=self.n_threads)
 
     def rmatmul(self, left: np.ndarray) -> np.ndarray:
         """Xᵀ @ left."""
@@ -133,9 +115,9 @@ class DenseFeatures(FeatureMatrix):
         """(n, d)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """The rows ``start`` to ``stop`` of X @ right; BLAS may round them in another way than in the whole product."""
-        return dense_matmul(self.matrix[start:stop], right, n_threads=self.n_threads)
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """X @ right."""
+        return dense_matmul(self.matrix, right, n_threads=self.n_threads)
 
     def rmatmul(self, left: np.ndarray) -> np.ndarray:
         """Xᵀ @ left."""
@@ -157,10 +139,10 @@ class BlockFeatures(FeatureMatrix):
         """(n, d)."""
         return self.words.shape
 
-    def matmul_rows(self, right: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """The rows ``start`` to ``stop`` of S @ upper + D @ lower, the upper and lower rows of ``right``."""
-        product = self.words.matmul_rows(right, start, stop)
-        product += self.dense.matmul_rows(right[-self.dense.shape[1] :], start, stop)
+    def matmul(self, right: np.ndarray) -> np.ndarray:
+        """S @ upper + D @ lower, the upper and lower rows of ``right``."""
+        product = self.words.matmul(right)
+        product += self.dense.matmul(right[-self.dense.shape[1] :])
         return product
 
     def rmatmul(self, left: np.ndarray) -> np.ndarray:
@@ -346,18 +328,6 @@ def dense_matmul(
     return out
 
 
-def row_range(matrix: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
-    """The rows ``start`` to ``stop``, sharing values and indices."""
-    if start == 0 and stop == matrix.shape[0]:
-        return matrix
-    indptr = matrix.indptr[start : stop + 1]
-    entries = slice(int(indptr[0]), int(indptr[-1]))
-    part = sp.csr_matrix((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-    # Set one by one: the constructor copies arrays that are a small part of another.
-    part.data, part.indices, part.indptr = matrix.data[entries], matrix.indices[entries], indptr - indptr[0]
-    return part
-
-
 def add_scaled_rows(
     target: np.ndarray, matrix: sp.csr_matrix | np.ndarray, rows: np.ndarray, scale: np.ndarray, *, n_threads: int = 1
 ) -> None:
@@ -416,14 +386,10 @@ def scaled_rows(
     """Rows of unit length with ``normalize``; of blocks, those of each, and the dense one then times its weight."""
     if not isinstance(X, FeatureBlocks):
         return unit_rows(X, n_threads=n_threads) if normalize else X
-    sparse = unit_rows(X.sparse, n_threads=n_threads) if normalize else X.sparse
-    return FeatureBlocks([sparse, scaled_dense(X, normalize=normalize, dense_weight=dense_weight, n_threads=n_threads)])
-
-
-def scaled_dense(X: FeatureBlocks, *, normalize: bool, dense_weight: float, n_threads: int = 1) -> np.ndarray:
-    """The dense block (n×q) of :func:`scaled_rows` alone."""
-    dense = unit_rows(X.dense, n_threads=n_threads) if normalize else X.dense
-    return dense if dense_weight == 1 else dense * dense.dtype.type(dense_weight)
+    sparse, dense = X
+    if normalize:
+        sparse, dense = unit_rows(sparse, n_threads=n_threads), unit_rows(dense, n_threads=n_threads)
+    return FeatureBlocks([sparse, dense if dense_weight == 1 else dense * dense.dtype.type(dense_weight)])
 
 
 def _unit_values(indptr: np.ndarray, data: np.ndarray, n_threads: int) -> np.ndarray:
@@ -452,16 +418,8 @@ def _squared_norms(indptr, data, out, start, stop):
         out[row] = total
 
 
-def row_factors(matrix: sp.csr_matrix, *, n_threads: int = 1) -> np.ndarray:
-    """1 / the Euclidean length of every row (0 for rows of zeros), in float64."""
-    out = np.empty(matrix.shape[0], dtype=np.float64)
-    indptr, data = matrix.indptr, matrix.data
-    run_chunks(lambda start, stop: _row_factors(indptr, data, out, start, stop), work_chunks(indptr), n_threads)
-    return out
-
-
 # "nnan" and "reassoc" let maximum and sum use vector registers; values are finite, and the order is still fixed.
-@compiled(fastmath={"nnan", "nsz", "reassoc", "contract"})
+@compiled(inner=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
 def _largest_and_length(data, begin, end):
     """The largest magnitude of some entries, and their length in units of it, which no square can overflow."""
     largest, squared = 0.0, 0.0
@@ -472,13 +430,6 @@ def _largest_and_length(data, begin, end):
             share = np.float64(data[position]) / largest
             squared += share * share
     return largest, np.sqrt(squared)
-
-
-@compiled()
-def _row_factors(indptr, data, out, start, stop):
-    for row in range(start, stop):
-        largest, length = _largest_and_length(data, indptr[row], indptr[row + 1])
-        out[row] = 1 / length / largest if largest > 0 else 0
 
 
 @compiled(fastmath={"nnan", "nsz", "reassoc", "contract"})

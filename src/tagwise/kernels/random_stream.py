@@ -19,7 +19,7 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _HALF_WORD = np.uint64(32)
 
 
-@compiled()
+@compiled(inner=True)
 def mixed_bits(bits):
     """A hash of 64 bits, each of which depends on all of ``bits``."""
     bits += _STEP
@@ -28,7 +28,7 @@ def mixed_bits(bits):
     return bits ^ (bits >> _SHIFTS[2])
 
 
-@compiled()
+@compiled(inner=True)
 def next_bits(stream):
     """64 random bits; advances the stream."""
     bits = mixed_bits(stream[0])

@@ -39,7 +39,7 @@ def contains_pairs(pairs: sp.csr_matrix, labels: np.ndarray, *, n_threads: int =
     return out
 
 
-@compiled()
+@compiled(inner=True)
 def contains_pair(pairs, row, label):
     """Whether a CSR matrix (indptr, sorted indices) stores a pair; an empty indptr stands for a matrix without any."""
     indptr, indices = pairs
@@ -78,7 +78,7 @@ def sampled_product(pattern: sp.csr_matrix, left: np.ndarray, right: np.ndarray,
 
 
 # Reassociation lets a dot product use vector registers; for one compiled kernel the order of its sum is still fixed.
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _four_products(a, b, c, d, e):
     """a·b, a·c, a·d and a·e in one pass, so that a is loaded once for all of them."""
     along_b = along_c = along_d = along_e = a.dtype.type(0)
@@ -91,7 +91,7 @@ def _four_products(a, b, c, d, e):
     return along_b, along_c, along_d, along_e
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _one_product(a, b):
     """a·b."""
     total = a.dtype.type(0)

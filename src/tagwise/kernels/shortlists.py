@@ -15,12 +15,10 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.norm_pruned import product
-from tagwise.kernels.prefetch import fetch
-from tagwise.kernels.sampled_pairs import contains_pair
+from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.kernels.vectors import scratch
-from tagwise.parallel import even_chunks, run_chunks, work_chunks
+from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import shape_text
 
 __all__ = [
@@ -32,7 +30,6 @@ __all__ = [
     "scores_of_listed",
     "shortlist_margins",
     "steps_by_feature",
-    "top_k_of_candidates",
     "top_k_of_listed",
 ]
 
@@ -83,39 +80,6 @@ class Lookup(NamedTuple):
     def shape(self) -> tuple[int, int]:
         """(m, n)."""
         return len(self.bitmap_of), self.n_columns
-
-
-def top_k_of_candidates(
-    left: np.ndarray,
-    right: np.ndarray,
-    candidates: np.ndarray,
-    k: int,
-    *,
-    intercept: np.ndarray,
-    exclude: sp.csr_matrix | None = None,
-    n_threads: int = 1,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest of some entries of each row of ``left @ rightᵀ + intercept``, as :mod:`tagwise.kernels.top_k` says.
-
-    ``candidates``, int (n, m), are the labels to look at, different ones in each row and −1 for none; the other
-    arguments are those of :func:`~tagwise.kernels.top_k_of_factors`. Time O(n·m·r), memory the result.
-    """
-    shapes = (left.shape, right.shape, candidates.shape, intercept.shape)
-    fits = candidates.ndim == 2 and len(candidates) == len(left) and intercept.shape == (len(right),)
-    if not fits or left.shape[1:] != right.shape[1:]:
-        raise InvalidInputError(f"left, right, candidates and intercept must be n×r, L×r, n×m and L; found {shapes}.")
-    if candidates.size and candidates.max() >= len(right):
-        raise InvalidInputError(f"candidates holds label {candidates.max()}; there are {len(right)}.")
-    hidden = hidden_pairs(exclude, (len(left), len(right)))
-    labels, scores = nothing_found(len(left), k, left.dtype)
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    factors = left, right, intercept.astype(left.dtype, copy=False)
-    run_chunks(
-        lambda start, stop: _score_candidates(factors, candidates, hidden, scores, labels, start, stop),
-        work_chunks(np.arange(len(left) + 1) * max(1, candidates.shape[1] * right.shape[1])),
-        n_threads,
-    )
-    return labels, scores
 
 
 def shortlist_margins(
@@ -266,7 +230,7 @@ def _fill_bitmaps(lookup):
             before[word] = before[word - 1] + _count_bits(bits[word - 1])
 
 
-@compiled()
+@compiled(inner=True)
 def _count_bits(word):
     """How many bits are 1; the compiler knows this for one instruction."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
@@ -300,17 +264,6 @@ def _scores_behind(proposed, out):
     for row in range(out.shape[0]):
         for place in range(out.shape[1]):
             out[row, place] = behind(proposed[row, place])
-
-
-# Without "reassoc", so that a score has the bits of a row's score in norm_pruned_topk.
-@compiled()
-def _score_candidates(factors, candidates, hidden, best_scores, best_labels, start, stop):
-    left, right, shift = factors
-    for row in range(start, stop):
-        for place in range(candidates.shape[1]):
-            label = candidates[row, place]
-            if label >= 0 and not contains_pair(hidden, row, label):
-                keep(best_scores[row], best_labels[row], product(left[row], right, label) + shift[label], label)
 
 
 @compiled(fastmath={"contract", "reassoc"})

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
+from tagwise.kernels.top_k import count_above, kth_largest
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = [
@@ -23,15 +24,11 @@ __all__ = [
     "LowRankScores",
     "Positives",
     "Supports",
-    "add_to_slopes",
-    "choose_supports",
     "feature_sums",
     "gram_of_last",
     "indexed_csr",
     "solve_known_supports",
     "solve_supports",
-    "solve_systems",
-    "support_systems",
 ]
 
 
@@ -79,7 +76,7 @@ class KnownRows(NamedTuple):
 
 
 class GramParts(NamedTuple):
-    """What is kept of XᵀX: the ``triangle`` of the ``kept`` last features (:func:`gram_of_last`) and the ``diagonal``.
+    """Kept part of XᵀX: the ``triangle`` of the ``kept`` last features (:func:`gram_of_last`) and the ``diagonal``.
 
     ``column_sums`` are Xᵀ√v, ``walks`` those of :func:`feature_sums`; ``column_step`` is what a step along a column
     costs in steps along a row.
@@ -121,26 +118,14 @@ class Choice(NamedTuple):
 def indexed_csr(X: sp.csr_matrix, root: np.ndarray) -> IndexedCSR:
     """X (n×d), whose indices need not rise within a row, both ways; a feature is stored at most once per row.
 
-    Time O(nnz): by features, where rows rise by themselves, and from there back to rows, where features do.
+    Time O(nnz): a transpose lists rows rising, and its transpose features.
     """
-    by_feature = sp.csr_matrix(X.T)
-    indices, data = np.empty_like(X.indices), np.empty_like(X.data)
-    positions = np.empty(X.nnz, dtype=np.int64)
-    _back_to_rows(
-        by_feature.indptr, by_feature.indices, by_feature.data, X.indptr[:-1].copy(), (indices, data), positions
+    rows = sp.csr_matrix(sp.csr_matrix(X.T).T)
+    places = sp.csr_matrix((np.arange(X.nnz), rows.indices, rows.indptr), shape=X.shape)
+    by_feature = sp.csr_matrix(places.T)
+    return IndexedCSR(
+        rows.indptr, rows.indices, rows.data, by_feature.indptr, by_feature.indices, by_feature.data, root
     )
-    return IndexedCSR(X.indptr, indices, data, by_feature.indptr, by_feature.indices, positions, root)
-
-
-@compiled()
-def _back_to_rows(feature_indptr, feature_rows, values, ends, by_row, positions):
-    """Put the entries of one feature after the other behind those of their rows; ``ends`` (n,) are where rows end."""
-    indices, data = by_row
-    for feature in range(len(feature_indptr) - 1):
-        for place in range(feature_indptr[feature], feature_indptr[feature + 1]):
-            position = ends[feature_rows[place]]
-            ends[feature_rows[place]] = position + 1
-            indices[position], data[position], positions[place] = feature, values[place], position
 
 
 class FeatureSums(NamedTuple):
@@ -152,22 +137,15 @@ class FeatureSums(NamedTuple):
 
 
 def feature_sums(rows: IndexedCSR) -> FeatureSums:
-    """One pass over the rows. Time O(nnz)."""
-    n_features = len(rows.feature_indptr) - 1
-    found = FeatureSums(np.zeros(n_features, dtype=np.int64), np.zeros(n_features), np.zeros(n_features))
-    _add_features(rows, found)
-    return found
+    """Time O(nnz), memory 16 bytes per entry for a moment."""
+    lengths, n_features = np.diff(rows.indptr), len(rows.feature_indptr) - 1
 
+    def sums(values: np.ndarray) -> np.ndarray:
+        return np.bincount(rows.indices, weights=values, minlength=n_features)
 
-@compiled()
-def _add_features(rows, found):
-    for row in range(len(rows.indptr) - 1):
-        stop = rows.indptr[row + 1]
-        for position in range(rows.indptr[row], stop):
-            feature, value = rows.indices[position], np.float64(rows.data[position])
-            found.walks[feature] += stop - position
-            found.squares[feature] += value * value
-            found.sums[feature] += value * rows.root[row]
+    values = rows.data.astype(np.float64)
+    left = np.repeat(rows.indptr[1:], lengths) - np.arange(len(values))
+    return FeatureSums(sums(left).astype(np.int64), sums(values**2), sums(values * np.repeat(rows.root, lengths)))
 
 
 def gram_of_last(rows: IndexedCSR, count: int, *, walks: np.ndarray, n_threads: int = 1) -> np.ndarray:
@@ -182,7 +160,7 @@ def gram_of_last(rows: IndexedCSR, count: int, *, walks: np.ndarray, n_threads: 
     return triangle
 
 
-@compiled()
+@compiled(inner=True)
 def _row_of_triangle(triangle, count, i):
     """Row i of an upper triangle of ``count`` rows, from its diagonal on."""
     begin = i * count - i * (i - 1) // 2
@@ -218,7 +196,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
     features, values, workspace = _room(rows, positives, choice.support, start, stop)
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
-    touched = np.empty(n_features, dtype=np.int64)
+    touched = np.empty(n_features, dtype=np.int32)
     head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
     chain = np.empty(1, dtype=_CHAIN)
     filled = 0
@@ -279,7 +257,7 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
     features, values, workspace = _room(rows, positives, choice.support, start, stop)
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares = np.zeros(n_features), np.zeros(n_features)
-    touched = np.empty(n_features, dtype=np.int64)
+    touched = np.empty(n_features, dtype=np.int32)
     filled = 0
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
@@ -305,121 +283,7 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
     return features[:filled].copy(), values[:filled].copy()
 
 
-# ---------------------------------------------------------------------- shards of the rows
-
-# With rows in several places, each has its share of a label's slope, squares and system, and the shares add up. Labels
-# come in blocks, whose systems (only lower triangles, row after row) are small enough to send.
-
-
-@compiled()
-def add_to_slopes(rows, known, pulls, pattern, slopes, squares):
-    """Add Xᵀ pull, and Xᵀ² ω, over each label's known rows to the features of its pattern, in the pattern's order.
-
-    ``known`` are the labels' rows with their ω, ``pulls`` ω times the residual, with √v once; ``pattern`` (Supports)
-    has each label's features, rising.
-    """
-    slot = np.full(len(rows.feature_indptr) - 1, -1, dtype=np.int64)
-    for label in range(len(pattern.indptr) - 1):
-        for at in range(pattern.indptr[label], pattern.indptr[label + 1]):
-            slot[pattern.features[at]] = at
-        for place in range(known.indptr[label], known.indptr[label + 1]):
-            row, pull, weight = known.rows[place], np.float64(pulls[place]), np.float64(known.weights[place])
-            for position in range(rows.indptr[row], rows.indptr[row + 1]):
-                at = slot[rows.indices[position]]
-                if at >= 0:
-                    value = np.float64(rows.data[position])
-                    slopes[at] += pull * value
-                    squares[at] += weight * value * value
-        for at in range(pattern.indptr[label], pattern.indptr[label + 1]):
-            slot[pattern.features[at]] = -1
-
-
-@compiled()
-def choose_supports(pattern, slopes, curvatures, choice):
-    """Places in the pattern of the features that each label uses, and how many: those of the largest gains."""
-    n_labels = len(pattern.indptr) - 1
-    counts = np.zeros(n_labels, dtype=np.int64)
-    places, filled = np.empty(len(pattern.features), dtype=np.int64), 0
-    for label in range(n_labels):
-        candidates = np.arange(pattern.indptr[label], pattern.indptr[label + 1])
-        gain = np.empty(len(candidates), dtype=np.float64)
-        for i in range(len(candidates)):
-            gain[i] = slopes[candidates[i]] ** 2 / (curvatures[candidates[i]] + choice.reg)
-        chosen = _largest_gains(candidates, gain, choice.support, choice.least_share)
-        counts[label] = len(chosen)
-        for place in chosen:
-            places[filled] = place
-            filled += 1
-    return places[:filled].copy(), counts
-
-
-@compiled()
-def support_systems(rows, gram, known, shared, supports, systems):
-    """A shard's share of each label's system Xᵀ diag(ω) X on its support, as lower triangles one after the other.
-
-    With ``shared``, all rows count once, by ``gram``, and ``known`` adds to that; else ``known`` is all that counts.
-    """
-    n_features = len(rows.feature_indptr) - 1
-    first_kept = n_features - gram.kept
-    most = 0
-    for label in range(len(supports.indptr) - 1):
-        most = max(most, supports.indptr[label + 1] - supports.indptr[label])
-    workspace = np.empty(most * most, dtype=np.float64)
-    slot = np.full(n_features, -1, dtype=np.int32)
-    head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
-    chain = np.empty(1, dtype=_CHAIN)
-    begin = 0
-    for label in range(len(supports.indptr) - 1):
-        first, last = supports.indptr[label], supports.indptr[label + 1]
-        chosen = supports.features[first:last]
-        system = _empty_system(chosen, slot, workspace)
-        if shared and len(chosen) > 0:
-            n_rare = np.searchsorted(chosen, first_kept)
-            walk, columns = 0, 0
-            for i in range(len(chosen)):
-                columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
-                if i < n_rare:
-                    walk += gram.walks[chosen[i]]
-            if walk > gram.column_step * columns:
-                chain = _rare_entries(rows, chosen[:n_rare], head, chain)
-                _add_by_columns(rows, chosen, n_rare, head, chain, system)
-            else:
-                _add_by_rows(rows, chosen[:n_rare], slot, system)
-            _copy_kept(gram, first_kept, chosen, n_rare, system)
-        at, end = known.indptr[label], known.indptr[label + 1]
-        if end > at and len(chosen) > 0:
-            _add_outer_products(rows, known.rows[at:end], known.weights[at:end], slot, system)
-        for i in range(len(chosen)):
-            slot[chosen[i]] = -1
-            for j in range(i + 1):
-                systems[begin] = system[i, j]
-                begin += 1
-
-
-@compiled()
-def solve_systems(systems, counts, slopes, reg, values, gains):
-    """Solve the labels' systems (lower triangles one after the other); ``values`` and ``gains`` take the results."""
-    begin, filled = 0, 0
-    for label in range(len(counts)):
-        count = counts[label]
-        gains[label] = 0.0
-        if count == 0:
-            continue
-        system = np.zeros((count, count))
-        for i in range(count):
-            for j in range(i + 1):
-                system[i, j] = systems[begin]
-                begin += 1
-            system[i, i] += reg
-        solution = slopes[filled : filled + count].copy()
-        _solve_lower(np.linalg.cholesky(system), solution)
-        for i in range(count):
-            gains[label] += slopes[filled + i] * solution[i]
-            values[filled + i] = solution[i]
-        filled += count
-
-
-@compiled()
+@compiled(inner=True)
 def _room(rows, positives, support, start, stop):
     """Arrays for the features and values of these labels, and for the largest of their systems."""
     n_features = len(rows.feature_indptr) - 1
@@ -437,7 +301,7 @@ def _room(rows, positives, support, start, stop):
     )
 
 
-@compiled()
+@compiled(inner=True)
 def _chosen(label, candidates, gain, choice):
     given = choice.given
     if len(given.indptr) > 0:
@@ -445,7 +309,7 @@ def _chosen(label, candidates, gain, choice):
     return _largest_gains(candidates, gain, choice.support, choice.least_share)
 
 
-@compiled()
+@compiled(inner=True)
 def _empty_system(chosen, slot, workspace):
     """A system of zeros for the chosen features, whose places in it ``slot`` gets."""
     count = len(chosen)
@@ -456,7 +320,7 @@ def _empty_system(chosen, slot, workspace):
     return system
 
 
-@compiled()
+@compiled(inner=True)
 def _solve(label, system, chosen, right, reg, slot, found, filled):
     """Solve a label's system and store its solution from ``filled`` on; returns the new end and clears ``slot``."""
     features, values, counts, gains = found
@@ -478,7 +342,7 @@ def _solve(label, system, chosen, right, reg, slot, found, filled):
     return filled + count
 
 
-@compiled()
+@compiled(inner=True)
 def _candidates(rows, rows_of_label, slot, touched, right):
     """The features of the label's rows, rising, at the start of ``touched``; XᵀVy in ``right``; ``slot`` marks them."""
     count = 0
@@ -496,7 +360,7 @@ def _candidates(rows, rows_of_label, slot, touched, right):
     return candidates
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _dot(left, right):
     total = left.dtype.type(0)
     for i in range(len(left)):
@@ -504,7 +368,7 @@ def _dot(left, right):
     return np.float64(total)
 
 
-@compiled()
+@compiled(inner=True)
 def _residuals(rows, rows_of_label, intercept, along):
     """√v(1 − the low-rank score) of each positive, for the label's factors ``along`` the features."""
     residuals = np.empty(len(rows_of_label))
@@ -515,7 +379,7 @@ def _residuals(rows, rows_of_label, intercept, along):
     return residuals
 
 
-@compiled()
+@compiled(inner=True)
 def _largest_gains(candidates, gain, support, least_share):
     """The candidates of the ``support`` largest gains in their own order; equal gains go to the first ones.
 
@@ -524,10 +388,8 @@ def _largest_gains(candidates, gain, support, least_share):
     n_candidates = len(candidates)
     smallest, equals = 0.0, n_candidates
     if n_candidates > support:
-        smallest, equals = np.partition(gain, n_candidates - support)[n_candidates - support], support
-        for value in gain:
-            if value > smallest:
-                equals -= 1
+        smallest = kth_largest(gain, support)
+        equals = support - count_above(gain, smallest)
     largest = 0.0
     for value in gain:
         largest = max(largest, value)
@@ -548,7 +410,7 @@ def _largest_gains(candidates, gain, support, least_share):
 
 # Of a label's system only the lower triangle is set: the one that the Cholesky factorisation reads. Both features of an
 # entry are in the stored triangle, or the rarer one is not; then its products are added up in one of two ways.
-@compiled()
+@compiled(inner=True)
 def _copy_kept(gram, first_kept, chosen, n_rare, system):
     for i in range(n_rare, len(chosen)):
         source = _row_of_triangle(gram.triangle, gram.kept, chosen[i] - first_kept)
@@ -556,7 +418,7 @@ def _copy_kept(gram, first_kept, chosen, n_rare, system):
             system[j, i] = source[chosen[j] - chosen[i]]
 
 
-@compiled()
+@compiled(inner=True)
 def _add_by_rows(rows, rare, slot, system):
     """Walk on, from each occurrence of a rare feature, through what is more frequent in that row."""
     for i in range(len(rare)):
@@ -570,7 +432,7 @@ def _add_by_rows(rows, rare, slot, system):
                     system[j, i] += value * rows.data[position]
 
 
-@compiled()
+@compiled(inner=True)
 def _rare_entries(rows, rare, head, chain):
     """The rare features' entries as one chain per row, starting at ``head[row]``; −1 ends it."""
     needed = 0
@@ -590,7 +452,7 @@ def _rare_entries(rows, rare, head, chain):
     return chain
 
 
-@compiled()
+@compiled(inner=True)
 def _add_by_columns(rows, chosen, n_rare, head, chain, system):
     """Look, at each occurrence of a chosen feature, which rare ones share its row: for long rows of rare features."""
     for j in range(len(chosen)):
@@ -607,7 +469,7 @@ def _add_by_columns(rows, chosen, n_rare, head, chain, system):
             head[rows.feature_rows[place]] = -1
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
     count = len(solution)
@@ -622,7 +484,7 @@ def _solve_lower(lower, solution):
             solution[j] -= lower[i, j] * solution[i]
 
 
-@compiled()
+@compiled(inner=True)
 def _slope_and_squares(rows, known, residuals, weights, slot, right, squares):
     """Xᵀ(ω·residual) onto ``right`` and the diagonal of Xᵀ diag(ω) X onto ``squares``, where ``slot`` is not −1."""
     for place in range(len(known)):
@@ -637,7 +499,7 @@ def _slope_and_squares(rows, known, residuals, weights, slot, right, squares):
                 squares[feature] += weight * value * value
 
 
-@compiled()
+@compiled(inner=True)
 def _add_outer_products(rows, known, weights, slot, system):
     """Xᵀ diag(ω) X of the support over the known rows onto the lower triangle."""
     slots = np.empty(len(system), dtype=np.int64)

@@ -358,7 +358,7 @@ def count_above(values, least):
     return count
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath={"nnan", "nsz"})
 def count_from(values, least):
     """How many values are ``least`` or more."""
     count = np.int32(0)
@@ -427,7 +427,7 @@ def _add_sparse(tile, first, start, features, lists, shift, cursors):
             cursors[entry - origin] = begin + count
 
 
-@compiled()
+@compiled(inner=True)
 def keep_from(least, scores, names, best_scores, best_names):
     """The k best scores and their names, in the order they come in: those above ``least``, and the first equal ones."""
     equal = len(best_scores) - count_above(scores, least)
@@ -439,8 +439,21 @@ def keep_from(least, scores, names, best_scores, best_names):
             kept += 1
 
 
-@compiled()
+@compiled(inner=True)
 def sort_best(scores, names, count):
-    """Bring the first ``count`` scores, and their names, in falling order; equal ones stay in theirs."""
-    order = np.argsort(-scores[:count], kind="mergesort")
-    scores[:count], names[:count] = scores[order], names[order]
+    """Bring the first ``count`` scores, and their names, in falling order; of equal scores the lower name first.
+
+    Shell's sort, as numba takes a second and a half to compile ``argsort``.
+    """
+    gap = count // 2
+    while gap > 0:
+        for at in range(gap, count):
+            score, name, place = scores[at], names[at], at
+            while place >= gap:
+                before = place - gap
+                if scores[before] > score or (scores[before] == score and names[before] < name):
+                    break
+                scores[place], names[place] = scores[before], names[before]
+                place = before
+            scores[place], names[place] = score, name
+        gap //= 2

@@ -148,14 +148,14 @@ def build_tree(rows, labels, gains, n_columns, growth, seed, number):
     )
 
 
-@compiled()
+@compiled(inner=True)
 def _grown(values, room):
     grown = np.empty(room, dtype=values.dtype)
     grown[: len(values)] = values
     return grown
 
 
-@compiled()
+@compiled(inner=True)
 def _labels_of(labels, part, slot):
     """The labels of the rows in ``part``, rising; ``slot`` gets the place of each and must be cleared after use."""
     indptr, indices = labels
@@ -177,7 +177,7 @@ def _labels_of(labels, part, slot):
     return names
 
 
-@compiled()
+@compiled(inner=True)
 def _discounts(scores, discounts):
     """1 / log₂(1 + rank) of each label in the order of its score, ties to the first; 0 for labels that nobody has."""
     discounts[:] = 0
@@ -188,7 +188,7 @@ def _discounts(scores, discounts):
         discounts[ranking[place]] = 1 / np.log2(place + 2)
 
 
-@compiled()
+@compiled(inner=True)
 def _rank_sides(labels, gains, part, slot, stream):
     """Sides (−1 or 1) of the rows such that the rankings of both sides have a large nDCG: a local optimum."""
     indptr, indices = labels
@@ -223,7 +223,7 @@ def _rank_sides(labels, gains, part, slot, stream):
     return side
 
 
-@compiled()
+@compiled(inner=True)
 def _separate(rows, part, side, slot, growth):
     """Learn the sides and reorder ``part``: first the rows with a margin of 0 or less, then all others.
 
@@ -264,7 +264,7 @@ def _separate(rows, part, side, slot, growth):
     return features[kept].astype(np.int32), w[kept], w[-1], n_first
 
 
-@compiled()
+@compiled(inner=True)
 def _columns(rows, part, slot):
     """The rows in ``part`` by columns (those that have an entry, and a constant column of ones at the end)."""
     indptr, indices, data = rows
@@ -298,7 +298,7 @@ def _columns(rows, part, slot):
     return features[:count], starts, local, values
 
 
-@compiled()
+@compiled(inner=True)
 def _make_leaf(labels, gains, part, slot, kept, begin):
     """Write the most frequent labels and their shares from ``begin`` on; returns the end and the nDCG missed."""
     indptr, indices = labels
@@ -442,13 +442,13 @@ def l1_logistic(columns, y, cost, tol, max_iter, w, margins):
     return max_iter
 
 
-@compiled()
+@compiled(inner=True)
 def _log_loss(score):
     """log(1 + e^{score}), without overflow."""
     return max(score, 0.0) + np.log1p(np.exp(-abs(score)))
 
 
-@compiled()
+@compiled(inner=True)
 def _violation(gradient, weight):
     """How far 0 is from the subgradient of F in one column."""
     if weight > 0:
@@ -458,7 +458,7 @@ def _violation(gradient, weight):
     return max(0.0, abs(gradient) - 1)
 
 
-@compiled()
+@compiled(inner=True)
 def _lower_model(columns, model, working, w, direction, change, violation):
     """Coordinate descent on the quadratic model; ``direction`` and ``change`` = X·direction start at 0."""
     indptr, rows, data = columns
@@ -483,7 +483,7 @@ def _lower_model(columns, model, working, w, direction, change, violation):
             return
 
 
-@compiled()
+@compiled(inner=True)
 def _search(y, cost, margins, change, gradient, working, w, direction):
     """Halve the step until F falls enough, and take it; returns False where rounding leaves no step that falls."""
     expected = 0.0

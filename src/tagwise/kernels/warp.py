@@ -88,7 +88,7 @@ def warp_pass(rows, labels, visited_rows, factors, steps, seed, number):
     return loss, visited
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _find_violator(embedded, H, positive, owner, row, trials, stream):
     """A random negative whose score is above the positive's less 1, and the draws it took; −1 where none was found."""
     n_labels, rank = H.shape
@@ -109,7 +109,7 @@ def _find_violator(embedded, H, positive, owner, row, trials, stream):
     return -1, count
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath={"contract", "reassoc"})
 def _step(factors, squares, which, slope, factor, rate, radius):
     """One step of a row of factors along −factor·slope, then back into the ball of the given radius."""
     rank = factors.shape[1]

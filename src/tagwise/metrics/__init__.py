@@ -17,12 +17,14 @@ Rows without any true label count as 0 in P@k, R@k and nDCG@k, and have no weigh
 The set-wise metrics compare 0/1 predictions, or scores cut at ``threshold=``; :func:`average_auc` needs a score for
 every label, as a matrix or in row blocks.
 
-:func:`scorer` makes any of them one that scikit-learn takes as ``scoring=``.
+:data:`RANKINGS` and :data:`SETS` list the metrics with what they mean: reports, commands and searches take theirs from
+there. :func:`scorer` makes any of them one that scikit-learn takes as ``scoring=``.
 """
 
 from tagwise.metrics.auc import average_auc
 from tagwise.metrics.propensity import PROPENSITY_CONSTANTS, inverse_propensity, propensity_constants
 from tagwise.metrics.ranking import (
+    RANKINGS,
     coverage_at_k,
     ndcg_at_k,
     precision_at_k,
@@ -33,6 +35,7 @@ from tagwise.metrics.ranking import (
 )
 from tagwise.metrics.scorers import scorer
 from tagwise.metrics.setwise import (
+    SETS,
     example_accuracy,
     example_f1,
     example_precision,
@@ -45,6 +48,8 @@ from tagwise.metrics.topk import top_k
 
 __all__ = [
     "PROPENSITY_CONSTANTS",
+    "RANKINGS",
+    "SETS",
     "average_auc",
     "coverage_at_k",
     "example_accuracy",

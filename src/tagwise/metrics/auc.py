@@ -83,47 +83,29 @@ def average_auc(Y_true: Any, prediction: Any | Callable[[int, int], Any], *, blo
 
 
 def _counts_below(truth: sp.csr_matrix, scores: Any, name: str) -> np.ndarray:
-    """Per row, Σ over true labels of (labels scored lower + half of those scored equal)."""
+    """Per row, Σ over true labels of (labels scored lower + half of those scored equal).
+
+    For one label that is its rank among all, ties at their mean, less a half.
+    """
     n_rows, n_labels = truth.shape
-    rows = np.repeat(np.arange(n_rows), np.diff(truth.indptr))
-    if isinstance(scores, sp.csr_matrix):
-        halves = _twice_below_sparse(truth, rows, scores)
-    else:
+    if not isinstance(scores, sp.csr_matrix):
         require_no_nan(scores, name)
-        ordered = np.sort(scores, axis=1).ravel()
-        start = rows * n_labels
-        halves = _twice_below(ordered, start, start + n_labels, scores[rows, truth.indices])
-    return np.bincount(rows, weights=halves, minlength=n_rows) / 2.0
-
-
-def _twice_below_sparse(truth: sp.csr_matrix, rows: np.ndarray, scores: sp.csr_matrix) -> np.ndarray:
-    n_rows, n_labels = truth.shape
-    stored = np.diff(scores.indptr).astype(np.int64)
+        # scipy.stats.rankdata would do, in 25 times the time.
+        halves = np.zeros(n_rows, dtype=np.int64)
+        for row, ordered in enumerate(np.sort(scores, axis=1)):
+            own = scores[row, truth.indices[truth.indptr[row] : truth.indptr[row + 1]]]
+            halves[row] = np.searchsorted(ordered, own, "left").sum() + np.searchsorted(ordered, own, "right").sum()
+        return halves / 2
+    stored = np.diff(scores.indptr)
     score_rows = np.repeat(np.arange(n_rows), stored)
-    ordered = scores.data[np.lexsort((scores.data, score_rows))]
-    # Positions from 1, so that what scipy answers for an unstored pair becomes -1.
-    positions = sp.csr_matrix((np.arange(1, scores.nnz + 1), scores.indices, scores.indptr), shape=scores.shape)
-    position = np.asarray(positions[rows, truth.indices]).ravel() - 1
-    found = position >= 0
-    unstored = (n_labels - stored)[rows]
-    # An unstored label ties with all unstored ones; a stored label lies above every one of them.
-    halves = unstored.copy()
-    which = rows[found]
-    start, stop = scores.indptr[which].astype(np.int64), scores.indptr[which + 1].astype(np.int64)
-    halves[found] = 2 * unstored[found] + _twice_below(ordered, start, stop, scores.data[position[found]])
-    return np.asarray(halves)
-
-
-def _twice_below(ordered: np.ndarray, start: np.ndarray, stop: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """#(entries < value) + #(entries ≤ value) in each value's own sorted segment ``ordered[start:stop]``."""
-    counts = np.zeros(len(values), dtype=np.int64)
-    for compare in (np.less, np.less_equal):
-        # Bisection, in which all searches advance together.
-        low, high = start.copy(), stop.copy()
-        while (searching := low < high).any():
-            middle = np.minimum((low + high) // 2, ordered.size - 1)
-            ahead = searching & compare(ordered[middle], values)
-            low = np.where(ahead, middle + 1, low)
-            high = np.where(searching & ~ahead, middle, high)
-        counts += low - start
-    return counts
+    order = np.lexsort((scores.data, score_rows))
+    starts_tie = np.ones(len(order), dtype=bool)
+    starts_tie[1:] = (np.diff(score_rows[order]) > 0) | (scores.data[order][1:] != scores.data[order][:-1])
+    first = np.append(np.flatnonzero(starts_tie), len(order))
+    # Every stored label lies above all that are not stored, which tie with each other.
+    counts = np.empty(len(order))
+    counts[order] = ((first[:-1] + first[1:]) / 2)[np.cumsum(starts_tie) - 1]
+    counts += (n_labels - stored - scores.indptr[:-1])[score_rows]
+    right = sp.csr_matrix((counts, scores.indices, scores.indptr), shape=scores.shape).multiply(truth).tocsr()
+    n_unstored = np.diff(truth.indptr) - np.diff(right.indptr)
+    return np.asarray(right.sum(axis=1)).ravel() + n_unstored * (n_labels - stored) / 2

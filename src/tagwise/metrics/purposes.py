@@ -35,7 +35,7 @@ from tagwise.metrics.propensity import inverse_propensity_of_counts
 __all__ = ["PURPOSES", "LabelCounts", "choose_labels", "needs_all_rows"]
 
 PURPOSES = ("precision", "recall", "psp", "macro_f1")
-"""What labels may be chosen for."""
+"""Purposes that labels may be chosen for."""
 
 # Passes over the rows; the third changes little.
 _MOST_SWEEPS = 20
@@ -44,17 +44,17 @@ _SHRINKAGE = 20.0
 
 
 class LabelCounts(NamedTuple):
-    """What training rows say about labels."""
+    """Counts of labels in the training rows."""
 
     rows: np.ndarray
-    """(L,): how many have the label."""
+    """(L,): rows with each label."""
     n_rows: int
-    """How many there are."""
+    """Number of training rows."""
     pairs: sp.csr_matrix | None = None
-    """CSR (L, L): how many have labels j and t, for j < t; None where nobody counted."""
+    """CSR (L, L): rows with labels j and t, for j < t; None where nobody counted."""
 
     def weights(self, purpose: str) -> np.ndarray:
-        """What finding each label is worth (L,), for purposes that are a sum over rows.
+        """Worth of finding each label (L,), for purposes that are a sum over rows.
 
         InvalidInputError for propensities of fewer than 3 rows.
         """

@@ -1,15 +1,16 @@
 """Ranking metrics over the top k: precision, recall, nDCG, their propensity-scored kin, and label coverage.
 
-Each metric reads :class:`Hits`, the result of one top-k pass; :func:`ranking_report` computes all of them from one. All
-of them follow from sums over rows (:class:`RankingSums`), so that rows can be measured in parts.
+Each metric reads :class:`Hits`, the result of one top-k pass, and is made of sums over rows, so that rows can be
+measured in parts (:class:`RankingSums`). :data:`RANKINGS` lists them; a new one is a function and an entry there.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,8 +20,15 @@ from tagwise.metrics.topk import NO_LABEL, ranked_labels, top_k_of_csr
 from tagwise.validation import check_integer, check_labels
 
 __all__ = [
+    "RANKINGS",
+    "Hits",
+    "Metric",
+    "RankingMetric",
+    "RankingSums",
+    "check_ks",
     "check_true_labels",
     "coverage_at_k",
+    "hits_of",
     "ndcg_at_k",
     "ndcg_of_rows",
     "precision_at_k",
@@ -30,155 +38,112 @@ __all__ = [
     "recall_at_k",
 ]
 
-Several: TypeAlias = Sequence[int] | np.ndarray
-"""More than one k at once."""
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hits:
-    """The result of one top-k pass: everything that a ranking metric needs, in O(nk + nnz)."""
+    """The result of one top-k pass: everything that a ranking metric needs, in O(nk + nnz).
 
-    truth: sp.csr_matrix  # the true labels, n×L
-    labels: np.ndarray  # int64, n×k: predicted labels, best first, -1 = none
-    correct: np.ndarray  # bool, n×k: whether each of them is a true label
-    true_counts: np.ndarray  # int64, n: true labels per row
+    ``truth`` (n, L) has the true labels, ``labels`` (n, k) the predicted ones, best first, −1 for none;
+    ``inverse_propensity`` (L) is there for the metrics that weigh labels by it.
+    """
 
-    def found(self) -> np.ndarray:
-        """How many rows have a right label at each rank (k)."""
-        return np.count_nonzero(self.correct, axis=0)
+    truth: sp.csr_matrix
+    labels: np.ndarray
+    inverse_propensity: Any = None
 
-    def recalls(self) -> np.ndarray:
-        """R@1, …, R@k of the rows, added up (k)."""
-        return np.sum(np.cumsum(self.correct, axis=1) / np.maximum(self.true_counts, 1)[:, None], axis=0)
+    @cached_property
+    def correct(self) -> np.ndarray:
+        """Whether each predicted label is true (n×k)."""
+        from tagwise.kernels.sampled_pairs import contains_pairs  # here, since importing metrics imports no numba
 
-    def ndcg_of_rows(self) -> np.ndarray:
-        """NDCG of each row at k = 1, 2, … (n×k)."""
-        gained = np.cumsum(self.correct * discounts(self.labels.shape[1]), axis=1)
-        return np.asarray(gained / self.ideal_discounts())
+        return contains_pairs(self.truth, self.labels)
 
+    @cached_property
+    def true_counts(self) -> np.ndarray:
+        """Number of true labels per row (n)."""
+        return np.diff(self.truth.indptr).astype(np.int64)
+
+    @cached_property
+    def discounts(self) -> np.ndarray:
+        """1/log2(j + 1) for j = 1 … k."""
+        return np.asarray(1.0 / np.log2(np.arange(2, self.labels.shape[1] + 2)))
+
+    @cached_property
     def ideal_discounts(self) -> np.ndarray:
         """Σ_{j ≤ min(k, true labels)} 1/log2(j+1) per row and k; 1 if no label is true."""
-        width = self.labels.shape[1]
-        best = np.concatenate(([1.0], np.cumsum(discounts(width))))
-        return np.asarray(best[np.minimum(self.true_counts[:, None], np.arange(1, width + 1))])
+        best = np.concatenate(([1.0], np.cumsum(self.discounts)))
+        return np.asarray(best[np.minimum(self.true_counts[:, None], np.arange(1, len(best)))])
 
-    def first_ranks(self) -> np.ndarray:
-        """The first rank, from 0, at which any row has each label rightly (L).
-
-        It is k where no row has, and k + 1 where the label is true in none.
-        """
-        width = self.labels.shape[1]
-        first = np.full(self.truth.shape[1], width + 1, dtype=np.int32)
-        first[self.truth.indices] = width
-        for rank in reversed(range(width)):
-            first[self.labels[self.correct[:, rank], rank]] = rank
-        return first
-
-    def weighted(self, inverse_propensity: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Weight of each predicted label, 0 if it is wrong; the same of a row's true labels by falling weight (n×k)."""
-        truth, weights = self.truth, _checked_weights(inverse_propensity, self.truth.shape[1])
+    @cached_property
+    def gains(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of predicted labels, 0 for wrong ones; and of a row's true labels by falling weight (both n×k)."""
+        truth, weights = self.truth, _checked_weights(self.inverse_propensity, self.truth.shape[1])
         valued = sp.csr_matrix((weights[truth.indices], truth.indices, truth.indptr), shape=truth.shape)
         ideal = top_k_of_csr(valued, self.labels.shape[1])
         return np.where(self.correct, weights[self.labels], 0.0), np.where(ideal != NO_LABEL, weights[ideal], 0.0)
 
-    def gains(self, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """What PSP divides: the weights that rows gain among their first 1, …, k, and could at best (2×k)."""
-        return np.array([gains.sum(axis=0).cumsum() for gains in weighted])
+    def ndcg_of_rows(self) -> np.ndarray:
+        """NDCG of each row at 1, …, k (n×k)."""
+        return np.asarray(np.cumsum(self.correct * self.discounts, axis=1) / self.ideal_discounts)
 
-    def discounted_gains(self, weighted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """What PSnDCG divides (2×k)."""
-        discount, per_row = discounts(self.labels.shape[1]), self.ideal_discounts()
-        return np.array([np.sum(np.cumsum(gains * discount, axis=1) / per_row, axis=0) for gains in weighted])
 
-    def sums(self, inverse_propensity: Any = None) -> RankingSums:
-        """All that the metrics of these rows depend on; weights are needed for PSP and PSnDCG."""
-        none = np.zeros((2, self.labels.shape[1]))
-        weighted = None if inverse_propensity is None else self.weighted(inverse_propensity)
-        return RankingSums(
-            self.labels.shape[0],
-            self.found(),
-            self.recalls(),
-            self.ndcg_of_rows().sum(axis=0),
-            none if weighted is None else self.gains(weighted),
-            none if weighted is None else self.discounted_gains(weighted),
-            self.first_ranks(),
-        )
+@dataclass(frozen=True)
+class Metric:
+    """One row of the tables of metrics, from which reports, commands, scorers and searches take their lists."""
+
+    name: str
+    """In reports: "P", "micro-F1"."""
+    function: Callable[..., Any]
+    """Takes the truth and the prediction."""
+    meaning: str
+    """For people, in tables and reports."""
+    higher_is_better: bool = field(default=True, kw_only=True)
+    shown: bool = field(default=True, kw_only=True)
+    """Whether evaluations, commands and reports show it."""
+
+
+@dataclass(frozen=True)
+class RankingMetric(Metric):
+    """A metric at k. ``name`` is followed by ``@k`` in reports."""
+
+    sums: Callable[[Hits], np.ndarray]
+    """All that the metric depends on, added up over rows."""
+    values: Callable[[np.ndarray, int, np.ndarray], np.ndarray]
+    """The metric at some k, from the sums, the number of rows, and these k."""
+    weighted: bool = False
+    """Whether labels are weighed by inverse propensities."""
+    add: np.ufunc = np.add
+    """Operation that makes sums of all rows from those of parts."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankingSums:
-    """What ranking metrics of some rows depend on; sums of parts of the rows add up (:meth:`plus`).
-
-    Attributes are those of :class:`Hits`, added up over its rows: ``ndcgs`` is that of ``ndcg_of_rows``.
-    """
+    """Sums over rows that the ranking metrics depend on, by the metric's name."""
 
     n_rows: int
-    found: np.ndarray
-    recalls: np.ndarray
-    ndcgs: np.ndarray
-    gains: np.ndarray
-    discounted_gains: np.ndarray
-    first_ranks: np.ndarray
+    sums: dict[str, np.ndarray]
 
     @classmethod
-    def of_no_rows(cls, k: int, n_labels: int) -> RankingSums:
-        """What an empty part adds."""
-        none, first = np.zeros(k), np.full(n_labels, k + 1, dtype=np.int32)
-        return cls(0, none.astype(np.int64), none, none, np.zeros((2, k)), np.zeros((2, k)), first)
+    def of(cls, hits: Hits) -> RankingSums:
+        """Sums of all metrics; of those with weights only where the hits have them."""
+        metrics = [metric for metric in RANKINGS if hits.inverse_propensity is not None or not metric.weighted]
+        return cls(len(hits.labels), {metric.name: metric.sums(hits) for metric in metrics})
 
     def plus(self, *others: RankingSums) -> RankingSums:
-        """Those of all rows together."""
+        """Sums of all rows together."""
         parts = (self, *others)
-        return RankingSums(
-            sum(part.n_rows for part in parts),
-            np.sum([part.found for part in parts], axis=0),
-            np.sum([part.recalls for part in parts], axis=0),
-            np.sum([part.ndcgs for part in parts], axis=0),
-            np.sum([part.gains for part in parts], axis=0),
-            np.sum([part.discounted_gains for part in parts], axis=0),
-            np.minimum.reduce([part.first_ranks for part in parts]),
-        )
+        add = {metric.name: metric.add for metric in RANKINGS}
+        sums = {name: add[name].reduce([part.sums[name] for part in parts]) for name in self.sums}
+        return RankingSums(sum(part.n_rows for part in parts), sums)
 
-    def report(self, ks: np.ndarray, *, weighted: bool) -> dict[str, float]:
-        """See :func:`ranking_report`; ``weighted``: whether rows were weighed by inverse propensities."""
-        columns = {"P": _precision(self.found, self.n_rows, ks), "nDCG": _ndcg(self.ndcgs, self.n_rows, ks)}
-        if weighted:
-            columns |= {"PSP": _share(self.gains, ks), "PSnDCG": _share(self.discounted_gains, ks)}
-        columns |= {
-            "R": _at(self.recalls / self.n_rows, ks),
-            "coverage": _coverage(self.first_ranks, self.found.size, ks),
+    def report(self, ks: np.ndarray) -> dict[str, float]:
+        """The result of :func:`ranking_report`."""
+        return {
+            f"{metric.name}@{k}": float(value)
+            for metric in RANKINGS
+            if metric.name in self.sums
+            for k, value in zip(ks, metric.values(self.sums[metric.name], self.n_rows, ks))
         }
-        return {f"{name}@{k}": float(value) for name, values in columns.items() for k, value in zip(ks, values)}
-
-
-def _at(values: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
-    return np.asarray(values[np.minimum(ks, values.size) - 1])
-
-
-def _precision(found: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
-    return np.asarray(_at(np.cumsum(found), ks) / (ks * n_rows))
-
-
-def _ndcg(ndcgs: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
-    return _at(np.minimum(ndcgs / n_rows, 1.0), ks)
-
-
-def _coverage(first_ranks: np.ndarray, width: int, ks: np.ndarray) -> np.ndarray:
-    n_with = np.bincount(first_ranks, minlength=width + 2)
-    present = int(n_with[: width + 1].sum())
-    return _at(np.cumsum(n_with[:width]) / present, ks) if present else np.zeros(ks.size)
-
-
-def _share(gains: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    gained, best = gains
-    # The best is 0 only if no row has a true label; then nothing can be gained either.
-    return _at(np.minimum(gained / np.where(best > 0, best, 1.0), 1.0), ks)
-
-
-def discounts(k: int) -> np.ndarray:
-    """1/log2(j + 1) for j = 1 … k."""
-    return 1.0 / np.log2(np.arange(2, k + 2))
 
 
 def check_true_labels(Y_true: Any) -> sp.csr_matrix:
@@ -206,17 +171,13 @@ def check_ks(k: Any, name: str = "k") -> tuple[np.ndarray, bool]:
     return np.array(ks), False
 
 
-def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray) -> Hits:
-    """Rank ``prediction`` down to the largest of ``ks`` and mark the labels that are true."""
-    from tagwise.kernels.sampled_pairs import contains_pairs  # here, since importing metrics imports no numba
-
+def hits_of(Y_true: Any, prediction: Any, ks: np.ndarray, inverse_propensity: Any = None) -> Hits:
+    """Rank ``prediction`` down to the largest of ``ks``."""
     truth = check_true_labels(Y_true)
     n_rows, n_labels = truth.shape
     # Beyond L there is no label whatever the prediction, so no memory is spent on it.
     depth = min(int(ks.max()), n_labels)
-    labels = ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels)
-    true_counts = np.diff(truth.indptr).astype(np.int64)
-    return Hits(truth, labels, contains_pairs(truth, labels), true_counts)
+    return Hits(truth, ranked_labels(prediction, depth, n_rows=n_rows, n_labels=n_labels), inverse_propensity)
 
 
 def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
@@ -238,20 +199,16 @@ def _checked_weights(inverse_propensity: Any, n_labels: int) -> np.ndarray:
     return weights
 
 
-def _at_k(
-    Y_true: Any, prediction: Any, k: int | Several, metric: Callable[[Hits, np.ndarray], np.ndarray]
-) -> float | np.ndarray:
+def _at_k(name: str, Y_true: Any, prediction: Any, k: int | Sequence[int], weights: Any = None) -> Any:
     """A float if one k was asked for, else an array with one value per k."""
     ks, single = check_ks(k)
-    values = metric(hits_of(Y_true, prediction, ks), ks)
+    metric = next(metric for metric in RANKINGS if metric.name == name)
+    hits = hits_of(Y_true, prediction, ks, weights)
+    values = metric.values(metric.sums(hits), len(hits.labels), ks)
     return float(values[0]) if single else values
 
 
-@overload
-def precision_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
-@overload
-def precision_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
-def precision_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
+def precision_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Share of true labels among the first k, averaged over rows.
 
     .. math:: P@k = \frac1n \sum_i \frac1k \left|\mathrm{top}_k(i) \cap y_i\right|
@@ -275,14 +232,10 @@ def precision_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float 
     -----
     A missing prediction counts as wrong: the divisor is always k, even if k > L. Memory O(n·max k + nnz).
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: _precision(hits.found(), len(hits.labels), ks))
+    return _at_k("P", Y_true, prediction, k)
 
 
-@overload
-def recall_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
-@overload
-def recall_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
-def recall_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
+def recall_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Share of a row's true labels that are among its first k, averaged over rows.
 
     .. math:: R@k = \frac1n \sum_i \frac{\left|\mathrm{top}_k(i) \cap y_i\right|}{|y_i|}
@@ -290,14 +243,10 @@ def recall_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | n
     Rows without a true label count as 0 (as scikit-learn does with ``zero_division=0``), so the average is over the
     same n rows as in :func:`precision_at_k`. Parameters, result and memory as there.
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: _at(hits.recalls() / len(hits.labels), ks))
+    return _at_k("R", Y_true, prediction, k)
 
 
-@overload
-def ndcg_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
-@overload
-def ndcg_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
-def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
+def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Discounted gain of the true labels among the first k over the best possible, averaged over rows.
 
     .. math::
@@ -307,7 +256,7 @@ def ndcg_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.
 
     Rows without a true label count as 0. Parameters, result and memory as in :func:`precision_at_k`.
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: _ndcg(hits.ndcg_of_rows().sum(axis=0), len(hits.labels), ks))
+    return _at_k("nDCG", Y_true, prediction, k)
 
 
 def ndcg_of_rows(Y_true: Any, prediction: Any, k: int = 5) -> np.ndarray:
@@ -316,11 +265,7 @@ def ndcg_of_rows(Y_true: Any, prediction: Any, k: int = 5) -> np.ndarray:
     return hits_of(Y_true, prediction, ks).ndcg_of_rows()[:, -1]
 
 
-@overload
-def coverage_at_k(Y_true: Any, prediction: Any, k: int = ...) -> float: ...
-@overload
-def coverage_at_k(Y_true: Any, prediction: Any, k: Several) -> np.ndarray: ...
-def coverage_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float | np.ndarray:
+def coverage_at_k(Y_true: Any, prediction: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Share of the labels in ``Y_true`` that are predicted correctly at least once among the first k.
 
     .. math:: C@k = \frac{|\bigcup_i \mathrm{top}_k(i) \cap y_i|}{|\bigcup_i y_i|}
@@ -329,14 +274,10 @@ def coverage_at_k(Y_true: Any, prediction: Any, k: int | Several = 5) -> float |
     and a low coverage. 0 if no row has a true label. (Not scikit-learn's ``coverage_error``, which is a depth in the
     ranking.) Parameters and result as in :func:`precision_at_k`; memory O(n·max k + nnz + L).
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: _coverage(hits.first_ranks(), hits.labels.shape[1], ks))
+    return _at_k("coverage", Y_true, prediction, k)
 
 
-@overload
-def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
-@overload
-def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Several) -> np.ndarray: ...
-def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Several = 5) -> float | np.ndarray:
+def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Propensity-scored precision, as a share of the best achievable on the same rows.
 
     .. math::
@@ -361,14 +302,10 @@ def psp_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sev
     -----
     Memory O(n·max k + nnz); time O((n·max k + nnz) log nnz).
     """
-    return _at_k(Y_true, prediction, k, lambda hits, ks: _share(hits.gains(hits.weighted(inverse_propensity)), ks))
+    return _at_k("PSP", Y_true, prediction, k, inverse_propensity)
 
 
-@overload
-def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int = ...) -> float: ...
-@overload
-def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: Several) -> np.ndarray: ...
-def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Several = 5) -> float | np.ndarray:
+def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | Sequence[int] = 5) -> Any:
     r"""Propensity-scored nDCG, as a share of the best achievable on the same rows.
 
     .. math::
@@ -382,13 +319,11 @@ def psndcg_at_k(Y_true: Any, prediction: Any, inverse_propensity: Any, k: int | 
 
     Parameters, result and cost as in :func:`psp_at_k`.
     """
-    return _at_k(
-        Y_true, prediction, k, lambda hits, ks: _share(hits.discounted_gains(hits.weighted(inverse_propensity)), ks)
-    )
+    return _at_k("PSnDCG", Y_true, prediction, k, inverse_propensity)
 
 
 def ranking_report(
-    Y_true: Any, prediction: Any, ks: int | Several = (1, 3, 5), inverse_propensity: Any = None
+    Y_true: Any, prediction: Any, ks: int | Sequence[int] = (1, 3, 5), inverse_propensity: Any = None
 ) -> dict[str, float]:
     """P, nDCG, PSP, PSnDCG, R and coverage at each k, from one ranking of ``prediction``.
 
@@ -413,5 +348,104 @@ def ranking_report(
     Memory O(n·max k + nnz + L).
     """
     wanted, _ = check_ks(ks, "ks")
-    sums = hits_of(Y_true, prediction, wanted).sums(inverse_propensity)
-    return sums.report(wanted, weighted=inverse_propensity is not None)
+    return RankingSums.of(hits_of(Y_true, prediction, wanted, inverse_propensity)).report(wanted)
+
+
+# ---------------------------------------------------------------------- sums over rows, and values from them
+
+
+def _at(values: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    """The values at ``ks`` out of those at k = 1, 2, …; beyond L they stay the same."""
+    return np.asarray(values[np.minimum(ks, values.size) - 1])
+
+
+def _found(hits: Hits) -> np.ndarray:
+    """Number of rows with a right label at each rank (k)."""
+    return np.asarray(np.count_nonzero(hits.correct, axis=0))
+
+
+def _recalls(hits: Hits) -> np.ndarray:
+    shares = np.cumsum(hits.correct, axis=1) / np.maximum(hits.true_counts, 1)[:, None]
+    return np.asarray(np.sum(shares, axis=0))
+
+
+def _gained(hits: Hits) -> np.ndarray:
+    """Numerator and denominator of PSP (2×k)."""
+    return np.array([gains.sum(axis=0).cumsum() for gains in hits.gains])
+
+
+def _discounted_gained(hits: Hits) -> np.ndarray:
+    """Numerator and denominator of PSnDCG (2×k)."""
+    return np.array(
+        [np.sum(np.cumsum(gains * hits.discounts, axis=1) / hits.ideal_discounts, axis=0) for gains in hits.gains]
+    )
+
+
+def _share(gained: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
+    reached, best = gained
+    # The best is 0 only if no row has a true label; then nothing can be gained either.
+    return _at(np.minimum(reached / np.where(best > 0, best, 1.0), 1.0), ks)
+
+
+def _first_ranks(hits: Hits) -> np.ndarray:
+    """The first rank, from 0, at which any row has each label rightly (L).
+
+    It is k where no row has, and k + 1 where the label is true in none.
+    """
+    width = hits.labels.shape[1]
+    first = np.full(hits.truth.shape[1], width + 1, dtype=np.int32)
+    first[hits.truth.indices] = width
+    for rank in reversed(range(width)):
+        first[hits.labels[hits.correct[:, rank], rank]] = rank
+    return first
+
+
+def _coverage(first_ranks: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
+    width = min(int(ks.max()), len(first_ranks))
+    n_with = np.bincount(first_ranks, minlength=width + 2)
+    present = int(n_with[: width + 1].sum())
+    return _at(np.cumsum(n_with[:width]) / present, ks) if present else np.zeros(ks.size)
+
+
+RANKINGS: tuple[RankingMetric, ...] = (
+    RankingMetric(
+        "P",
+        precision_at_k,
+        "precision of the first k tags",
+        _found,
+        lambda found, n_rows, ks: np.asarray(_at(np.cumsum(found), ks) / (ks * n_rows)),
+    ),
+    RankingMetric(
+        "nDCG",
+        ndcg_at_k,
+        "the same, with more weight on early ranks",
+        lambda hits: np.asarray(hits.ndcg_of_rows().sum(axis=0)),
+        lambda ndcgs, n_rows, ks: _at(np.minimum(ndcgs / n_rows, 1.0), ks),
+    ),
+    RankingMetric("PSP", psp_at_k, "precision, with more weight on rare tags", _gained, _share, weighted=True),
+    RankingMetric(
+        "PSnDCG",
+        psndcg_at_k,
+        "nDCG, with more weight on rare tags",
+        _discounted_gained,
+        _share,
+        weighted=True,
+        shown=False,
+    ),
+    RankingMetric(
+        "R",
+        recall_at_k,
+        "share of a row's tags among the first k",
+        _recalls,
+        lambda recalls, n_rows, ks: _at(recalls / n_rows, ks),
+    ),
+    RankingMetric(
+        "coverage",
+        coverage_at_k,
+        "share of tags that are suggested correctly at least once",
+        _first_ranks,
+        _coverage,
+        add=np.minimum,
+    ),
+)
+"""All ranking metrics, in the order of reports."""

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.metrics import ranking, setwise
+from tagwise.metrics.ranking import RANKINGS
+from tagwise.metrics.setwise import SETS
 
 __all__ = ["Scorer", "scorer"]
 
-_RANKINGS: Mapping[str, Callable[..., Any]] = {
-    "precision": ranking.precision_at_k,
-    "recall": ranking.recall_at_k,
-    "ndcg": ranking.ndcg_at_k,
-    "psp": ranking.psp_at_k,
-    "psndcg": ranking.psndcg_at_k,
-    "coverage": ranking.coverage_at_k,
-}
-_SETS: Mapping[str, Callable[..., Any]] = {
-    "micro_f1": setwise.micro_f1,
-    "macro_f1": setwise.macro_f1,
-    "example_f1": setwise.example_f1,
-    "example_precision": setwise.example_precision,
-    "example_recall": setwise.example_recall,
-    "example_accuracy": setwise.example_accuracy,
-    "hamming_loss": setwise.hamming_loss,
-}
+_METRICS = {metric.function.__name__: metric for metric in (*RANKINGS, *SETS)}
 
 
 @dataclass(frozen=True)
@@ -42,23 +27,24 @@ class Scorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """The metric of a fitted estimator on these rows; that of a loss is negative."""
-        kind, _, k = self.name.rpartition("_at_")
+        function, k = _parsed(self.name)
+        metric, more = _METRICS[function], dict(self.options)
         model, rows = _last_step(estimator, X)
-        if kind:
+        if k is not None:
+            more["k"] = k
             if hasattr(model, "truth_and_ranking"):
-                truth, ranked = model.truth_and_ranking(rows, y, int(k))
+                truth, answer = model.truth_and_ranking(rows, y, k)
             else:
-                truth, ranked = y, np.asarray(model.decision_function(rows), dtype=np.float64)
-            return float(_RANKINGS[kind](truth, ranked, k=int(k), **self.options))
-        if hasattr(model, "truth_and_decisions"):
-            truth, decided = model.truth_and_decisions(rows, y)
+                truth, answer = y, np.asarray(model.decision_function(rows), dtype=np.float64)
+        elif hasattr(model, "truth_and_decisions"):
+            truth, answer = model.truth_and_decisions(rows, y)
         else:
-            truth, decided = y, model.predict(rows)
-        value = float(_SETS[self.name](truth, decided, **self.options))
-        return -value if self.name.endswith("_loss") else value
+            truth, answer = y, model.predict(rows)
+        value = float(metric.function(truth, answer, **more))
+        return value if metric.higher_is_better else -value
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """The call that makes it."""
         return f"scorer({self.name!r}{''.join(f', {name}=…' for name in self.options)})"
 
 
@@ -68,9 +54,9 @@ def scorer(name: str, **options: Any) -> Scorer:
     Parameters
     ----------
     name : str
-        ``"ndcg_at_5"``, or ``precision``, ``recall``, ``psp``, ``psndcg`` or ``coverage`` at any k; or ``"micro_f1"``,
-        ``"macro_f1"``, ``"example_f1"``, ``"example_precision"``, ``"example_recall"``, ``"example_accuracy"``, and
-        ``"hamming_loss"``, of which the negative is taken, as scikit-learn does.
+        Name of a function of :mod:`tagwise.metrics`: ``"ndcg_at_5"``, or another ranking metric at any k; or one of
+        sets of labels, such as ``"micro_f1"``. Of a loss, ``"hamming_loss"``, the negative is taken, as scikit-learn
+        does.
     **options
         Further arguments of the metric, such as ``inverse_propensity`` for ``"psp_at_5"``, where these are not known
         from the rows.
@@ -96,18 +82,22 @@ def scorer(name: str, **options: Any) -> Scorer:
     """
     if not isinstance(name, str):
         raise InvalidTypeError(f"name must be the name of a metric, such as 'ndcg_at_5'; found {name!r:.60}.")
-    match = re.fullmatch(r"(\w+)_at_([1-9][0-9]{0,3})", name)
-    if name not in _SETS and (match is None or match[1] not in _RANKINGS):
-        rankings = ", ".join(f"{kind}_at_k" for kind in _RANKINGS)
+    function, k = _parsed(name)
+    if function not in _METRICS or function.endswith("_at_k") != (k is not None):
         raise InvalidInputError(
-            f"name must be one of {rankings}, with a number from 1 to 9999 for k, or {', '.join(_SETS)}; found "
-            f"{name!r:.60}."
+            f"name must be one of {', '.join(_METRICS)}, with a number from 1 to 9999 for k; found {name!r:.60}."
         )
-    if match is not None and match[1] in ("psp", "psndcg") and "inverse_propensity" not in options:
+    if getattr(_METRICS[function], "weighted", False) and "inverse_propensity" not in options:
         raise InvalidInputError(
             f"scorer({name!r}) needs inverse_propensity=inverse_propensity(Y), of the training labels."
         )
     return Scorer(name, options)
+
+
+def _parsed(name: str) -> tuple[str, int | None]:
+    """Name of a metric's function, and k: of "ndcg_at_5", "ndcg_at_k" and 5."""
+    match = re.fullmatch(r"(\w+)_at_([1-9][0-9]{0,3})", name)
+    return (name, None) if match is None else (f"{match[1]}_at_k", int(match[2]))
 
 
 def _last_step(estimator: Any, X: Any) -> tuple[Any, Any]:

@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.metrics.ranking import check_true_labels
+from tagwise.metrics.ranking import Metric, check_true_labels
 from tagwise.parallel import even_chunks
 from tagwise.validation import canonical_csr, check_labels, check_real, checked_csr, shape_text
 
 __all__ = [
+    "SETS",
     "example_accuracy",
     "example_f1",
     "example_precision",
@@ -58,7 +59,7 @@ def hamming_loss(Y_true: Any, Y_pred: Any, *, threshold: float | None = None) ->
     Time and memory O(nnz) for sparse input; dense scores are cut in row blocks.
     """
     truth, predicted = _checked(Y_true, Y_pred, threshold)
-    sizes = _by_row(truth, predicted)
+    sizes = _sizes(truth, predicted)
     wrong = int(sizes.true.sum()) + int(sizes.predicted.sum()) - 2 * int(sizes.both.sum())
     return wrong / (truth.shape[0] * truth.shape[1])
 
@@ -87,7 +88,7 @@ def example_precision(
     The paper leaves 0/0 open. Here a row with exactly one empty set counts 0 in all four example-based metrics. Time
     and memory O(nnz) for sparse input.
     """
-    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.predicted, sizes, both_empty, "row")
 
 
@@ -100,7 +101,7 @@ def example_recall(
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.true, sizes, both_empty, "row")
 
 
@@ -111,7 +112,7 @@ def example_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold))
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "row")
 
 
@@ -124,7 +125,7 @@ def example_accuracy(
 
     Parameters, result and the cases of 0/0 as in :func:`example_precision`.
     """
-    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold))
     return _average(sizes.both, sizes.true + sizes.predicted - sizes.both, sizes, both_empty, "row")
 
 
@@ -136,7 +137,7 @@ def micro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
     ``both_empty`` is the value if there is neither a true nor a predicted label at all; 0 agrees with scikit-learn's
     ``zero_division=0``. The other parameters as in :func:`example_precision`.
     """
-    sizes = _by_row(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold))
     total = int(sizes.true.sum()) + int(sizes.predicted.sum())
     empty = check_real(both_empty, "both_empty", minimum=0.0, maximum=1.0)
     return 2 * int(sizes.both.sum()) / total if total else empty
@@ -151,7 +152,7 @@ def macro_f1(Y_true: Any, Y_pred: Any, *, threshold: float | None = None, both_e
     with scikit-learn's ``zero_division=0`` and keeps even a perfect prediction below 1 if such labels exist; 1 agrees
     with ``zero_division=1``; None leaves them out of the average. The other parameters as in :func:`example_precision`.
     """
-    sizes = _by_label(*_checked(Y_true, Y_pred, threshold))
+    sizes = _sizes(*_checked(Y_true, Y_pred, threshold), axis=0)
     return _average(2 * sizes.both, sizes.true + sizes.predicted, sizes, both_empty, "label")
 
 
@@ -168,19 +169,18 @@ def _average(parts: np.ndarray, wholes: np.ndarray, sizes: _Sizes, both_empty: f
     return float(values.mean())
 
 
-def _by_row(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Sizes:
-    common = sp.csr_matrix(truth.multiply(predicted))
-    return _Sizes(*(np.diff(matrix.indptr).astype(np.int64) for matrix in (truth, predicted, common)))
-
-
-def _by_label(truth: sp.csr_matrix, predicted: sp.csr_matrix) -> _Sizes:
-    common = sp.csr_matrix(truth.multiply(predicted))
-    labels = truth.shape[1]
-    return _Sizes(*(np.bincount(m.indices, minlength=labels) for m in (truth, predicted, common)))
+def _sizes(truth: sp.csr_matrix, predicted: sp.csr_matrix, *, axis: int = 1) -> _Sizes:
+    both = sp.csr_matrix(truth.multiply(predicted))
+    return _Sizes(*(np.asarray(matrix.getnnz(axis=axis), dtype=np.int64) for matrix in (truth, predicted, both)))
 
 
 def _checked(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     truth = check_true_labels(Y_true)
+    if isinstance(Y_pred, tuple):
+        raise InvalidInputError(
+            "Y_pred is a pair (labels, scores); this metric compares sets of labels: pass predict's 0/1 matrix, or an "
+            "n×L matrix of scores with threshold=."
+        )
     predicted = _binary(Y_pred) if threshold is None else _cut(Y_pred, check_real(threshold, "threshold"))
     if predicted.shape != truth.shape:
         raise InvalidInputError(
@@ -192,43 +192,48 @@ def _checked(Y_true: Any, Y_pred: Any, threshold: float | None) -> tuple[sp.csr_
 
 def _binary(Y_pred: Any) -> sp.csr_matrix:
     """0/1 predictions, checked."""
-    if isinstance(Y_pred, tuple):
-        raise InvalidInputError(
-            "Y_pred is a pair (labels, scores); this metric compares sets of labels, so pass predict's 0/1 matrix."
-        )
-    values = checked_csr(Y_pred, "Y_pred").data if sp.issparse(Y_pred) and Y_pred.ndim == 2 else Y_pred
-    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
-        wrong = (values != 0) & (values != 1)
-        if wrong.any():
-            raise InvalidInputError(
-                f"Y_pred must hold only 0 and 1; found {values[wrong].flat[0]}. Cut scores into predictions "
-                "first, or pass threshold= to do it here."
-            )
-    return check_labels(Y_pred, name="Y_pred")
-
-
-def _cut(scores: Any, threshold: float) -> sp.csr_matrix:
-    """1 if the score reaches ``threshold``, as canonical CSR of ones."""
-    if isinstance(scores, tuple):
-        raise InvalidInputError("Y_pred is a pair (labels, scores); threshold= needs an n×L matrix of scores.")
-    sparse = sp.issparse(scores)
     try:
-        matrix: Any = scores if sparse else np.asarray(scores)
+        return check_labels(Y_pred, name="Y_pred")
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error} Scores become predictions by threshold=.") from None
+
+
+def _cut(Y_pred: Any, threshold: float) -> sp.csr_matrix:
+    """1 if the score reaches ``threshold``, as canonical CSR of ones."""
+    try:
+        scores: Any = checked_csr(Y_pred, "Y_pred") if sp.issparse(Y_pred) else np.asarray(Y_pred)
     except ValueError as error:
         raise InvalidInputError(f"Y_pred must be a matrix with rows of equal length: {error!s:.200}") from None
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+    if scores.ndim != 2 or scores.dtype.kind not in "fiub":
         raise InvalidInputError(
-            f"Y_pred must be a two-dimensional matrix of numbers; found {matrix.ndim} dimension(s) of type "
-            f"{matrix.dtype}."
+            f"Y_pred must be a two-dimensional matrix of numbers; found {scores.ndim} dimension(s) of type "
+            f"{scores.dtype}."
         )
-    matrix = canonical_csr(checked_csr(matrix, "Y_pred")).copy() if sparse else matrix
-    values = matrix.data if sparse else matrix
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if np.isnan(scores.data if sp.issparse(scores) else scores).any():
         raise InvalidInputError("Y_pred contains NaN, which no threshold can decide; replace or remove it first.")
-    if not sparse:
-        blocks = even_chunks(matrix.shape[0], max(1, _BLOCK_SCORES // max(1, matrix.shape[1])))
-        cut = [sp.csr_matrix(matrix[start:stop] >= threshold, dtype=np.float32) for start, stop in blocks]
-        return sp.vstack(cut, format="csr") if cut else sp.csr_matrix(matrix.shape, dtype=np.float32)
-    matrix.data = (values >= threshold).astype(np.float32)
-    matrix.eliminate_zeros()
-    return matrix
+    if sp.issparse(scores):
+        cut = canonical_csr(scores).copy()
+        cut.data = (cut.data >= threshold).astype(np.float32)
+        cut.eliminate_zeros()
+        return cut
+    blocks = even_chunks(scores.shape[0], max(1, _BLOCK_SCORES // max(1, scores.shape[1])))
+    parts = [sp.csr_matrix(scores[start:stop] >= threshold, dtype=np.float32) for start, stop in blocks]
+    return sp.vstack(parts, format="csr") if parts else sp.csr_matrix(scores.shape, dtype=np.float32)
+
+
+SETS: tuple[Metric, ...] = (
+    Metric("micro-F1", micro_f1, "over all decisions together"),
+    Metric("macro-F1", macro_f1, "averaged over tags, rare and frequent ones alike"),
+    Metric("example-F1", example_f1, "averaged over rows"),
+    Metric("example-precision", example_precision, "share of a row's decided tags that are right", shown=False),
+    Metric("example-recall", example_recall, "share of a row's tags that are decided for", shown=False),
+    Metric("example-accuracy", example_accuracy, "overlap of a row's tags and decided tags", shown=False),
+    Metric(
+        "Hamming loss",
+        hamming_loss,
+        "share of all decisions that are wrong",
+        higher_is_better=False,
+        shown=False,
+    ),
+)
+"""All metrics of decisions."""

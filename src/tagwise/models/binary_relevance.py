@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tagwise.base import finite_scores
+from tagwise.answers import finite_scores
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
+from tagwise.executor import current_executor
 from tagwise.feature_blocks import FeatureBlocks
+from tagwise.fields import Fields, dense, put, value
 from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.kernels.sampled_pairs import sampled_csr_product
 from tagwise.kernels.vectors import dot_columns
-from tagwise.losses import LOSSES, Loss, get_loss
-from tagwise.models.factor_model import LOWEST_SCORE, PositiveWeight, check_positive_weight, resolve_positive_weight
-from tagwise.models.updating import LabelRows, UpdatableModel, replaced
+from tagwise.losses import LOSSES, get_loss
+from tagwise.models.factor_model import LOWEST_SCORE, FitData, PositiveWeight
+from tagwise.models.updating import UpdatableModel
+from tagwise.objectives.labels import LabelColumns, per_row
+from tagwise.objectives.linear_block import Design, LinearBlock, Scales, curvature_at_start
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.fit_state import State, array, count, real
-from tagwise.persistence.loading import require_dense, require_finite_floats
-from tagwise.problems.labels import LabelColumns, TrainingLabels, per_row
-from tagwise.problems.linear_block import Design, LinearBlock, Scales, curvature_at_start
+from tagwise.parameters import Count, NonNegative, Positive, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.solvers.cg import SmoothProblem, quadratic_step
+from tagwise.solvers.cg import quadratic_step
 from tagwise.solvers.dual_coordinate_descent import dual_coordinate_descent
 from tagwise.solvers.ridge import RidgeFactor
 from tagwise.solvers.tron import tron
-from tagwise.validation import Features, canonical_csr, check_choice, check_integer, check_real
+from tagwise.validation import Features, canonical_csr, check_choice, check_integer
 
 __all__ = ["BinaryRelevance"]
 
-_SOLVERS = ("auto", "direct", "cg")
-_LOSSES = (*LOSSES, "hinge")
 # Projected gradients of the dual that spread over 10·tol leave the objective about tol above its minimum.
 _DUAL_SPREAD = 10
 # Up to here a factorization, m³/3, takes seconds; beyond, conjugate gradients are faster.
@@ -46,14 +46,18 @@ _MOST_LABELS = 128
 _ROW_ARRAYS, _FEATURE_ARRAYS = 7, 12
 
 
-class LabelCounts(NamedTuple):
-    """Known positive rows of each label (L), their weighted share (L), and the ids of labels of which none is known."""
+_SOLVED = Fields(
+    coef=dense("d", "L", meaning="Weights; 0 for labels that are not solved yet."),
+    intercept=dense("L", numbers="float64", meaning="Intercepts."),
+    unfinished=value(check_integer, "Number of batches that did not converge."),
+)
+"""The labels solved so far, as a checkpoint holds them."""
 
-    positives: np.ndarray
-    rates: np.ndarray
-    unknown: np.ndarray
+
+LossName = Annotated[str, partial(check_choice, choices=(*LOSSES, "hinge"))]
 
 
+@parameters
 class BinaryRelevance(UpdatableModel):
     r"""One regularized linear model per label, with missing labels and positive weights.
 
@@ -77,8 +81,6 @@ class BinaryRelevance(UpdatableModel):
         2016, which trade precision for precision in the tail.
     fit_intercept : bool
         Whether b is learnt (else 0).
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
     solver : {"auto", "direct", "cg"}
         ``"direct"``: one Cholesky factor of the smaller Gram matrix (d×d or n×n) serves all labels; for squared loss
         with all labels known and unweighted only. ``"cg"``: label batches by conjugate gradients (squared) or
@@ -87,29 +89,14 @@ class BinaryRelevance(UpdatableModel):
         (:mod:`tagwise.solvers.dual_coordinate_descent`), each label on its own.
     tol : float
         A label has converged when its gradient (in the preconditioned variables of
-        :mod:`tagwise.problems.linear_block`) is at most ``tol`` times that at the best constant score. With hinge, when
-        the projected gradients of its dual, all −1 at the start, spread over at most ten times ``tol``.
+        :mod:`tagwise.objectives.linear_block`) is at most ``tol`` times that at the best constant score. With hinge,
+        when the projected gradients of its dual, all −1 at the start, spread over at most ten times ``tol``.
     memory_limit : float
         Bytes that a fit may take beside its input and what is sparse: coefficients, Gram matrix and batches. Batches
         shrink to fit; a problem whose coefficients do not fit is refused, before any work.
-    updatable : bool
-        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
-        :meth:`merge_labels` can unite labels. See docs/updating.md.
-    dense_weight : float
-        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
-        prediction, after its rows are scaled to unit length where rows are.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_weights_ : array (d, L)
-        Z, in the floating type of X. 0 for a label without a known entry. ``coef_`` is its transpose.
-    intercept_ : array (L,)
-        b, minus ½ for squared loss: a score of 0 is the border between off and on. A label without a known entry has
-        −10³⁰, below all others.
     objective_ : array (batches,)
         The sum of the objectives of all labels solved so far; the last entry is that of the whole model.
     history_, n_iter_
@@ -139,179 +126,87 @@ class BinaryRelevance(UpdatableModel):
     True
     """
 
-    _saved_arrays = ("feature_weights_", "intercept_")
-    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"feature_weights_": (1,), "intercept_": (0,)}
+    fields: ClassVar[Fields] = Fields(
+        feature_weights_=dense(
+            "d",
+            "L",
+            meaning="Z, in the floating type of X. 0 for a label without a known entry. ``coef_`` is its transpose.",
+        ),
+        intercept_=dense(
+            "L",
+            meaning="b, minus ½ for squared loss: a score of 0 is the border between off and on. A label without a "
+            "known entry has −10³⁰, below all others.",
+        ),
+    )
     _iteration_name = "block"
 
-    def __init__(
-        self,
-        loss: str = "squared",
-        reg: float = 1.0,
-        max_iter: int = 200,
-        positive_weight: PositiveWeight = 1.0,
-        fit_intercept: bool = True,
-        normalize: bool = True,
-        solver: str = "auto",
-        tol: float = 5e-4,
-        memory_limit: float = 2**32,
-        updatable: bool = False,
-        dense_weight: float = 1.0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.reg = reg
-        self.max_iter = max_iter
-        self.positive_weight = positive_weight
-        self.fit_intercept = fit_intercept
-        self.normalize = normalize
-        self.solver = solver
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.updatable = updatable
-        self.dense_weight = dense_weight
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_choice(self.loss, "loss", _LOSSES)
-        check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        check_integer(self.max_iter, "max_iter", minimum=1)
-        check_positive_weight(self.positive_weight)
-        check_choice(self.solver, "solver", _SOLVERS)
-        check_real(self.tol, "tol", minimum=0, open_minimum=True)
-        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        check_real(self.dense_weight, "dense_weight", minimum=0)
+    loss: LossName = "squared"
+    reg: Positive = 1.0
+    max_iter: Count = 200
+    positive_weight: PositiveWeight = 1.0
+    fit_intercept: bool = True
+    normalize: bool = True
+    solver: Literal["auto", "direct", "cg"] = "auto"
+    tol: Positive = 5e-4
+    memory_limit: Positive = 2**32
+    updatable: bool = False
+    dense_weight: NonNegative = 1.0
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def _reads_blocks(self) -> bool:
         return True
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        """All labels, from the most frequent on, a batch at a time."""
         # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.
         loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
-        weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        direct = self._is_direct(X, Y.shape[1], plain=loss.name == "squared" and observed is None and weight is None)
-        size = self._batch_size(X.shape, X.dtype, Y.shape[1], direct=direct)
-        threads = thread_count(self.n_jobs)
-        rows = self._prepared(X)
-        labels = TrainingLabels.build(
-            Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=self._row_weight
-        )
-        way = self._direct if direct else self._dual if self.loss == "hinge" else self._by_steps
-        counts = LabelCounts(
-            np.bincount(labels.positives.indices, minlength=Y.shape[1]), labels.rates(), labels.unknown_labels()
-        )
-        self._fit_batches(
-            lambda batches: way(rows, labels, loss, batches), counts, size, X.shape[1], X.dtype, loss, progress
-        )
-
-    def _fit_batches(
-        self,
-        solve: Callable[[list[np.ndarray]], Iterator[_Batch]],
-        counts: LabelCounts,
-        size: int,
-        n_features: int,
-        dtype: np.dtype,
-        loss: Loss,
-        progress: FitProgress,
-    ) -> None:
-        """All labels, from the most frequent on, ``size`` at a time."""
-        rates, n_labels = counts.rates, len(counts.rates)
+        X, n_labels, dtype = problem.X, problem.n_labels, problem.X.dtype
+        data = FitData.build(problem, loss, self.positive_weight, self.n_jobs)
+        plain = loss.quadratic and problem.known is None and data.positive_weight is None
+        direct = self._is_direct(X, n_labels, plain=plain)
+        size = self._batch_size(X.shape, dtype, n_labels, direct=direct)
+        data = replace(data, X=self._prepared(X))
+        rates = data.targets.rates()
         # With an intercept, a label whose known entries are all on or all off loses nothing by a constant score.
         constant = ((rates == 0) | (rates == 1)) & self.fit_intercept
-        order = np.argsort(-counts.positives, kind="stable")
+        order = np.argsort(-problem.label_counts, kind="stable")
         order = order[~constant[order]]
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
         progress.total = max(1, len(batches))
 
-        coef = np.zeros((n_features, n_labels), dtype=dtype)
-        intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
-        sizes: dict[str, Any] = {"d": n_features, "L": n_labels, "dtype": dtype, "n_batches": len(batches)}
-        solved = progress.resume(_SolvedLabels, **sizes) or _SolvedLabels(coef, intercept)
+        kept, objective = progress.resume(_SOLVED, dtype, d=X.shape[1], L=n_labels), 0.0
+        if kept is not None:
+            coef, intercept, unfinished = kept.values()
+            objective = progress.history[-1]["objective"]
+        else:
+            coef, unfinished = np.zeros((X.shape[1], n_labels), dtype=dtype), 0
+            intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
         if not batches:
             progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
-        left = batches[solved.batches :]
-        for ids, batch in zip(left, solve(left)):
-            solved.add(ids, batch, loss.threshold)
-            done = int(constant.sum()) + sum(map(len, batches[: solved.batches]))
-            if progress.step(solved.objective, state=solved, labels=done, solver_iterations=batch.n_iter):
+        done = 0 if kept is None else len(progress.history)
+        executor = current_executor()
+        solve = direct_batch if direct else dual_batch if self.loss == "hinge" else batch_by_steps
+        n_solved = int(constant.sum()) + sum(map(len, batches[:done]))
+        left = batches[done:]
+        for ids, batch in zip(left, executor.stream(solve, left, executor.share(data), executor.share(clone(self)))):
+            coef[:, ids] = batch.coefficients
+            intercept[ids] = batch.intercept - loss.threshold
+            objective += batch.objective
+            unfinished += not batch.converged
+            n_solved += len(ids)
+            progress.keep(coef=coef, intercept=intercept, unfinished=unfinished)
+            if progress.step(objective, labels=n_solved, solver_iterations=batch.n_iter):
                 break
 
-        if solved.unfinished and not progress.stopped:
+        if unfinished and not progress.stopped:
             warn(
-                f"BinaryRelevance: {solved.unfinished} of {len(batches)} batches of labels stopped after "
+                f"BinaryRelevance: {unfinished} of {len(batches)} batches of labels stopped after "
                 f"max_iter={self.max_iter} steps with a gradient above tol={self.tol:g}; raise max_iter or tol.",
                 ConvergenceWarning,
             )
-        solved.intercept[counts.unknown] = LOWEST_SCORE
-        self.feature_weights_, self.intercept_ = solved.coef, solved.intercept.astype(dtype)
-
-    def _direct(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
-        by_label = sp.csr_matrix(labels.positives.T)
-        factor = RidgeFactor(
-            X,
-            self.reg,
-            fit_intercept=self.fit_intercept,
-            row_weight=labels.row_weight,
-            n_threads=thread_count(self.n_jobs),
-        )
-        for ids in batches:
-            ridge = factor.solve(by_label[ids])
-            yield _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
-
-    def _by_steps(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
-        design = Design.build(X, fit_intercept=self.fit_intercept, n_threads=thread_count(self.n_jobs))
-        columns = LabelColumns(labels, loss)
-        for ids in batches:
-            batch = columns.batch(ids, with_start=self.fit_intercept)
-            curvature = curvature_at_start(batch, loss)
-            scales = Scales.of(design.mean, design.mean_square, curvature, self.reg, X.dtype)
-            block = LinearBlock(design, batch, loss, scales)
-            yield self._solved(block, scales, batch.start, quadratic=loss.name == "squared", tol=self.tol)
-
-    def _solved(
-        self, problem: SmoothProblem, scales: Scales, start: np.ndarray, *, quadratic: bool, tol: float
-    ) -> _Batch:
-        """A batch of labels by steps from V = 0."""
-        zeros = scales.zeros(len(start))
-        if quadratic:
-            problem.move_to(zeros)
-            step = quadratic_step(problem, tol=tol, max_iter=self.max_iter, inner=dot_columns)
-            V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
-            problem.move_to(V)
-            value = problem.value()
-        else:
-            newton = tron(problem, zeros, tol=tol, max_iter=self.max_iter, inner=dot_columns)
-            V, finished, n_iter = newton.solution, newton.status != "max_iter", newton.n_iter
-            value = newton.value
-        return _Batch(*scales.coefficients(V, start), float(value.sum()), finished, n_iter)
-
-    def _dual(self, X: Features, labels: TrainingLabels, loss: Loss, batches: list[np.ndarray]) -> Iterator[_Batch]:
-        rows = canonical_csr(X.tocsr() if isinstance(X, FeatureBlocks) else X)
-        on = sp.csr_matrix(labels.weighted_positives.T)
-        # The known rows of a label that are not its positives; None where all are known.
-        off = None
-        if labels.observed is not None:
-            off = sp.csr_matrix(per_row(sp.csr_matrix(labels.observed - labels.positives), labels.row_weight).T)
-        descent = Descent(
-            squared=False,
-            constant=float(self.fit_intercept),
-            tol=float(_DUAL_SPREAD * self.tol),
-            max_iter=int(self.max_iter),
-        )
-        for ids in batches:
-            svm = dual_coordinate_descent(
-                rows,
-                on[ids],
-                None if off is None else off[ids],
-                descent=descent,
-                reg=self.reg,
-                streams=ids,
-                row_costs=labels.row_weight,
-                n_threads=thread_count(self.n_jobs),
-            )
-            finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
-            yield _Batch(svm.coefficients.T, svm.intercept, float(svm.value.sum()), finished, n_iter)
+        intercept[data.targets.unknown_labels()] = LOWEST_SCORE
+        self.feature_weights_, self.intercept_ = coef, intercept.astype(dtype)
 
     def _is_direct(self, X: Features, n_labels: int, *, plain: bool) -> bool:
         """Whether to factorise; raises where the user asks for what cannot be."""
@@ -349,7 +244,8 @@ class BinaryRelevance(UpdatableModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.feature_weights_[:, labels].T
 
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """Those of the loss."""
         loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
         return loss.rate(scores + scores.dtype.type(loss.threshold))
 
@@ -358,7 +254,7 @@ class BinaryRelevance(UpdatableModel):
         scores += self.intercept_
         return scores
 
-    def _score_pairs(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
+    def pair_scores(self, rows: sp.csr_matrix, pairs: sp.csr_matrix, *, n_threads: int) -> np.ndarray:
         """Scores of the stored ``pairs`` (n×L), in storage order, of rows as :meth:`scored_rows` returns them."""
         scores = sampled_csr_product(pairs, rows, self.feature_weights_, n_threads=n_threads)
         return scores + self.intercept_[pairs.indices]
@@ -371,28 +267,12 @@ class BinaryRelevance(UpdatableModel):
         labels, scores = zip(*run_chunks(rows, self._row_blocks(X), thread_count(self.n_jobs)))
         return np.concatenate(labels), np.concatenate(scores)
 
-    def _feature_axes(self) -> Mapping[str, tuple[int, ...]]:
-        return {"feature_weights_": (0,)}
-
-    def _learn_labels(self, rows: LabelRows, labels: np.ndarray, progress: FitProgress) -> None:
+    def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
         """A model of these labels alone."""
-        weight = self.positive_weight
-        weight = np.asarray(weight)[labels] if np.ndim(weight) == 1 else weight
-        alone = clone(self).set_params(updatable=False, positive_weight=weight)
-        alone._fit_stage(rows.X, rows.Y, rows.observed, rows.weight, progress)
-        self.feature_weights_ = replaced(self.feature_weights_, labels, alone.feature_weights_, axis=1)
-        self.intercept_ = replaced(self.intercept_, labels, alone.intercept_)
-
-    def _check_restored(self) -> None:
-        if self.updatable:
-            self._check_kept()
-        require_dense(2, feature_weights_=self.feature_weights_)
-        require_dense(1, intercept_=self.intercept_)
-        found = (self.feature_weights_.shape, self.intercept_.shape)
-        expected = ((self.n_features_in_, self.n_labels_), (self.n_labels_,))
-        if found != expected:
-            raise ValueError(f"arrays of shapes {found} where {expected} are expected")
-        require_finite_floats(feature_weights_=self.feature_weights_, intercept_=self.intercept_)
+        alone = clone(self).set_params(updatable=False, positive_weight=self._weights_of(labels))
+        alone.fit_stage(problem, progress)
+        self.feature_weights_ = put(self.feature_weights_, labels, alone.feature_weights_, axis=1)
+        self.intercept_ = put(self.intercept_, labels, alone.intercept_)
 
 
 def _gigabytes(n_bytes: float) -> str:
@@ -410,20 +290,75 @@ class _Batch:
     n_iter: int
 
 
-@dataclass
-class _SolvedLabels(State):
-    """All batches so far: 0 for labels not solved yet, the sum of objectives, and how many batches did not converge."""
+# ---------------------------------------------------------------------- a batch of labels, alone
 
-    coef: np.ndarray = array("d", "L")
-    intercept: np.ndarray = array("L", dtype=np.float64)
-    objective: float = real(default=0.0)
-    batches: int = count(1, "n_batches", default=0)
-    unfinished: int = count(0, "batches", default=0)
 
-    def add(self, ids: np.ndarray, batch: _Batch, threshold: float) -> None:
-        """One more batch; its scores are centered at the ``threshold`` of the loss."""
-        self.coef[:, ids] = batch.coefficients
-        self.intercept[ids] = batch.intercept - threshold
-        self.objective += batch.objective
-        self.batches += 1
-        self.unfinished += not batch.converged
+def direct_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
+    """By one factorisation for all labels."""
+    X, labels = data.X, data.targets
+    factor = data.once(
+        "factor",
+        lambda: RidgeFactor(
+            X,
+            model.reg,
+            fit_intercept=model.fit_intercept,
+            row_weight=labels.row_weight,
+            n_threads=data.n_threads,
+        ),
+    )
+    by_label = data.once("by label", lambda: sp.csr_matrix(labels.positives.T))
+    ridge = factor.solve(by_label[ids])
+    return _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
+
+
+def batch_by_steps(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
+    """By steps from V = 0, of all labels of the batch together."""
+    X, loss = data.X, data.loss
+    design = data.once("design", lambda: Design.build(X, fit_intercept=model.fit_intercept, n_threads=data.n_threads))
+    columns = data.once("columns", lambda: LabelColumns(data.targets, loss))
+    batch = columns.batch(ids, with_start=model.fit_intercept)
+    curvature = curvature_at_start(batch, loss)
+    scales = Scales.of(design.mean, design.mean_square, curvature, model.reg, X.dtype)
+    problem, zeros = LinearBlock(design, batch, loss, scales), scales.zeros(len(ids))
+    if loss.quadratic:
+        problem.move_to(zeros)
+        step = quadratic_step(problem, tol=model.tol, max_iter=model.max_iter, inner=dot_columns)
+        V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
+        problem.move_to(V)
+        value = problem.value()
+    else:
+        newton = tron(problem, zeros, tol=model.tol, max_iter=model.max_iter, inner=dot_columns)
+        V, finished, n_iter, value = newton.solution, newton.status != "max_iter", newton.n_iter, newton.value
+    return _Batch(*scales.coefficients(V, batch.start), float(value.sum()), finished, n_iter)
+
+
+def dual_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
+    """By dual coordinate descent, each label alone."""
+    labels = data.targets
+
+    def pairs() -> tuple[sp.csr_matrix, sp.csr_matrix, sp.csr_matrix | None]:
+        """Rows; positives; and the known rows of a label that are not its positives, None where all are known."""
+        X, off = data.X, None
+        if labels.observed is not None:
+            off = sp.csr_matrix(per_row(sp.csr_matrix(labels.observed - labels.positives), labels.row_weight).T)
+        rows = canonical_csr(X.tocsr() if isinstance(X, FeatureBlocks) else X)
+        return rows, sp.csr_matrix(labels.weighted_positives.T), off
+
+    rows, on, off = data.once("pairs", pairs)
+    svm = dual_coordinate_descent(
+        rows,
+        on[ids],
+        None if off is None else off[ids],
+        descent=Descent(
+            squared=False,
+            constant=float(model.fit_intercept),
+            tol=float(_DUAL_SPREAD * model.tol),
+            max_iter=int(model.max_iter),
+        ),
+        reg=model.reg,
+        streams=ids,
+        row_costs=labels.row_weight,
+        n_threads=data.n_threads,
+    )
+    finished, n_iter = bool(svm.converged.all()), int(svm.n_iter.max())
+    return _Batch(svm.coefficients.T, svm.intercept, float(svm.value.sum()), finished, n_iter)

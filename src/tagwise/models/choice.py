@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.problems.labels import UNLISTED
+from tagwise.objectives.labels import UNLISTED
 from tagwise.registry import MODEL_NAMES, MODELS, ModelInfo
-from tagwise.validation import check_choice, check_flag, check_integer
+from tagwise.validation import check_choice
 
 __all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_info", "parameters_for_unlisted"]
 
@@ -61,7 +61,7 @@ def build_model(
 
 
 def parameters_for_unlisted(name: str, unlisted: str) -> dict[str, Any]:
-    """What tells a model that nobody looked at the labels that rows do not list (``unlisted="unknown"``).
+    """Parameters of a model for ``unlisted="unknown"``: labels that rows do not list are unknown.
 
     Cascade has a parameter of its own for it; other linear models weigh positives by their inverse propensity. What
     was compared is in docs/notes/cascade.md.
@@ -87,12 +87,9 @@ def choose_model(
     Cascade, for any number of labels: over sets of 6 to 983 labels, all of them known or a fifth, it is ahead of every
     other model by a point on average. docs/tagger.md has the table, made by ``benchmarks/model_choice.py``.
     """
-    sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels, "nnz_labels": nnz_labels}
-    for name, size in sizes.items():
-        check_integer(size, name, minimum=0 if name == "nnz_labels" else 1)
     parameters = parameters_for_unlisted("cascade", unlisted)
-    known = "some of them unknown" if check_flag(masked, "masked") else "all of them known"
-    why = "a low rank and a few weights per label propose labels, rankers of the hard cases and others judge them"
+    known = "some of them unknown" if masked else "all of them known"
+    why = "a low rank and a few weights per label propose labels; rankers and other signals re-score them"
     if masked:
         why += ", all from known labels alone"
     elif parameters:

@@ -1,70 +1,78 @@
-"""What linear models share: the weight of positives, and prediction and folders of low-rank factors, xᵀWHᵀ + b."""
+"""Shared by linear models: data of a fit, the weight of positives, and prediction by low-rank factors, xᵀWHᵀ + b."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel, require_finite
+from tagwise.answers import require_finite
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
+from tagwise.executor import Block
+from tagwise.fields import Fields, dense
 from tagwise.interrupts import deferred_interrupts
-from tagwise.kernels import matmul, top_k_of_factors
+from tagwise.kernels import FeatureMatrix, feature_matrix, matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
+from tagwise.losses import Loss
 from tagwise.metrics import inverse_propensity
-from tagwise.parallel import single_threaded_blas
-from tagwise.persistence.loading import require_dense, require_finite_floats
-from tagwise.problems.labels import known_positives
+from tagwise.objectives.labels import TrainingLabels
+from tagwise.parallel import single_threaded_blas, thread_count
+from tagwise.problem import Problem
 from tagwise.validation import Features, check_real
 
 __all__ = [
     "LOWEST_SCORE",
     "FactorModel",
+    "FitData",
     "PositiveWeight",
     "check_positive_weight",
+    "factors",
     "may_be_added",
     "resolve_positive_weight",
     "usable_rank",
 ]
+
+T = TypeVar("T")
 
 # A label of which nothing is known must rank below every other, yet stay a finite number.
 LOWEST_SCORE = -1e30
 
 _LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 
-PositiveWeight: TypeAlias = Any
-"""A number, an array with one number per label, or ``"propensity"``."""
 
-
-def usable_rank(rank: int, largest: int, reason: str) -> int:
+def usable_rank(rank: int, largest: int, reason: str, *, name: str = "rank") -> int:
     """``rank``, or with a warning the largest that the data allows."""
     if rank > largest:
-        warn(f"rank={rank} is more than {reason}; using {largest}.", TagwiseWarning)
+        warn(f"{name}={rank} is more than {reason}; using {largest}.", TagwiseWarning)
     return min(rank, largest)
 
 
-def check_positive_weight(positive_weight: PositiveWeight) -> None:
+def check_positive_weight(positive_weight: Any, name: str = "positive_weight") -> None:
     """Raise for what can never be a weight, before any data is seen."""
     if isinstance(positive_weight, str):
         if positive_weight != "propensity":
-            raise InvalidInputError(
-                f"positive_weight must be a number, an array or 'propensity'; found {positive_weight!r}."
-            )
+            raise InvalidInputError(f"{name} must be a number, an array or 'propensity'; found {positive_weight!r}.")
     elif np.isscalar(positive_weight) or positive_weight is None:
-        check_real(positive_weight, "positive_weight", minimum=0, open_minimum=True)
+        check_real(positive_weight, name, minimum=0, open_minimum=True)
     else:
         _as_array(positive_weight)
 
 
-def resolve_positive_weight(
-    positive_weight: PositiveWeight, Y: sp.csr_matrix, observed: sp.csr_matrix | None
-) -> np.ndarray | None:
-    """The weight of each label's positives (L), or None where all are 1."""
+PositiveWeight = Annotated[Any, check_positive_weight]
+"""A number, an array with one number per label, or ``"propensity"``."""
+
+
+def resolve_positive_weight(positive_weight: PositiveWeight, Y: sp.csr_matrix) -> np.ndarray | None:
+    """The weight of each label's positives (L), or None where all are 1; ``Y`` has the known ones."""
     n_labels = Y.shape[1]
     if isinstance(positive_weight, str):
-        return inverse_propensity(known_positives(Y, observed))
+        return inverse_propensity(Y)
     if np.isscalar(positive_weight):
         return None if positive_weight == 1 else np.full(n_labels, positive_weight, dtype=np.float64)
     weights = _as_array(positive_weight)
@@ -87,6 +95,91 @@ def _as_array(positive_weight: Any) -> np.ndarray:
         ) from None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitData(Problem):
+    """A problem where the steps of its fit run: in this process, or on a worker of a cluster.
+
+    Products with shards of rows, blocks of labels, and whatever else is made of it are made when a step first asks for
+    them, and kept. ``products`` makes the feature matrix of some of the rows.
+    """
+
+    loss: Loss
+    positive_weight: np.ndarray | None
+    n_jobs: int | None
+    products: Callable[[Features], FeatureMatrix]
+
+    @classmethod
+    def build(
+        cls,
+        problem: Problem,
+        loss: Loss,
+        positive_weight: PositiveWeight,
+        n_jobs: int | None,
+        products: Callable[[Features], FeatureMatrix] = feature_matrix,
+    ) -> FitData:
+        """Resolves ``positive_weight``."""
+        return cls(
+            problem.X,
+            problem.Y,
+            problem.known,
+            problem.row_weight,
+            loss=loss,
+            positive_weight=resolve_positive_weight(positive_weight, problem.Y),
+            n_jobs=n_jobs,
+            products=products,
+        )
+
+    @cached_property
+    def _made(self) -> dict[Hashable, Any]:
+        return {}
+
+    @cached_property
+    def _made_of_features(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, key: Hashable, make: Callable[[], T], *, of_features: bool = False) -> T:
+        """The result of ``make``, computed once per process; ``of_features`` if labels do not matter."""
+        made = self._made_of_features if of_features else self._made
+        if key not in made:
+            made[key] = make()
+        found: T = made[key]
+        return found
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of one process."""
+        return thread_count(self.n_jobs)
+
+    @cached_property
+    def targets(self) -> TrainingLabels:
+        """Known labels, with their weights."""
+        Y = self.Y.astype(self.X.dtype, copy=False)
+        return TrainingLabels(Y, self.known, self.positive_weight, self.n_threads, self.row_weight)
+
+    def targets_of(self, block: Block) -> TrainingLabels:
+        """Those of labels ``start`` to ``stop``."""
+        if block == (0, self.n_labels):
+            return self.targets
+        return self.once(("labels", block), lambda: self.targets.of(np.arange(*block)))
+
+    def labels(self, ids: np.ndarray) -> FitData:
+        """Some labels alone; what was made of the features is shared."""
+        alone = super().labels(ids)
+        if self.positive_weight is not None:
+            alone = replace(alone, positive_weight=self.positive_weight[ids])
+        vars(alone)["_made_of_features"] = self._made_of_features
+        return alone
+
+    def shard(self, block: Block) -> FitData:
+        """Rows ``start`` to ``stop``."""
+        return self if block == (0, self.n_rows) else self.rows(np.arange(*block))
+
+    def features(self, block: Block | None = None) -> FeatureMatrix:
+        """Products with rows ``start`` to ``stop``, or with all rows."""
+        rows = (0, self.n_rows) if block is None else block
+        return self.once(("X", rows), lambda: self.products(self.shard(rows).X), of_features=True)
+
+
 def may_be_added(left: np.ndarray, length: float) -> bool:
     """Whether no sum of products of a row of ``left`` with numbers of this Euclidean length can overflow.
 
@@ -95,32 +188,31 @@ def may_be_added(left: np.ndarray, length: float) -> bool:
     return math.sqrt(np.vdot(left, left)) * length < _LARGEST[left.dtype]
 
 
-class FactorModel(MultiLabelModel):
-    """Scores xᵀWHᵀ + b: fitted ``feature_factors_`` W (d×k), ``label_factors_`` H (L×k), ``intercept_`` b (L)."""
+def factors(of_features: str = "W.", of_labels: str = "H.", intercept: str = "b.") -> Fields:
+    """The fields of a factor model, with their meanings."""
+    return Fields(
+        feature_factors_=dense("d", "k", meaning=of_features),
+        label_factors_=dense("L", "k", meaning=of_labels),
+        intercept_=dense("L", meaning=intercept),
+    )
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("feature_factors_", "label_factors_", "intercept_")
+
+class FactorModel(MultiLabelModel):
+    """Scores xᵀWHᵀ + b."""
+
+    fields: ClassVar[Fields] = factors()
 
     feature_factors_: np.ndarray
     label_factors_: np.ndarray
     intercept_: np.ndarray
     _norm_sorted: NormSorted
 
-    def _check_restored(self) -> None:
-        self._check_factors(self.n_features_in_)
-
-    def _check_factors(self, n_rows: int) -> None:
-        """Raise ValueError unless W (``n_rows``×k), H (L×k) and b (L) fit together."""
-        W, H, b = self.feature_factors_, self.label_factors_, self.intercept_
-        require_dense(2, feature_factors_=W, label_factors_=H)
-        require_dense(1, intercept_=b)
-        rank = W.shape[1]
-        expected = ((n_rows, rank), (self.n_labels_, rank), (self.n_labels_,))
-        if (W.shape, H.shape, b.shape) != expected or rank < 1:
-            raise ValueError(f"factors of shapes {W.shape}, {H.shape}, {b.shape} where {expected} are expected")
-        require_finite_floats(feature_factors_=W, label_factors_=H, intercept_=b)
+    def _check_fitted(self) -> None:
+        if not self.feature_factors_.shape[1]:
+            raise ValueError("feature_factors_ and label_factors_ must have a rank of at least 1")
 
     def _label_weights(self, labels: np.ndarray) -> Features:
-        if getattr(self, "kernel", None) is not None:
+        if self.kernel is not None:
             raise ExplanationError(
                 f"{type(self).__name__} with a kernel has no exact explanations: a kernel compares whole rows, and no "
                 "part of a score belongs to one feature. Use kernel=None."
@@ -129,8 +221,8 @@ class FactorModel(MultiLabelModel):
 
     def embed(self, X: Any) -> np.ndarray:
         """XW (n×k), in which scores are inner products with ``label_factors_``; rows are scaled as at fit."""
-        features = self._fitted_features(X)
-        if self._answers_without_blas(features):
+        features = self.fitted_features(X)
+        if self.answers_without_blas(features):
             return self._embed(features)
         with deferred_interrupts(), single_threaded_blas():
             return self._embed(features)
@@ -148,15 +240,16 @@ class FactorModel(MultiLabelModel):
         self._norm_sorted = NormSorted.of(self.label_factors_, self.intercept_)
 
     def _norm_sorted_labels(self) -> NormSorted:
-        """What :meth:`_build_prediction_cache` made, made again where factors or intercept have been replaced since."""
+        """The prediction cache, rebuilt if factors or intercept have been replaced since."""
         known = self._norm_sorted
         if known.factors is not self.label_factors_ or known.intercept is not self.intercept_:
             self._build_prediction_cache()
         return self._norm_sorted
 
-    def _answers_without_blas(self, X: Features) -> bool:
+    def answers_without_blas(self, X: Features) -> bool:
+        """Where bounds rule out most labels of a few sparse rows."""
         few = X.shape[0] <= FEW_ROWS and sp.issparse(X)
-        return few and getattr(self, "kernel", None) is None and self._norm_sorted_labels().rule_out_others
+        return few and self.kernel is None and self._norm_sorted_labels().rule_out_others
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         embedded, known, threads = self._embed(X), self._norm_sorted_labels(), self._threads_for(X)

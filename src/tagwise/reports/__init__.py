@@ -1,4 +1,4 @@
-"""Plots and pages about fitted taggers; drawing needs matplotlib (``pip install 'tagwise[plots]'``).
+"""Plots and pages about fitted taggers; they need matplotlib and jinja2 (``pip install 'tagwise[plots]'``).
 
 :func:`gather_findings` measures a tagger, :func:`write_report` turns the findings into one HTML file.
 :func:`write_drift_report` writes one on how far recent texts are from those of the time of training.
@@ -7,7 +7,7 @@
 from tagwise.reports.comparison import ComparedModel, Comparison
 from tagwise.reports.drift import write_drift_report
 from tagwise.reports.findings import Findings, gather_findings
-from tagwise.reports.html import write_report
+from tagwise.reports.pages import write_report
 from tagwise.reports.plots import plot_reliability
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How well frequent and rare labels are found: head, middle and tail, and finer bins of training frequency."""
+"""Quality by label frequency: head, middle and tail, and finer bins of training frequency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has moved since training: the comparison as lines for people, and as one self-contained HTML file."""
+"""Drift since training: the comparison as lines for people, and as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from os import PathLike
 import numpy as np
 
 from tagwise.inspection.drift import Drift
-from tagwise.persistence.atomic import atomic_write
 from tagwise.progress import counted
-from tagwise.reports import plots
-from tagwise.reports.html import check_report_path, page_html
-from tagwise.reports.sections import figure, percent, scrolled, section, text
+from tagwise.reports.pages import percent, write_page
 
 __all__ = ["LEVEL", "Compared", "compared_figures", "verdict", "write_drift_report"]
 
@@ -22,7 +19,6 @@ LEVEL = 0.05
 # Of many texts, every trifle is certain: a stability index, and a gap between two shares, must be large too.
 _SHIFT, _GAP = 0.1, 0.01
 _MOST_TAGS, _MOST_WORDS = 200, 60
-_MOVED, _STABLE = '<td class="no">moved</td>', '<td class="yes">as then</td>'
 
 
 @dataclass(frozen=True)
@@ -67,11 +63,6 @@ def verdict(drift: Drift) -> str:
     return f"Moved by more than chance: {', '.join(moved)}." if moved else "Nothing has moved by more than chance."
 
 
-def p_text(p: float) -> str:
-    """A p-value for people."""
-    return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def write_drift_report(
     drift: Drift,
     path: str | PathLike[str],
@@ -90,7 +81,7 @@ def write_drift_report(
     path : path
         The ``.html`` file. An existing report is replaced atomically; any other existing file is refused.
     tags : sequence of str
-        What the labels are called.
+        Names of the labels.
     unknown_words : sequence of (str, int)
         Words that training did not see, and in how many recent texts each is; from ``Tagger.unknown_words``.
     title, source : str
@@ -99,89 +90,22 @@ def write_drift_report(
     Raises
     ------
     TagwiseError
-        matplotlib is not installed.
+        matplotlib or jinja2 is not installed.
     """
-    check_report_path(path)
-    parts = [_figures_section(drift), _tags_section(drift, tags)]
-    links = {"figures": "Figures", "tags": "Tags"}
-    if unknown_words:
-        parts.append(_words_section(drift, unknown_words))
-        links["words"] = "New words"
-    if drift.answers is not None and drift.answered:
-        parts.append(_answers_section(drift))
-        links["answers"] = "Answers"
-    rows = f"{drift.recent.rows:,} recent texts, compared with {drift.reference.rows:,} of the time of training"
-    page = page_html(title, source, rows, links, parts).encode()
-    atomic_write(path, lambda stream: stream.write(page))
-
-
-def _table(columns: Sequence[str], rows: str, name: str, *, tall: bool = False) -> str:
-    head = "".join(f'<th scope="col">{text(column)}</th>' for column in columns)
-    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", name=name, tall=tall)
-
-
-def _figures_section(drift: Drift) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{text(one.name)}</th><td>{text(one.then)}</td><td>{text(one.now)}</td>'
-        f"<td>{text(p_text(one.p))}</td>{_MOVED if one.moved else _STABLE}</tr>"
-        for one in compared_figures(drift)
+    links = [("figures", "Figures"), ("tags", "Tags")]
+    links += [("words", "New words")] if unknown_words else []
+    links += [("answers", "Answers")] if drift.answered else []
+    write_page(
+        path,
+        "drift.html",
+        title=title,
+        source=source,
+        links=links,
+        drift=drift,
+        figures=compared_figures(drift),
+        verdict=verdict(drift),
+        moved=drift.moved_labels(LEVEL),
+        most_tags=_MOST_TAGS,
+        tags=tags,
+        unknown_words=unknown_words[:_MOST_WORDS],
     )
-    then, now = (one.score_counts / one.rows for one in (drift.reference, drift.recent))
-    caption = (
-        "The texts of then are cut into tenths by the score of their best tag. Where the bars of now are lower on the "
-        "right, the tagger is less sure than it was."
-    )
-    return section(
-        "figures",
-        "Has anything moved?",
-        _table(("", "then", "now", "p", ""), rows, "compared"),
-        '<div class="plots">',
-        figure(plots.draw_score_bins(then, now), f"Best scores (stability index {drift.score_psi:.3f})", caption),
-        "</div>",
-        lead=verdict(drift),
-    )
-
-
-def _tags_section(drift: Drift, tags: Sequence[str]) -> str:
-    moved = drift.moved_labels(LEVEL)
-    then, now = drift.reference, drift.recent
-    rows = "".join(
-        f'<tr><th scope="row">{text(tags[label])}</th><td>{percent(then.label_counts[label] / then.rows, 2)}</td>'
-        f"<td>{percent(now.label_counts[label] / now.rows, 2)}</td><td>{drift.label_psi[label]:.3f}</td>"
-        f"<td>{text(p_text(float(drift.label_q[label])))}</td></tr>"
-        for label in moved[:_MOST_TAGS].tolist()
-    )
-    columns = ("tag", "then, % of texts", "now, % of texts", "stability index", "q")
-    shown = _table(columns, rows, "moved", tall=True) if rows else '<p class="none">No tag has moved.</p>'
-    more = f" The {_MOST_TAGS} that moved most are listed." if len(moved) > _MOST_TAGS else ""
-    lead = (
-        f"{len(moved):,} of {counted(len(drift.label_q), 'tag')} are among the first five suggestions more or less "
-        "often than then. q is the p-value adjusted for the number of tags: of those listed, a twentieth at most have "
-        f"not moved, on average.{more}"
-    )
-    return section("tags", "Which tags?", shown, lead=lead)
-
-
-def _words_section(drift: Drift, unknown_words: Sequence[tuple[str, int]]) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{text(word)}</th><td>{n_texts:,}</td><td>{percent(n_texts / drift.recent.rows)}</td></tr>'
-        for word, n_texts in unknown_words[:_MOST_WORDS]
-    )
-    lead = "Words of the recent texts that training did not see, those of most texts first. Training again learns them."
-    return section(
-        "words", "New words", _table(("word", "texts", "% of texts"), rows, "words-table", tall=True), lead=lead
-    )
-
-
-def _answers_section(drift: Drift) -> str:
-    assert drift.answers is not None
-    lead = (
-        f"Of {drift.answered:,} suggestions with an answer, {drift.accepted:,.0f} were accepted; by their "
-        f"probabilities {drift.expected:,.0f} should have been (p {p_text(drift.answers_p)})."
-    )
-    caption = (
-        "Are suggestions with a probability of 80 % accepted 80 % of the time? Below the dashed line the tagger "
-        "promises too much. Larger dots have more answers."
-    )
-    drawn = figure(plots.draw_reliability(drift.answers), "Accepted, by probability", caption)
-    return section("answers", "Do people still agree?", '<div class="plots">', drawn, "</div>", lead=lead)

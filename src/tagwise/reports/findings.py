@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from tagwise.metrics import ranking_report
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.randomness import random_generator
 from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, share
-from tagwise.reports.mistakes import Acceptance, acceptance, confusions, surest_mistakes
-from tagwise.text.evaluation import Answers, Evaluation, evaluate, propensity_weights
+from tagwise.reports.mistakes import Acceptance, Confusion, acceptance, confusions, surest_mistakes
+from tagwise.text.evaluation import Evaluation, RankedRows, evaluate, propensity_weights
 from tagwise.text.features import check_texts, words_in
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
-from tagwise.text.tags import ValidationRows, check_tags, has_entries
+from tagwise.text.tags import ValidationRows, has_entries
 from tagwise.validation import check_integer
 
 __all__ = ["Example", "Findings", "gather_findings", "model_megabytes", "pieces_of", "predict_milliseconds"]
@@ -77,6 +77,11 @@ class Example:
     missed: list[str]  # tags of the row that are not among them, including those that training never saw
     unseen: frozenset[str]  # tags of the row that training never saw
 
+    @property
+    def words(self) -> list[str]:
+        """The known words that are shown, each once."""
+        return list(dict.fromkeys(piece.word for part in self.parts for piece in part if piece.word is not None))
+
 
 @dataclass(frozen=True)
 class RowToCheck:
@@ -90,16 +95,6 @@ class RowToCheck:
     tags: list[str]  # those that the row has
 
 
-@dataclass(frozen=True)
-class ConfusedTags:
-    """A tag that rows have, and the one that they get in its place."""
-
-    tag: str
-    instead: str
-    rows: int
-    of: int  # rows that have the first
-
-
 @dataclass(frozen=True, eq=False)
 class Findings:
     """The result of :func:`gather_findings`."""
@@ -108,7 +103,7 @@ class Findings:
     frequent: dict[str, float]  # the metrics of suggesting the most frequent tags to every row
     reachable: dict[str, float]  # those of suggesting the rows' own tags, except for tags that training never saw
     acceptance: Acceptance  # of the first five suggestions of each row
-    confused: list[ConfusedTags]  # the pairs of tags that are taken for each other most
+    confused: list[Confusion]  # the pairs of tags that are taken for each other most
     to_check: list[RowToCheck]
     model: str
     reason: str  # why this model was chosen
@@ -163,13 +158,14 @@ def gather_findings(
     Memory O(n·10) besides the rows; n×L is never allocated.
     """
     n_examples = check_integer(n_examples, "n_examples", minimum=0)
-    rows, lists = check_texts(texts), check_tags(tags)
+    rows = check_texts(texts)
     model, calibration, training = tagger.model_, tagger.calibration_, tagger.training_
     tag_rows, n_tags = np.asarray(training["tag_rows"]), len(tagger.tags_)
-    validation, lists = tagger._validation_rows(rows, lists, known), tagger._written(lists)
+    validation = tagger.validation_rows(rows, tags, known)
+    lists = validation.tags
     # One ranking serves all figures.
     depth = DEFAULT_K if calibration is None else calibration.k
-    answers = Answers.of(model, calibration, validation, min(max(depth, *ks), validation.truth.shape[1]))
+    answers = RankedRows.of(model, calibration, validation, min(max(depth, *ks), validation.truth.shape[1]))
     if evaluation is None:
         evaluation = evaluate(model, calibration, validation, ks, tag_rows, training["rows"], answers)
     groups = frequency_groups(tag_rows)
@@ -192,7 +188,7 @@ def gather_findings(
     if calibration is not None and calibrated_on_them:
         reliability = calibration.reliability
     confused = [
-        ConfusedTags(tagger.title(tagger.tags_[pair.tag]), tagger.title(tagger.tags_[pair.instead]), pair.rows, pair.of)
+        replace(pair, tag=tagger.title(tagger.tags_[pair.tag]), instead=tagger.title(tagger.tags_[pair.instead]))
         for pair in confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
     ]
     to_check = [

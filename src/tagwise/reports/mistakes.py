@@ -1,9 +1,10 @@
-"""What people do with suggestions: which they accept unseen, which tags they find confused, which rows they check."""
+"""Suggestions to accept without a look, tags that are confused, and rows to check first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +14,7 @@ from tagwise.kernels.sampled_pairs import contains_pairs
 __all__ = ["PRECISIONS", "Acceptance", "Confusion", "acceptance", "confusions", "surest_mistakes"]
 
 PRECISIONS = (0.95, 0.9, 0.8)
-"""What a person may want of suggestions that nobody looks at."""
+"""Usual demands on suggestions that nobody looks at."""
 
 # With fewer suggestions above a threshold, their precision is chance.
 _FEWEST_ACCEPTED = 20
@@ -55,12 +56,12 @@ def acceptance(labels: np.ndarray, confidence: np.ndarray, truth: sp.csr_matrix)
 
 @dataclass(frozen=True)
 class Confusion:
-    """A tag that rows have and another that they get in its place."""
+    """A tag that rows have and another that they get in its place, as labels or as people call them."""
 
-    tag: int
-    instead: int
-    rows: int  # how many have the first, not among as many suggestions as they have tags, and the second there
-    of: int  # how many have the first
+    tag: Any
+    instead: Any
+    rows: int  # number that have the first, not among as many suggestions as they have tags, and the second there
+    of: int  # number that have the first
 
 
 def confusions(labels: np.ndarray, truth: sp.csr_matrix, most: int) -> list[Confusion]:

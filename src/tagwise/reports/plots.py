@@ -14,9 +14,9 @@ import numpy as np
 
 from tagwise.exceptions import InvalidInputError, TagwiseError
 from tagwise.inspection.reliability import ReliabilityBins
-from tagwise.persistence.atomic import atomic_stream
 from tagwise.reports.curves import GROUPS, FrequencyBins
 from tagwise.reports.mistakes import Acceptance
+from tagwise.store.atomic import atomic_stream
 
 __all__ = [
     "draw_acceptance",
@@ -30,7 +30,7 @@ __all__ = [
     "draw_reliability",
     "draw_score_bins",
     "plot_reliability",
-    "require_matplotlib",
+    "require_plots",
 ]
 
 # Placeholder colours for matplotlib; each becomes a variable of the page's style sheet, so that a plot fits a light and
@@ -44,12 +44,15 @@ _METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def require_matplotlib() -> None:
-    """Raise an error that says what to install if matplotlib is missing."""
+def require_plots() -> None:
+    """Raise an error that says what to install if matplotlib or jinja2 is missing."""
     try:
+        import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise TagwiseError("Plots need matplotlib; install it with: pip install 'tagwise[plots]'.") from None
+    except ModuleNotFoundError as error:
+        raise TagwiseError(
+            f"Reports and plots need {error.name}; install it with: pip install 'tagwise[plots]'."
+        ) from None
 
 
 _STYLE: Any = {
@@ -181,7 +184,7 @@ def draw_bins(axes: Any, bins: FrequencyBins) -> None:
 
 @_plot("histogram", "How many tags have how many training rows")
 def draw_histogram(axes: Any, bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndarray) -> None:
-    """How many tags have how many training rows, coloured by head, middle and tail."""
+    """Histogram of tags by training rows, coloured by head, middle and tail."""
     bottom = np.zeros(len(bins.low))
     inside = (tag_rows[:, None] >= bins.low) & (tag_rows[:, None] <= bins.high)
     for group, name in reversed(list(enumerate(GROUPS))):
@@ -198,7 +201,7 @@ def draw_histogram(axes: Any, bins: FrequencyBins, tag_rows: np.ndarray, tag_gro
 
 def _annotate(axes: Any, written: str, x: float, y: float) -> None:
     """A small number above the top of a bar."""
-    axes.annotate(written, (x, y), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=_FAINT)
+    axes.annotate(written, (x, y), (0, 2), textcoords="offset points", ha="center", fontsize=9, color=_FAINT)
 
 
 def _frequency_ticks(axes: Any, bins: FrequencyBins) -> None:
@@ -333,7 +336,7 @@ def plot_reliability(bins: ReliabilityBins, path: str | PathLike[str], *, title:
     kind = target.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise InvalidInputError(f"path must end in .svg or .png; found {str(path)!r}.")
-    require_matplotlib()
+    require_plots()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

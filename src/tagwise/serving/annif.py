@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from tagwise._version import __version__
 from tagwise.serving.api import json_response
-from tagwise.serving.batches import Question
-from tagwise.serving.problems import Problem, documented, sentence_of
+from tagwise.serving.errors import documented
 from tagwise.serving.service import Service
 from tagwise.serving.taggers import Loaded, ServedTagger
+from tagwise.text.suggestion import Request as Asked
 from tagwise.text.suggestion import Suggestion
 
 __all__ = ["URN", "annif_router_of", "tag_of", "uri_of"]
@@ -37,11 +39,9 @@ URN = "urn:tagwise:"
 MOST_DOCUMENTS = 32
 MOST_RESULTS = 1000
 
-_FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
+_FORM = "application/x-www-form-urlencoded"
 _LANGUAGE = "und"
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|urn:[a-z0-9][a-z0-9-]*:)[^\s<>\"]+", re.IGNORECASE)
-
-Model = TypeVar("Model")
 
 
 @lru_cache(1 << 16)
@@ -75,24 +75,24 @@ class _Text(_Choice):
     text: str = Field(description="The text.", examples=["a fast web server with plugins"])
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
     text: str = Field(examples=["a fast web server with plugins"])
     document_id: str | None = Field(None, examples=["doc-1"])
     metadata: dict[str, str] = Field(default_factory=dict)
 
 
-class _Documents(BaseModel):
-    documents: list[_Document] = Field(max_length=MOST_DOCUMENTS)
+class Documents(BaseModel):
+    documents: list[Document] = Field(max_length=MOST_DOCUMENTS)
 
 
-class _Subject(BaseModel):
+class Subject(BaseModel):
     uri: str = Field(min_length=1, max_length=10_000, examples=["urn:tagwise:web::server"])
     label: str | None = None
 
 
-class _IndexedDocument(BaseModel):
+class IndexedDocument(BaseModel):
     text: str | None = Field(None, examples=["a fast web server with plugins"])
-    subjects: list[_Subject] | None = Field(None, max_length=1000)
+    subjects: list[Subject] | None = Field(None, max_length=1000)
     metadata: dict[str, str] = Field(default_factory=dict)
 
 
@@ -107,9 +107,6 @@ _PROJECT = {
     "is_trained": True,
     "modification_time": "2026-01-31T12:00:00+00:00",
 }
-
-_TEXT, _DOCUMENTS, _CHOICE = TypeAdapter(_Text), TypeAdapter(_Documents), TypeAdapter(_Choice)
-_INDEXED = TypeAdapter(list[_IndexedDocument])
 
 
 def annif_router_of(service: Service) -> APIRouter:
@@ -126,48 +123,46 @@ def annif_router_of(service: Service) -> APIRouter:
 
     @router.get("/vocabs", summary="The tags of each tagger as a vocabulary", responses=vocabs)
     async def vocabularies() -> Response:
-        return json_response({"vocabs": [_vocabulary(one) for one in service.taggers.by_name.values()]})
+        return json_response({"vocabs": [_vocabulary(one) for one in service.taggers.values()]})
 
     @router.get("/projects", summary="The taggers", responses=documented(example={"projects": [_PROJECT]}))
     async def projects() -> Response:
-        return json_response({"projects": [_described(one) for one in service.taggers.by_name.values()]})
+        return json_response({"projects": [_described(one) for one in service.taggers.values()]})
 
-    one_of_them = documented(404, 422, example=_PROJECT)
+    one_of_them = documented(404, example=_PROJECT)
 
     @router.get("/projects/{project_id}", summary="One of the taggers", responses=one_of_them)
     async def project(project_id: str) -> Response:
-        return json_response(_described(_served(service, project_id)))
+        return json_response(_described(service.tagger(project_id)))
 
     async def suggested(project_id: str, texts: list[str], choice: _Choice) -> list[dict[str, Any]]:
-        served, top = _served(service, project_id), min(choice.limit, MOST_RESULTS)
+        served, top = service.tagger(project_id), min(choice.limit, MOST_RESULTS)
         if not texts or not top:
-            service.loaded(served)
+            served.ready()
             return [{"results": []} for _ in texts]
         # Thresholds are applied here, so that requests with different ones are answered together.
-        loaded, found = await service.ask(served, texts, Question(top))
+        loaded, found = await served.ask(texts, Asked(top))
         return [{"results": _results(row, loaded, choice.threshold)} for row in found]
 
     @router.post(
         "/projects/{project_id}/suggest",
         summary="Suggest tags for a text",
         responses=documented(400, 403, 404, 415, 422, 503, example={"results": [_RESULT]}),
-        openapi_extra=_body(_FORM, _TEXT),
+        openapi_extra={
+            "requestBody": {"required": True, "content": {_FORM: {"schema": _Text.model_json_schema()}}},
+        },
     )
-    async def suggest(project_id: str, request: Request) -> Response:
-        asked = _checked(_TEXT, _form(await _content(request, _FORM)))
+    async def suggest(project_id: str, asked: Annotated[_Text, Depends(_form)]) -> Response:
         return json_response((await suggested(project_id, [asked.text], asked))[0])
 
     @router.post(
         "/projects/{project_id}/suggest-batch",
         summary=f"Suggest tags for up to {MOST_DOCUMENTS} texts",
         responses=documented(400, 403, 404, 415, 422, 503, example=[{"results": [_RESULT], "document_id": "doc-1"}]),
-        openapi_extra={**_body(_JSON, _DOCUMENTS), "parameters": _parameters(_CHOICE)},
     )
-    async def suggest_batch(project_id: str, request: Request) -> Response:
-        documents = _checked(_DOCUMENTS, await _content(request, _JSON)).documents
-        choice = _checked(_CHOICE, dict(request.query_params))
-        rows = await suggested(project_id, [one.text for one in documents], choice)
-        return json_response([{**row, "document_id": one.document_id} for one, row in zip(documents, rows)])
+    async def suggest_batch(project_id: str, body: Documents, choice: Annotated[_Choice, Query()]) -> Response:
+        rows = await suggested(project_id, [one.text for one in body.documents], choice)
+        return json_response([{**row, "document_id": one.document_id} for one, row in zip(body.documents, rows)])
 
     @router.post(
         "/projects/{project_id}/learn",
@@ -175,33 +170,36 @@ def annif_router_of(service: Service) -> APIRouter:
         summary="Say which tags are right: they become accepted tags of the feedback, and all others stay unknown",
         response_class=Response,
         responses=documented(400, 403, 404, 415, 422, 503, 507),
-        openapi_extra=_body(_JSON, _INDEXED),
     )
-    async def learn(project_id: str, request: Request) -> Response:
-        documents = _checked(_INDEXED, await _content(request, _JSON))
-        served = _served(service, project_id)
+    async def learn(project_id: str, documents: list[IndexedDocument]) -> Response:
+        served = service.tagger(project_id)
         answers = [
             {"text": one.text, "accepted": list(dict.fromkeys(_tag(subject.uri) for subject in one.subjects))}
             for one in documents
             if one.text is not None and one.subjects
         ]
-        try:
-            await service.keep(served, *answers)
-        except Problem as problem:
-            if problem.status == 403:
-                problem.title = "Learning not allowed"
-            raise
+        await service.keep(served, *answers)
         return Response(status_code=204)
 
     return router
 
 
-def _served(service: Service, project_id: str) -> ServedTagger:
+async def _form(request: Request) -> _Text:
+    """The fields of a form: FastAPI's own need python-multipart, for files that nobody sends here."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != _FORM:
+        raise HTTPException(415, f"The body is {given[:100] or 'of no type'!r}; send {_FORM}.")
     try:
-        return service.tagger(project_id)
-    except Problem as problem:
-        problem.title = "Project not found"
-        raise
+        body = (await request.body()).decode()
+        return _Text.model_validate(dict(parse_qsl(body, True, errors="strict", max_num_fields=1000)))
+    except UnicodeDecodeError:
+        raise HTTPException(400, "The body is not text in UTF-8.") from None
+    except ClientDisconnect:  # no error of the server, to be logged as one
+        raise HTTPException(400, "The body ended too early.") from None
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None
+    except ValueError:
+        raise HTTPException(400, "The form has more than 1,000 fields.") from None
 
 
 def _vocabulary(served: ServedTagger) -> dict[str, Any]:
@@ -245,57 +243,6 @@ def _probability(suggestion: Suggestion) -> float:
 
 
 def _tag(uri: str) -> str:
-    tag = tag_of(uri)
-    if not tag:
-        raise Problem(400, f"uri: {uri!r} is the address of no tag.")
+    if not (tag := tag_of(uri)):
+        raise HTTPException(400, f"uri: {uri!r} is the address of no tag.")
     return tag
-
-
-async def _content(request: Request, media_type: str) -> bytes:
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != media_type:
-        raise Problem(415, f"The body is {given[:100] or 'of no type'!r}; send {media_type}.")
-    return await request.body()
-
-
-def _form(body: bytes) -> Mapping[str, str]:
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=1000))
-    except UnicodeDecodeError:
-        raise Problem(400, "The body is not text in UTF-8.") from None
-    except ValueError:
-        raise Problem(400, "The form has more than 1,000 fields.") from None
-
-
-def _checked(adapter: TypeAdapter[Model], given: bytes | Mapping[str, str]) -> Model:
-    """What was sent, or status 400, as Annif answers where the own API says 422."""
-    try:
-        return adapter.validate_json(given) if isinstance(given, bytes) else adapter.validate_python(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        if first["type"] == "json_invalid":
-            raise Problem(400, f"The body is not valid JSON: {first['ctx']['error']}.") from None
-        raise Problem(400, sentence_of({**first, "loc": ("body", *first["loc"])})) from None
-
-
-def _body(media_type: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": _schema(adapter)}}}}
-
-
-def _parameters(adapter: TypeAdapter[Any]) -> list[dict[str, Any]]:
-    properties: dict[str, dict[str, Any]] = _schema(adapter)["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
-
-
-def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """The schema with its parts in their places: OpenAPI keeps definitions elsewhere than JSON Schema does."""
-    schema = adapter.json_schema()
-    parts: dict[str, Any] = schema.pop("$defs", {})
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, dict):
-            name = str(value.get("$ref", "")).rpartition("/")[2]
-            return resolved(parts[name]) if name else {key: resolved(item) for key, item in value.items()}
-        return [resolved(item) for item in value] if isinstance(value, list) else value
-
-    return dict(resolved(schema))

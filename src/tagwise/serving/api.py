@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.exceptions import HTTPException
 
-from tagwise.serving.batches import Question
+from tagwise.serving.errors import documented
 from tagwise.serving.feedback import Tally
-from tagwise.serving.monitoring import CONTENT_TYPE_LATEST
-from tagwise.serving.problems import Problem, documented
 from tagwise.serving.service import Service
 from tagwise.serving.taggers import Loaded, ServedTagger
 from tagwise.text.features import places_of
-from tagwise.text.suggestion import Suggestion
+from tagwise.text.suggestion import Request, Suggestion
 
 __all__ = ["json_response", "router_of"]
 
 MOST_PLACES = 200
-"""Of one word that are told. A browser lights up thousands of words without a pause, but not hundreds of thousands."""
+"""Places of one word in an answer. A browser lights up thousands of words without a pause, but not more."""
 
 # Tags and words of an answer that take no longer to write than a thread takes to start.
 _FEW = 2000
@@ -53,14 +53,13 @@ class SuggestRequest(BaseModel):
     @model_validator(mode="after")
     def _one_of_them(self) -> SuggestRequest:
         if (self.text is None) == (self.texts is None):
-            raise ValueError(
-                "Give either text or texts; found both." if self.texts else "Give text or texts; found neither."
-            )
+            found = "both" if self.texts else "neither"
+            raise ValueError(f"Give either text or texts; found {found}.")
         return self
 
 
 class FeedbackRequest(BaseModel):
-    """What somebody says about the tags of a text."""
+    """Answers on the tags of a text."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -79,168 +78,12 @@ class FeedbackRequest(BaseModel):
     def _of_something(self) -> FeedbackRequest:
         if self.text is None and self.id is None:
             raise ValueError("Give text, id or both, so that it is known what the answer is about.")
-        given = [set(self.accepted), set(self.rejected), set(self.withdrawn)]
-        if not any(given):
+        accepted, rejected, withdrawn = set(self.accepted), set(self.rejected), set(self.withdrawn)
+        if not (accepted or rejected or withdrawn):
             raise ValueError("accepted, rejected and withdrawn are all empty; name at least one tag.")
-        twice = (given[0] & given[1]) | (given[0] & given[2]) | (given[1] & given[2])
-        if twice:
+        if twice := (accepted & rejected) | (accepted & withdrawn) | (rejected & withdrawn):
             raise ValueError(f"{min(twice)!r:.60} is in two of accepted, rejected and withdrawn; leave it in one.")
         return self
-
-
-def router_of(service: Service) -> APIRouter:
-    """The routes of the API."""
-    router = APIRouter()
-    monitoring = service.monitoring
-
-    @router.post(
-        "/v1/taggers/{name}/suggest",
-        tags=["taggers"],
-        summary="Suggest tags for one text or several",
-        responses=documented(400, 403, 404, 415, 422, 503, example=_SUGGESTED),
-    )
-    async def suggest(name: TaggerName, request: SuggestRequest) -> Response:
-        served = service.tagger(name)
-        texts = [request.text] if request.text is not None else request.texts or []
-        question = Question(request.top, request.threshold, request.explain)
-        loaded, found = await service.ask(served, texts, question)
-        head = {"tagger": name, "version": loaded.version}
-        places = request.places and request.explain > 0
-        if not places and len(texts) * request.top * (1 + request.explain) <= _FEW:
-            body = _suggested(head, request, found, loaded)
-        else:  # others are answered meanwhile
-            body = await asyncio.to_thread(_suggested, head, request, found, loaded)
-        return Response(body, media_type="application/json")
-
-    @router.post(
-        "/v1/taggers/{name}/feedback",
-        status_code=204,
-        tags=["taggers"],
-        summary="Say which tags are right and which are wrong",
-        response_class=Response,
-        responses=documented(400, 403, 404, 415, 422, 503, 507),
-    )
-    async def feedback(name: TaggerName, request: FeedbackRequest) -> Response:
-        served = service.tagger(name)
-        given = {key: value for key, value in request.model_dump().items() if value not in (None, [])}
-        await service.keep(served, given)
-        return Response(status_code=204)
-
-    @router.get(
-        "/v1/taggers/{name}/feedback",
-        tags=["taggers"],
-        summary="How much was answered so far",
-        responses=documented(404, 503, example={"kept": True, "texts": 12, "accepted": 30, "rejected": 9}),
-    )
-    async def answered(name: TaggerName) -> Response:
-        served = service.tagger(name)
-        counts = await service.look(lambda tally: tally.counts(served.name))
-        return json_response({"kept": service.keeps_answers, **counts})
-
-    @router.get(
-        "/v1/taggers/{name}/queue",
-        tags=["taggers"],
-        summary="How far the texts to work through are done",
-        responses=documented(404, 503, example={"texts": 200, "answered": 12, "next": 13}),
-    )
-    async def queue(name: TaggerName) -> Response:
-        served, texts = service.tagger(name), service.queue
-
-        def looked(tally: Tally) -> tuple[int, int | None]:
-            open_ones = [place for place, one in enumerate(texts, 1) if not tally.on(served.name, one.key)]
-            return len(texts) - len(open_ones), next(iter(open_ones), None)
-
-        done, first = await service.look(looked)
-        return json_response({"texts": len(texts), "answered": done, "next": first})
-
-    @router.get(
-        "/v1/taggers/{name}/queue/{number}",
-        tags=["taggers"],
-        summary="One of the texts to work through, with the answers on it",
-        responses=documented(404, 422, 503, example=_QUEUED),
-    )
-    async def queued(name: TaggerName, number: Annotated[int, Path(description="From 1.")]) -> Response:
-        served, one = service.tagger(name), service.queued(number)
-        answers = await service.look(lambda tally: dict(tally.on(served.name, one.key) or {}))
-        given = {
-            "accepted": [tag for tag, right in answers.items() if right],
-            "rejected": [tag for tag, right in answers.items() if not right],
-        }
-        return json_response({"number": number, "id": one.id, "text": one.text, "asked": list(one.asked), **given})
-
-    all_of_them = documented(example={"taggers": [_DESCRIBED]})
-
-    @router.get("/v1/taggers", tags=["taggers"], summary="What is served", responses=all_of_them)
-    async def taggers() -> Response:
-        return json_response({"taggers": [_described(one) for one in service.taggers.by_name.values()]})
-
-    one_of_them = documented(404, example=_DESCRIBED)
-
-    @router.get("/v1/taggers/{name}", tags=["taggers"], summary="One of the taggers", responses=one_of_them)
-    async def tagger(name: TaggerName) -> Response:
-        return json_response(_described(service.tagger(name)))
-
-    @router.get(
-        "/v1/taggers/{name}/tags",
-        tags=["taggers"],
-        summary="Search the tags",
-        responses=documented(404, 422, 503, example={"tags": [{"tag": "web::server", "name": "Web server"}]}),
-    )
-    async def tags(
-        name: TaggerName,
-        q: Annotated[str, Query(max_length=200, description="Part of a tag or of its name.")] = "",
-        limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-    ) -> Response:
-        loaded = service.loaded(service.tagger(name))
-        found = await asyncio.to_thread(lambda: loaded.search.find(q, limit))
-        return json_response({"tags": [{"tag": tag, "name": loaded.names.get(tag)} for tag in found]})
-
-    @router.post(
-        "/v1/taggers/{name}/reload",
-        tags=["taggers"],
-        summary="Load what the folder holds now, in all processes",
-        responses=documented(403, 404, 503, example=_DESCRIBED),
-    )
-    async def reload(name: TaggerName) -> Response:
-        served = service.tagger(name)
-        if problem := await service.taggers.reload(name):
-            raise Problem(503, problem, {"Retry-After": "5"})
-        return json_response(_described(served))
-
-    alive = documented(example={"status": "ok"})
-
-    @router.head("/healthz", include_in_schema=False)
-    @router.get("/healthz", tags=["operation"], summary="Whether the server lives", responses=alive)
-    async def healthz() -> Response:
-        return json_response({"status": "ok"})
-
-    @router.head("/readyz", include_in_schema=False)
-    @router.get(
-        "/readyz",
-        tags=["operation"],
-        summary="Whether all taggers are loaded",
-        responses={
-            **documented(example={"ready": True, "taggers": [_DESCRIBED]}),
-            503: {"description": "Some tagger is not loaded."},
-        },
-    )
-    async def readyz() -> Response:
-        served = service.taggers.by_name.values()
-        ready = all(one.loaded is not None for one in served)
-        body = {"ready": ready, "taggers": [_described(one) for one in served]}
-        return json_response(body, 200 if ready else 503)
-
-    @router.get(
-        "/metrics",
-        tags=["operation"],
-        summary="Counts for Prometheus",
-        response_class=PlainTextResponse,
-        responses=documented(),
-    )
-    async def metrics() -> Response:
-        return Response(monitoring.page(), media_type=CONTENT_TYPE_LATEST)
-
-    return router
 
 
 _SUGGESTED = {
@@ -279,6 +122,179 @@ _DESCRIBED = {
 }
 
 
+def router_of(service: Service) -> APIRouter:
+    """The routes of the API."""
+    router = APIRouter()
+    add_tagger_routes(router, service)
+    add_feedback_routes(router, service)
+    add_operation_routes(router, service)
+    return router
+
+
+def add_tagger_routes(router: APIRouter, service: Service) -> None:
+    """Suggestions, and what is served."""
+
+    @router.post(
+        "/v1/taggers/{name}/suggest",
+        tags=["taggers"],
+        summary="Suggest tags for one text or several",
+        responses=documented(400, 403, 404, 415, 422, 503, example=_SUGGESTED),
+    )
+    async def suggest(name: TaggerName, request: SuggestRequest) -> Response:
+        texts = request.texts or [request.text or ""]
+        asked = Request(request.top, explain=request.explain, min_probability=request.threshold)
+        loaded, found = await service.tagger(name).ask(texts, asked)
+        if len(texts) * request.top * (1 + request.explain) > _FEW or request.places:
+            body = await asyncio.to_thread(_suggested, name, request, found, loaded)  # others are answered meanwhile
+        else:
+            body = _suggested(name, request, found, loaded)
+        return Response(body, media_type="application/json")
+
+    @router.get(
+        "/v1/taggers",
+        tags=["taggers"],
+        summary="What is served",
+        responses=documented(example={"taggers": [_DESCRIBED]}),
+    )
+    async def taggers() -> Response:
+        return json_response({"taggers": [_described(one) for one in service.taggers.values()]})
+
+    @router.get(
+        "/v1/taggers/{name}",
+        tags=["taggers"],
+        summary="One of the taggers",
+        responses=documented(404, example=_DESCRIBED),
+    )
+    async def tagger(name: TaggerName) -> Response:
+        return json_response(_described(service.tagger(name)))
+
+    @router.get(
+        "/v1/taggers/{name}/tags",
+        tags=["taggers"],
+        summary="Search the tags",
+        responses=documented(404, 422, 503, example={"tags": [{"tag": "web::server", "name": "Web server"}]}),
+    )
+    async def tags(
+        name: TaggerName,
+        q: Annotated[str, Query(max_length=200, description="Part of a tag or of its name.")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    ) -> Response:
+        loaded = service.tagger(name).ready()
+        found = await asyncio.to_thread(lambda: loaded.search.find(q, limit))
+        return json_response({"tags": [{"tag": tag, "name": loaded.names.get(tag)} for tag in found]})
+
+    @router.post(
+        "/v1/taggers/{name}/reload",
+        tags=["taggers"],
+        summary="Load what the folder holds now; other processes do so within a second or two",
+        responses=documented(403, 404, 503, example=_DESCRIBED),
+    )
+    async def reload(name: TaggerName) -> Response:
+        served = service.tagger(name)
+        if not await served.reload():
+            sentence = f"The model does not load, and the old one stays: {served.error}"
+            raise HTTPException(503, sentence, {"Retry-After": "5"})
+        return json_response(_described(served))
+
+
+def add_feedback_routes(router: APIRouter, service: Service) -> None:
+    """Answers, and the texts to work through."""
+
+    @router.post(
+        "/v1/taggers/{name}/feedback",
+        status_code=204,
+        tags=["taggers"],
+        summary="Say which tags are right and which are wrong",
+        response_class=Response,
+        responses=documented(400, 403, 404, 415, 422, 503, 507),
+    )
+    async def feedback(name: TaggerName, request: FeedbackRequest) -> Response:
+        given = {key: value for key, value in request.model_dump().items() if value not in (None, [])}
+        await service.keep(service.tagger(name), given)
+        return Response(status_code=204)
+
+    @router.get(
+        "/v1/taggers/{name}/feedback",
+        tags=["taggers"],
+        summary="How much was answered so far",
+        responses=documented(404, 503, example={"kept": True, "texts": 12, "accepted": 30, "rejected": 9}),
+    )
+    async def answered(name: TaggerName) -> Response:
+        served = service.tagger(name)
+        counts = await service.look(lambda tally: tally.counts(served.name))
+        return json_response({"kept": service.feedback is not None, **counts})
+
+    @router.get(
+        "/v1/taggers/{name}/queue",
+        tags=["taggers"],
+        summary="How far the texts to work through are done",
+        responses=documented(404, 503, example={"texts": 200, "answered": 12, "next": 13}),
+    )
+    async def queue(name: TaggerName) -> Response:
+        served, texts = service.tagger(name), service.queue
+
+        def left(tally: Tally) -> list[int]:
+            return [place for place, one in enumerate(texts, 1) if not tally.on(served.name, one.key)]
+
+        waiting = await service.look(left)
+        done = {"answered": len(texts) - len(waiting), "next": waiting[0] if waiting else None}
+        return json_response({"texts": len(texts), **done})
+
+    @router.get(
+        "/v1/taggers/{name}/queue/{number}",
+        tags=["taggers"],
+        summary="One of the texts to work through, with the answers on it",
+        responses=documented(404, 422, 503, example=_QUEUED),
+    )
+    async def queued(name: TaggerName, number: Annotated[int, Path(description="From 1.")]) -> Response:
+        served, one = service.tagger(name), service.queued(number)
+        answers = await service.look(lambda tally: dict(tally.on(served.name, one.key) or {}))
+        given = {
+            "accepted": [tag for tag, right in answers.items() if right],
+            "rejected": [tag for tag, right in answers.items() if not right],
+        }
+        return json_response({"number": number, "id": one.id, "text": one.text, "asked": list(one.asked), **given})
+
+
+def add_operation_routes(router: APIRouter, service: Service) -> None:
+    """Whether the server lives, is ready, and what it has counted."""
+
+    @router.head("/healthz", include_in_schema=False)
+    @router.get(
+        "/healthz",
+        tags=["operation"],
+        summary="Whether the server lives",
+        responses=documented(example={"status": "ok"}),
+    )
+    async def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    @router.head("/readyz", include_in_schema=False)
+    @router.get(
+        "/readyz",
+        tags=["operation"],
+        summary="Whether all taggers are loaded",
+        responses={
+            **documented(example={"ready": True, "taggers": [_DESCRIBED]}),
+            503: {"description": "Some tagger is not loaded."},
+        },
+    )
+    async def readyz() -> Response:
+        taggers = [_described(one) for one in service.taggers.values()]
+        ready = all(one["ready"] for one in taggers)
+        return json_response({"ready": ready, "taggers": taggers}, 200 if ready else 503)
+
+    @router.get(
+        "/metrics",
+        tags=["operation"],
+        summary="Counts for Prometheus",
+        response_class=PlainTextResponse,
+        responses=documented(),
+    )
+    async def metrics() -> Response:
+        return Response(service.monitoring.page(), media_type=CONTENT_TYPE_LATEST)
+
+
 def json_response(body: Any, status: int = 200) -> Response:
     """A response with a body in JSON."""
     return Response(_bytes(_json(body)), status, media_type="application/json")
@@ -293,19 +309,17 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def _suggested(head: dict[str, str], request: SuggestRequest, found: list[list[Suggestion]], loaded: Loaded) -> bytes:
+def _suggested(name: str, request: SuggestRequest, found: list[list[Suggestion]], loaded: Loaded) -> bytes:
     """The answer to a request, made text by text, so that other threads have their turn in between."""
-    texts = [request.text] if request.text is not None else request.texts or []
+    head = {"tagger": name, "version": loaded.version}
     rows = []
-    for text, suggestions in zip(texts, found):
+    for text, suggestions in zip(request.texts or [request.text or ""], found):
         row: dict[str, Any] = {"suggestions": [_shown(one, loaded) for one in suggestions]}
         if request.places and request.explain:
             words = {word["word"] for one in row["suggestions"] for word in one["words"]}
             row["places"] = {word: places[:MOST_PLACES] for word, places in places_of(text, words).items()}
-        rows.append(_json({**head, **row} if request.text is not None else row))
-    if request.text is not None:
-        return _bytes(rows[0])
-    return _bytes(f'{_json(head)[:-1]}, "results": [{", ".join(rows)}]}}')
+        rows.append(_json(row if request.texts else {**head, **row}))
+    return _bytes(f'{_json(head)[:-1]}, "results": [{", ".join(rows)}]}}' if request.texts else rows[0])
 
 
 def _shown(suggestion: Suggestion, loaded: Loaded) -> dict[str, Any]:

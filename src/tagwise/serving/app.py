@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import shutil
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from pydantic import TypeAdapter
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from tagwise._version import __version__
 from tagwise.serving.annif import annif_router_of
 from tagwise.serving.api import router_of
+from tagwise.serving.errors import handle_errors
 from tagwise.serving.guard import Guard, is_open
 from tagwise.serving.options import ServingOptions
-from tagwise.serving.page import page_routes
-from tagwise.serving.problems import handle_problems
 from tagwise.serving.service import Service
 
-__all__ = ["ENVIRONMENT", "create_app", "from_environment"]
+__all__ = ["ENVIRONMENT", "OPTIONS", "create_app", "from_environment"]
 
 ENVIRONMENT = "TAGWISE_SERVING_OPTIONS"
 """The variable that names the file in which worker processes find their options."""
+
+OPTIONS = TypeAdapter(ServingOptions)
+"""Writes and reads that file."""
 
 
 def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> ASGIApp:
@@ -64,13 +68,18 @@ def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> A
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.service = service
     if chosen.keys:
         _describe_keys(app)
-    handle_problems(app)
+    handle_errors(app)
     app.include_router(router_of(service))
     app.include_router(annif_router_of(service))
-    app.include_router(page_routes())
+    page = StaticFiles(packages=[("tagwise.serving", "page"), ("tagwise.reports", "look")])
+    app.mount("/page", page)
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index(request: Request) -> Response:
+        return await page.get_response("index.html", request.scope)
+
     return Guard(app, chosen, service.monitoring)
 
 
@@ -98,15 +107,13 @@ def from_environment() -> ASGIApp:
     """The application of a worker process, which ends when the process that started it does."""
     path = Path(os.environ[ENVIRONMENT])
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent.join, path.parent), daemon=True).start()
-    values = json.loads(path.read_text(encoding="utf-8"))
-    tuples = {name: value and tuple(value) for name, value in values.items() if name in ("keys", "queue_text", "hosts")}
-    return create_app(ServingOptions(**{**values, **tuples}))
 
+    def end_with_parent() -> None:
+        # A parent that is killed can neither stop its workers, which would keep its port, nor remove what they share.
+        if parent is not None:
+            parent.join()
+            shutil.rmtree(path.parent, ignore_errors=True)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def _end_after(end: Callable[[], None], shared: Path) -> None:
-    """One that is killed can neither stop its workers, which would keep its port, nor remove what they share."""
-    end()
-    shutil.rmtree(shared, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    return create_app(OPTIONS.validate_json(path.read_bytes()))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-__all__ = ["LONG", "Batches", "BusyError", "Question"]
+from tagwise.text.suggestion import Request
+
+__all__ = ["LONG", "Batches", "BusyError"]
 
 LONG = 1 << 14
-"""Characters of a text that count as one text more."""
+"""Characters of a text that count as one text more, so that limits on the number of texts limit memory too."""
 
 Answer = TypeVar("Answer")
 
@@ -21,108 +22,85 @@ class BusyError(Exception):
     """More waits than is allowed; the message says what."""
 
 
-class Question(NamedTuple):
-    """What is asked about texts; texts with equal questions, apart from ``top``, are answered together."""
-
-    top: int = 5
-    min_probability: float | None = None
-    explain: int = 0
-
-
 @dataclass(eq=False)
 class _Waiting(Generic[Answer]):
     texts: Sequence[str]
     size: int
-    question: Question
+    request: Request
     answer: asyncio.Future[list[list[Answer]]]
-
-
-def size_of(texts: Sequence[str]) -> int:
-    """How many texts these count as: a long one as several, so that limits on their number limit memory too."""
-    return len(texts) + sum(map(len, texts)) // LONG
 
 
 class Batches(Generic[Answer]):
     """Gathers texts while the model answers others, and passes them on as soon as it is free.
 
     So a text that comes alone is answered at once, and the more come, the larger are the batches. ``answer(texts,
-    question)`` is called in ``executor``, for at most ``most_texts`` at a time or those of one request, with the
+    request)`` is called in ``executor``, for at most ``most_texts`` at a time or those of one request, with the
     largest ``top`` that one of them asks for; each gets its own, or none after so many ``seconds``. Long texts count as
     several.
     """
 
     def __init__(
         self,
-        answer: Callable[[list[str], Question], list[list[Answer]]],
+        answer: Callable[[list[str], Request], list[list[Answer]]],
         executor: Executor,
         *,
         most_texts: int = 256,
         most_waiting: int = 4096,
         seconds: float = 30.0,
-        on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._answer, self._executor, self._on_batch = answer, executor, on_batch
+        self._answer, self._executor = answer, executor
         self._most_texts, self._most_waiting, self._seconds = most_texts, most_waiting, seconds
-        self._queue: deque[_Waiting[Answer]] = deque()
-        self._waiting = 0
+        self._queue: list[_Waiting[Answer]] = []
+        self._size = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, texts: Sequence[str], question: Question) -> list[list[Answer]]:
+    async def ask(self, texts: Sequence[str], request: Request) -> list[list[Answer]]:
         """The answer for each text; raises :class:`BusyError` where too many wait, TimeoutError where it comes late."""
-        size = size_of(texts)
-        if self._waiting and self._waiting + size > self._most_waiting:
+        size = len(texts) + sum(map(len, texts)) // LONG
+        if self._size and self._size + size > self._most_waiting:
             raise BusyError("Too many texts wait for their answers")
         loop = asyncio.get_running_loop()
-        waiting: _Waiting[Answer] = _Waiting(texts, size, question, loop.create_future())
+        waiting: _Waiting[Answer] = _Waiting(texts, size, request, loop.create_future())
         self._queue.append(waiting)
-        self._waiting += size
+        self._size += size
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         # A timer takes a fifth of the time of asyncio.wait_for, which makes a task.
-        timer = loop.call_later(self._seconds, _give_up, waiting.answer)
+        timer = loop.call_later(self._seconds, _settle, waiting.answer, asyncio.TimeoutError())
         try:
             return await waiting.answer
         finally:  # also where the one who asked has given up: then others have its place
             timer.cancel()
-            self._waiting -= size
+            self._size -= size
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)  # those that arrived in the same moment
         try:
-            while self._queue:
-                batch = self._next_batch()
-                if not batch:
-                    continue
+            while batch := self._next_batch():
                 texts = [text for one in batch for text in one.texts]
-                question = batch[0].question._replace(top=max(one.question.top for one in batch))
-                self._on_batch(len(texts))
+                request = replace(batch[0].request, top=max(one.request.top for one in batch))
                 try:
-                    found = await loop.run_in_executor(self._executor, self._answer, texts, question)
+                    found = await loop.run_in_executor(self._executor, self._answer, texts, request)
                 except Exception as error:
                     for one in batch:
-                        if not one.answer.done():
-                            one.answer.set_exception(error)
+                        _settle(one.answer, error)
                     continue
-                start = 0
+                rows = iter(found)
                 for one in batch:
-                    stop = start + len(one.texts)
-                    if not one.answer.done():  # else its client has gone
-                        one.answer.set_result([row[: one.question.top] for row in found[start:stop]])
-                    start = stop
+                    _settle(one.answer, [next(rows)[: one.request.top] for _ in one.texts])
         finally:
             self._task = None
 
     def _next_batch(self) -> list[_Waiting[Answer]]:
-        """The first that waits, and those behind it that can be answered with it."""
+        """The first that waits, and those behind it that can be answered with it; empty where none waits."""
         batch: list[_Waiting[Answer]] = []
-        left: deque[_Waiting[Answer]] = deque()
+        left: list[_Waiting[Answer]] = []
         size = 0
-        while self._queue:
-            one = self._queue.popleft()
+        for one in self._queue:
             if one.answer.done():  # its client has gone
                 continue
-            same = not batch or one.question._replace(top=0) == batch[0].question._replace(top=0)
+            same = not batch or replace(one.request, top=batch[0].request.top) == batch[0].request
             if same and (not batch or size + one.size <= self._most_texts):
                 batch.append(one)
                 size += one.size
@@ -132,6 +110,11 @@ class Batches(Generic[Answer]):
         return batch
 
 
-def _give_up(answer: asyncio.Future[list[list[Answer]]]) -> None:
-    if not answer.done():
-        answer.set_exception(asyncio.TimeoutError())
+def _settle(answer: asyncio.Future[list[list[Answer]]], found: list[list[Answer]] | Exception) -> None:
+    """Give an answer, or the error, unless its client has gone."""
+    if answer.done():
+        return
+    if isinstance(found, Exception):
+        answer.set_exception(found)
+    else:
+        answer.set_result(found)

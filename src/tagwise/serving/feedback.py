@@ -1,4 +1,4 @@
-"""What people answer: kept in the file, counted, and looked up for the texts that they work through.
+"""Feedback: kept in a file, counted, and looked up for the texts of the queue.
 
 Answers that arrive together are flushed together.
 """
@@ -9,9 +9,11 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from starlette.exceptions import HTTPException
 
 from tagwise.data.dialects import Dialect
 from tagwise.data.feedback import ANSWERS, FeedbackFile, Place, feedback_line
@@ -20,14 +22,12 @@ from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.serving.batches import BusyError
-from tagwise.serving.problems import Problem
 
 __all__ = ["FeedbackStore", "Queued", "Tally", "key_of", "read_queue"]
 
 log = logging.getLogger("tagwise.serving")
 
 Found = TypeVar("Found")
-Records: TypeAlias = Iterator[tuple[dict[str, Any], Place]]
 
 
 class FeedbackStore:
@@ -38,7 +38,6 @@ class FeedbackStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="tagwise-feedback")
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="tagwise-answers")
         self._looking = asyncio.Lock()
         self._tally, self._counted = Tally(), Place()
 
@@ -67,7 +66,7 @@ class FeedbackStore:
                 except OSError as error:
                     reason = error.strerror or str(error)
                     log.error("%s: feedback could not be stored: %s.", self._file.path, reason)
-                    problem = Problem(507, f"The answer could not be stored: {reason}. Send it again later.")
+                    problem = HTTPException(507, f"The answer could not be stored: {reason}. Send it again later.")
                 except Exception as error:  # nobody may wait for ever
                     problem = error
                 for _, stored in batch:
@@ -81,24 +80,20 @@ class FeedbackStore:
             self._task = None
 
     async def look(self, ask: Callable[[Tally], Found]) -> Found:
-        """What the tally says about all records of the file, those of other processes included.
+        """The answer of the tally, over all records of the file, those of other processes included.
 
-        They are read in a thread of its own: nobody's answer waits until a long file was read for the first time.
+        They are read in a thread: nobody's answer waits until a long file was read for the first time.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            async with self._looking:
-                place, records = await loop.run_in_executor(self._writer, self._unread)
-                return await loop.run_in_executor(self._reader, self._counted_up, place, records, ask)
-        except OSError as failure:
-            sentence = f"The answers cannot be read: {failure.strerror or failure}."
-            raise Problem(503, sentence, {"Retry-After": "5"}) from None
+        async with self._looking:
+            try:
+                return await asyncio.to_thread(self._counted_up, ask)
+            except OSError as failure:
+                sentence = f"The answers cannot be read: {failure.strerror or failure}."
+                raise HTTPException(503, sentence, {"Retry-After": "5"}) from None
 
-    def _unread(self) -> tuple[Place, Records]:
-        place = self._file.place(self._counted)
-        return place, self._file.read(place)
-
-    def _counted_up(self, place: Place, records: Records, ask: Callable[[Tally], Found]) -> Found:
+    def _counted_up(self, ask: Callable[[Tally], Found]) -> Found:
+        place = self._writer.submit(self._file.place, self._counted).result()
+        records = self._writer.submit(self._file.read, place).result()
         if place.file != self._counted.file:
             self._tally, self._counted = Tally(), place
         for record, behind in records:
@@ -108,7 +103,6 @@ class FeedbackStore:
 
     def close(self) -> None:
         """Wait for what is being written, and close the file."""
-        self._reader.shutdown(wait=True, cancel_futures=True)
         self._writer.shutdown(wait=True)
         self._file.close()
 
@@ -138,7 +132,7 @@ class Tally:
         counts.update(tags.values())
 
     def counts(self, tagger: str) -> dict[str, int]:
-        """How many texts and tags of a tagger are answered."""
+        """Number of texts with answers, and of accepted and rejected tags, of a tagger."""
         counts = self._counts.get(tagger, Counter())
         texts = len(self._answers.get(tagger, {}))
         return {"texts": texts, "accepted": counts[True], "rejected": counts[False]}
@@ -149,7 +143,7 @@ class Tally:
 
 
 def key_of(identifier: str | None, text: str | None) -> bytes:
-    """What answers on a text are kept under: its identifier, or else the text without the blanks around it."""
+    """Digest that identifies a text: of its identifier, or else of the text without the blanks around it."""
     kind, value = (b"id ", identifier) if identifier is not None else (b"text ", (text or "").strip())
     return hashlib.blake2b(kind + value.encode(errors="surrogatepass"), digest_size=16).digest()
 
@@ -160,9 +154,9 @@ class Queued(NamedTuple):
     text: str
     id: str | None
     key: bytes
-    """What its answers are kept under."""
+    """Digest that its answers are kept under."""
     asked: tuple[str, ...] = ()
-    """The tags that somebody should say about, as ``tagwise ask`` names them."""
+    """Tags to ask about, as ``tagwise ask`` names them."""
 
 
 def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
@@ -178,7 +172,10 @@ def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
             for row in rows:
                 if row.text.strip():
                     key = key_of(row.given_id, row.text)
-                    queue.append(Queued(row.text, row.given_id, key, _asked(row.fields.get("asked"))))
+                    asked = row.fields.get("asked")
+                    if not isinstance(asked, list) or not all(isinstance(tag, str) and tag for tag in asked):
+                        asked = []  # a column of that name is somebody else's
+                    queue.append(Queued(row.text, row.given_id, key, tuple(dict.fromkeys(asked))))
                 else:
                     empty += 1
     except OSError as error:
@@ -188,8 +185,3 @@ def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
     if empty:
         log.warning("%s: left out: %s without a text.", path, counted(empty, "row"))
     return queue
-
-
-def _asked(given: Any) -> tuple[str, ...]:
-    is_list = isinstance(given, list) and all(isinstance(tag, str) and tag for tag in given)
-    return tuple(dict.fromkeys(given)) if is_list else ()

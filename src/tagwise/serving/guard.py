@@ -1,6 +1,7 @@
-"""What every request passes first: who asks, how often, how much, and how long the body takes to arrive.
+"""The first thing that a request meets: its key, the name that it is addressed to, its size. It also counts requests.
 
-It also counts every request with the status of its answer, and is the last to hear of an error that nobody expected.
+FastAPI's dependencies were tried: they guard neither addresses without a route nor /openapi.json. Starlette's
+TrustedHostMiddleware knows no IP addresses.
 """
 
 from __future__ import annotations
@@ -12,55 +13,43 @@ import logging
 import math
 import time
 import traceback
-from typing import TypeAlias
+from collections import deque
 
-import anyio
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tagwise.progress import counted
+from tagwise.serving.errors import problem, unexpected
 from tagwise.serving.monitoring import Monitoring
 from tagwise.serving.options import ServingOptions
-from tagwise.serving.problems import UNEXPECTED, problem_response
-from tagwise.serving.processes import RecentRequests
 
 __all__ = ["Guard", "is_open"]
 
 log = logging.getLogger("tagwise.serving")
 
-# What anybody may read: whether the server lives, and the page, which asks for a key itself.
-_OPEN = frozenset({"/", "/healthz", "/readyz"})
-_OPEN_PREFIX = "/page/"
 # Many clients look for an answer only when all is sent. So many times the limit is read and thrown away for them.
 _READ_AND_DROPPED = 16
-_CLOSE = {"Connection": "close"}
 
 # The page loads nothing from elsewhere, runs no inline script and is not framed.
-_HEADERS = [
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-]
-
-# Status, sentence and headers of an answer that ends a request.
-Refusal: TypeAlias = tuple[int, str, dict[str, str]]
-
-
-class _GoneError(Exception):
-    """The client has gone before its body had arrived."""
+_HEADERS = Headers(
+    {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+).raw
 
 
 class Guard:
-    """Pure ASGI: the body is read here, within its limits, and passed on whole."""
+    """Pure ASGI, around the whole application."""
 
     def __init__(self, app: ASGIApp, options: ServingOptions, monitoring: Monitoring) -> None:
         self._app, self._options, self._monitoring = app, options, monitoring
-        self._keys = [key.encode() for key in options.keys]
-        most = options.most_per_minute
-        self._recent = RecentRequests(len(self._keys), most, options.shared) if self._keys and most else None
+        self._requests: dict[str, deque[float]] = {key: deque() for key in options.keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass the request on."""
@@ -76,22 +65,14 @@ class Guard:
                 message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
 
+        headers = Headers(scope=scope)
         try:
-            headers = dict(scope["headers"])
-            body, refusal = b"", self._refusal(scope["method"], scope["path"], headers)
-            if refusal is None:
-                body, refusal = await self._body(headers, receive)
-                started = time.perf_counter()
-            if refusal is None:
-                await self._app(scope, _replaying(body, receive), send_with_headers)
-            else:
-                await problem_response(*refusal)(scope, receive, send_with_headers)
-        except _GoneError:
-            return
+            answer = self._refusal(scope["method"], scope["path"], headers) or self._app
+            await answer(scope, self._limited(headers, receive), send_with_headers)
         except Exception as error:
             self._report(scope, error)
             if not status:
-                await problem_response(*UNEXPECTED)(scope, receive, send_with_headers)
+                await unexpected()(scope, receive, send_with_headers)
         finally:
             if status:
                 self._monitoring.count(*self._counted_as(scope), status, time.perf_counter() - started)
@@ -108,79 +89,88 @@ class Guard:
         places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         log.error("%s ended with %s%s\n%s", self._counted_as(scope)[1], type(error).__name__, message, places)
 
-    def _refusal(self, method: str, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
-        host = headers.get(b"host", b"")
-        name = _host_name(host)
-        if self._options.hosts is not None and name not in self._options.hosts and not _is_address(name):
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
+        options, name = self._options, _host_name(headers.get("host", ""))
+        if options.hosts is not None and name not in options.hosts and not _is_address(name):
             sentence = f"This server does not answer to the name {name!r:.100}; start it with --allow-host {name:.100}."
-            return 421, sentence, {}
-        if method == "POST" and _is_foreign(headers, host, self._options.hosts or ()):
+            return problem(421, sentence)
+        if method == "POST" and _is_foreign(headers, options.hosts or ()):
             sentence = "This request comes from a page of another address; only pages of this server may send it."
-            return 403, sentence, {}
-        if not self._keys or is_open(path):
+            return problem(403, sentence)
+        if not options.keys or is_open(path):
             return None
-        given = headers.get(b"x-api-key", b"").strip()
-        if not given:
-            given = _given_key(headers.get(b"authorization", b""))
-        found = None
-        for number, key in enumerate(self._keys):  # all of them, so that the time does not tell which
-            if hmac.compare_digest(key, given):
-                found = number
-        if found is None:
+        given = _given_key(headers)
+        found = [key for key in options.keys if hmac.compare_digest(key.encode(), given)]  # all: time tells nothing
+        if not found:
             sentence = "A key is needed: send the header Authorization: Bearer KEY."
             if given:
                 sentence = "The key is wrong; ask whoever runs this server for one."
-            return 401, sentence, {"WWW-Authenticate": "Bearer"}
-        wait = 0 if self._recent is None else math.ceil(self._recent.wait(found))
+            return problem(401, sentence, {"WWW-Authenticate": "Bearer"})
+        wait = self._seconds_to_wait(found[0]) if options.most_per_minute else 0
         if wait:
-            most = self._options.most_per_minute
-            sentence = f"This key may make {most:,} requests per minute; try again in {counted(wait, 'second')}."
-            return 429, sentence, {"Retry-After": str(wait)}
+            sentence = f"This key may make {options.most_per_minute:,} requests per minute; try again in "
+            return problem(429, f"{sentence}{counted(wait, 'second')}.", {"Retry-After": str(wait)})
         return None
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> tuple[bytes, Refusal | None]:
-        """The body, or why there is none; raises _GoneError where the client has gone."""
-        limit = self._options
-        too_large: Refusal = (413, f"The body has more than {limit.most_bytes:,} bytes; send less at a time.", _CLOSE)
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > limit.most_bytes and b"expect" in headers:
-            return b"", too_large  # the client has sent nothing yet: it waits to hear whether it may
-        with anyio.move_on_after(limit.body_seconds):
-            body = await _whole_body(receive, limit.most_bytes)
-            return (b"", too_large) if body is None else (body, None)
-        sentence = f"The body did not arrive within {limit.body_seconds:g} seconds; send it faster, or in parts."
-        return b"", (408, sentence, _CLOSE)
+    def _seconds_to_wait(self, key: str) -> int:
+        """Take a request of a key, and return 0; or the seconds until there is room for it."""
+        recent, now = self._requests[key], time.monotonic()
+        while recent and recent[0] <= now - 60:
+            recent.popleft()
+        if len(recent) >= self._options.most_per_minute:
+            return math.ceil(recent[0] + 60 - now)
+        recent.append(now)
+        return 0
+
+    def _limited(self, headers: Headers, receive: Receive) -> Receive:
+        """Receive a body of at most so many bytes; beyond them, the request ends with status 413."""
+        most, size = self._options.most_bytes, 0
+        sentence = f"The body has more than {most:,} bytes; send less at a time."
+        too_large = HTTPException(413, sentence, {"Connection": "close"})
+        announced = headers.get("content-length", "")
+
+        async def limited() -> Message:
+            nonlocal size
+            if "expect" in headers and announced.isdecimal() and int(announced) > most:
+                raise too_large  # the client has sent nothing yet: it waits to hear whether it may
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size <= most:
+                return message
+            while message.get("more_body") and size <= _READ_AND_DROPPED * most:
+                message = await receive()
+                size += len(message.get("body", b""))
+            raise too_large
+
+        return limited
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no key."""
-    return path in _OPEN or path.startswith(_OPEN_PREFIX)
+    """Whether a path needs no key: the page, which asks for one itself, and whether the server lives."""
+    return path in ("/", "/healthz", "/readyz") or path.startswith("/page/")
 
 
-def _host_name(header: bytes) -> str:
+def _host_name(host: str) -> str:
     """The name that a request is addressed to, without its port."""
-    host = header.decode("latin-1").strip().lower()
+    host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] or host
 
 
-def _is_foreign(headers: dict[bytes, bytes], host: bytes, names: tuple[str, ...]) -> bool:
+def _is_foreign(headers: Headers, names: tuple[str, ...]) -> bool:
     """Whether a browser says that the request is made by a page of another server.
 
     Browsers send forms and texts to any address, whoever owns the page; only the answer is withheld from it. Clients
     that are not browsers have neither header.
     """
-    site, origin = headers.get(b"sec-fetch-site", b""), headers.get(b"origin", b"").strip().lower()
-    if site in (b"same-origin", b"none"):
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "").strip().lower()
+    if site in ("same-origin", "none") or not (site or origin):
         return False
-    place = origin.partition(b"://")[2]
-    if place and _host_name(place) in names:
-        return False
+    place = origin.partition("://")[2]
+    name, host = _host_name(place), headers.get("host", "").strip().lower()
     # A proxy may pass the name on without the port.
-    own = host.strip().lower()
-    same = place == own or (place != b"" and _host_name(place) == own.decode("latin-1"))
-    return bool(site) or (bool(origin) and not same)
+    return not (place and (name in names or (not site and host in (place, name))))
 
 
 def _is_address(name: str) -> bool:
@@ -197,46 +187,16 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _given_key(authorization: bytes) -> bytes:
-    """The token of a bearer, or a password: for clients, such as Annif, of which only the address can be chosen."""
-    scheme, _, token = authorization.partition(b" ")
-    if scheme.lower() == b"bearer":
-        return token.strip()
-    if scheme.lower() != b"basic":
+def _given_key(headers: Headers) -> bytes:
+    """A key, a bearer's token, or a password: for clients, such as Annif, of which only the address can be chosen."""
+    if key := headers.get("x-api-key", "").strip():
+        return key.encode("latin-1")
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip().encode("latin-1")
+    if scheme.lower() != "basic":
         return b""
     try:
         return base64.b64decode(token.strip(), validate=True).partition(b":")[2]
     except ValueError:
         return b""
-
-
-async def _whole_body(receive: Receive, most: int) -> bytes | None:
-    """The body; None where it has more bytes than that."""
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more and size <= _READ_AND_DROPPED * most:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _GoneError
-        part = message.get("body", b"")
-        size += len(part)
-        if size <= most:
-            parts.append(part)
-        else:
-            parts.clear()
-        more = message.get("more_body", False)
-    return b"".join(parts) if size <= most else None
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Gives the body once, then whatever comes."""
-    given = False
-
-    async def replayed() -> Message:
-        nonlocal given
-        if not given:
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return replayed

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Counts for Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Monitoring:
         )
         self.seconds = Histogram(
             "tagwise_request_seconds",
-            "Time from the body of a request to its answer.",
+            "Time from the headers of a request to its answer.",
             ["tagger", "kind"],
             buckets=_SECONDS,
             registry=registry,
@@ -59,7 +59,8 @@ class Monitoring:
         self.seconds.labels(tagger, kind).observe(seconds)
 
     def note_texts(self, tagger: str, count: int, unknown: int) -> None:
-        """Count texts that the model was asked about, and those of them without a word that training saw."""
+        """Count texts that the model was asked about in one call, and those without a word that training saw."""
+        self.batch_texts.labels(tagger).observe(count)
         self.texts.labels(tagger).inc(count)
         self.unknown_texts.labels(tagger).inc(unknown)
 

@@ -1,10 +1,9 @@
-"""What a server may be asked to do, and its limits."""
+"""Options of a server, and its keys."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tagwise.exceptions import InvalidInputError
 
@@ -13,41 +12,40 @@ __all__ = ["ServingOptions", "read_keys"]
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """How to serve; every figure but ``most_per_minute`` is a limit per process.
+    """Options of a server. Every number is a limit of one process.
 
     Attributes
     ----------
     taggers : dict of str to str
         Folders by the names that they are served under.
     feedback : str or None
-        The file that answers are appended to; None: answers are refused.
+        File that answers are appended to; None: answers are refused.
     queue : str or None
-        A file of texts to work through on the page.
+        File of texts to work through on the page.
     queue_text : tuple of str
-        The columns of these texts; empty: guessed.
+        Columns of these texts; empty: guessed.
     keys : tuple of str
-        Who may ask; empty: everybody who can reach the address.
+        Keys of which every request must carry one; empty: everybody who can reach the address may ask.
     hosts : tuple of str or None
         Names of this server that requests may be addressed to, beside IP addresses and ``localhost``; None: any.
     most_bytes : int
-        Of the body of a request.
+        Size of the body of a request.
     most_texts : int
-        In one request.
+        Texts in one request.
     most_waiting : int
         Texts that wait for their answer; beyond them requests are turned away with status 503. Every 16,384 characters
         of a text count as one more.
     most_per_minute : int
-        Requests of one key, to all processes that have the same ``shared``; 0: as many as come.
-    body_seconds, seconds : float
-        For the body of a request to arrive, and for the answer.
+        Requests of one key; 0: any number.
+    seconds : float
+        Time for an answer.
     watch_seconds : float
-        How often folders are looked at for a new model; 0: never.
+        Time between two looks at the folders for a new model; 0: never.
     log_texts : bool
         Whether texts of requests may be logged.
     shared : str or None
-        A folder of the processes of one server: copies of the models that they share in memory, the requests of each
-        key, calls to reload. None: a process has all of it for itself. Either way, nothing that happens to a tagger's
-        folder reaches a model that is served.
+        Folder for copies of the models, which several processes share in memory; None: a process reads its own. Either
+        way, nothing that happens to a tagger's folder reaches a model that is served.
     """
 
     taggers: dict[str, str]
@@ -60,9 +58,8 @@ class ServingOptions:
     most_texts: int = 256
     most_waiting: int = 4096
     most_per_minute: int = 0
-    body_seconds: float = 10.0
     seconds: float = 30.0
-    watch_seconds: float = 2.0
+    watch_seconds: float = 1.0
     log_texts: bool = False
     shared: str | None = None
 
@@ -74,11 +71,9 @@ class ServingOptions:
                 raise InvalidInputError(
                     f"{name!r:.120} cannot be part of an address; a tagger's name has letters, digits, - and _ only."
                 )
-        for what in ("most_bytes", "most_texts", "body_seconds", "seconds"):
+        for what in ("most_bytes", "most_texts", "seconds"):
             if not getattr(self, what) > 0:
                 raise InvalidInputError(f"{what} must be above 0; found {getattr(self, what)}.")
-        if not 0 <= self.most_per_minute <= 1_000_000:
-            raise InvalidInputError(f"most_per_minute must be from 0 to 1,000,000; found {self.most_per_minute}.")
         if self.most_per_minute and not self.keys:
             raise InvalidInputError(
                 "most_per_minute limits the requests of each key, and there are none; give keys, or leave it out."
@@ -88,10 +83,6 @@ class ServingOptions:
                 f"most_waiting is {self.most_waiting:,}, which is less than the {self.most_texts:,} texts of one "
                 "request (most_texts); raise it."
             )
-
-    def to_values(self) -> dict[str, Any]:
-        """Plain values, from which ``ServingOptions(**values)`` is made again in another process."""
-        return asdict(self)
 
 
 def read_keys(path: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,36 +48,33 @@ from tagwise.parallel import even_chunks
 from tagwise.solvers.gram_system import CGSystem, CholeskySystem, EigenSystem, GramSystem, is_single
 from tagwise.validation import Features
 
-__all__ = [
-    "ADMMOptions",
-    "ADMMResult",
-    "ADMMState",
-    "L1FitRidge",
-    "WeightedL1FitRidge",
-    "columns_that_fit",
-    "factorisation_bytes",
-]
+__all__ = ["ADMMResult", "L1FitRidge", "WeightedL1FitRidge", "columns_that_fit", "factorisation_bytes"]
 
+# α: 1 is plain ADMM; 1.5 to 1.8 saves about a third of the steps where there are many.
+_RELAXATION = 1.6
+# Tolerance of the residuals beside the relative one, per root of their length.
+_ABSOLUTE_TOL = 1e-6
+# ρ at the start. The quadratic has curvature 1 + λ1/σ² in the fitted values (σ a singular value of X), so a good ρ is
+# seldom below 1.
+_PENALTY = 1.0
+# ρ of a column is reconsidered every so many steps, moved (by the root of the imbalance, at most tenfold) only when the
+# residuals are out of balance by this factor, and left alone after the last step named: ADMM with a penalty that is
+# constant in the end converges from any start.
+_ADAPT_EVERY, _ADAPT_RATIO, _ADAPT_UNTIL = 5, 4.0, 200
+_MOST_CHANGE = 10.0
+_SMALLEST_PENALTY, _LARGEST_PENALTY = 1e-6, 1e6
 # Up to this side an eigendecomposition (some ten times a Cholesky factor's time) is made in seconds.
 _EIGEN_SIDE = 2000
 # Numbers of Z and μ that pass through the cache together.
 _CHUNK_NUMBERS = 1 << 16
 # Arrays of n and of d rows that a solve keeps at its peak, results included; see columns_that_fit.
 _ROW_ARRAYS, _FEATURE_ARRAYS = 6, 14
-# ρ is reconsidered every so many steps, moved only when the residuals are out of balance by this factor, and left
-# alone after the last step named: ADMM with a penalty that is constant in the end converges from any start.
-_ADAPT_EVERY, _ADAPT_RATIO, _ADAPT_UNTIL = 5, 4.0, 200
-_MOST_CHANGE = 10.0
-_SMALLEST_PENALTY, _LARGEST_PENALTY = 1e-6, 1e6
-
-Start: TypeAlias = "tuple[np.ndarray, np.ndarray | None]"
-"""Split and dual of an earlier result; a dual of None is 0."""
 
 
 def columns_that_fit(
     n_rows: int, n_features: int, memory_limit: float, itemsize: int = 4, *, extra_rows: int = 0
 ) -> int:
-    """How many columns :meth:`L1FitRidge.solve` can take at once within ``memory_limit`` bytes, at least 1.
+    """Number of columns that :meth:`L1FitRidge.solve` can take at once within ``memory_limit`` bytes, at least 1.
 
     A column costs 6 arrays of n and 14 of d numbers at the peak (the H-step works in float64), results included, and
     ``extra_rows`` arrays of n that the caller holds. The matrix and its factorisation come on top.
@@ -87,63 +84,27 @@ def columns_that_fit(
 
 
 def factorisation_bytes(side: int) -> int:
-    """What an eigendecomposition takes at its peak, side = min(n, d)."""
+    """Peak memory of an eigendecomposition, side = min(n, d)."""
     return 24 * side**2
 
 
 @dataclass(frozen=True)
-class ADMMOptions:
-    """How to iterate.
-
-    Attributes
-    ----------
-    relaxation : float in [1, 1.8]
-        α. 1 is plain ADMM; 1.5 to 1.8 saves about a third of the steps where there are many.
-    adapt : bool
-        Whether ρ may change, per column (never with ``"cholesky"``): every 5 steps, when primal and dual residual, each
-        over its tolerance, differ by more than a factor of 4, ρ is multiplied by the square root of their ratio, by 10
-        at most. No change after step 200.
-    tol, abs_tol : float
-        A column has converged when primal ≤ √n·abs_tol + tol·max(‖XH‖, ‖Z‖) and
-        dual ≤ √d·abs_tol + tol·max(‖XᵀR‖, ρ‖Xᵀμ‖). From then on it stands still and costs nothing.
-    max_iter : int
-    """
-
-    relaxation: float = 1.6
-    adapt: bool = True
-    tol: float = 1e-4
-    abs_tol: float = 1e-6
-    max_iter: int = 200
-
-
-_DEFAULTS = ADMMOptions()
-
-
-@dataclass(frozen=True)
 class ADMMResult:
-    """How a solve ended, for B columns.
+    """Solutions of B columns.
 
     ``solution`` is H (d×B), ``split`` the copy Z of XH that holds exact zeros (n×B), ``dual`` the multiplier 2ρμ of
-    Z = XH (n×B): a subgradient of λ3‖·‖₁ at Z, independent of ρ and so fit for warm starts. Per column: the last ρ as
-    ``penalty``, whether it ``converged``, its ``column_iterations`` and its ``objective``. ``primal_residual`` and
-    ``dual_residual`` (n_iter×B) hold every step; a column that has converged repeats its last value.
+    Z = XH (n×B): a subgradient of λ3‖·‖₁ at Z. ``objective`` and ``converged`` are per column.
     """
 
     solution: np.ndarray
     split: np.ndarray
     dual: np.ndarray
-    penalty: np.ndarray
-    status: Literal["converged", "max_iter"]
-    n_iter: int
-    converged: np.ndarray
-    column_iterations: np.ndarray
-    primal_residual: np.ndarray
-    dual_residual: np.ndarray
     objective: np.ndarray
+    converged: np.ndarray
 
 
 @dataclass
-class ADMMState:
+class _State:
     """The columns still under way. ``back_Z`` = XᵀZ, ``back_mu`` = Xᵀμ, ``gram_H`` = XᵀXH.
 
     ``residual`` and ``weights`` are R and ω of the weighted problem, None otherwise.
@@ -158,23 +119,8 @@ class ADMMState:
     back_mu: np.ndarray
     H: np.ndarray
     gram_H: np.ndarray
-    residual: np.ndarray | None = None
-    weights: np.ndarray | None = None
-
-    @classmethod
-    def begin(cls, X: FeatureMatrix, cross: np.ndarray, start: Start | None, rho: np.ndarray) -> ADMMState:
-        """At Z and μ of an earlier result, or at 0."""
-        shape, dtype = (X.shape[0], cross.shape[1]), cross.dtype
-        Z, mu = np.zeros(shape, dtype), np.zeros(shape, dtype)
-        back_Z, back_mu = np.zeros_like(cross), np.zeros_like(cross)
-        if start is not None:
-            Z = start[0].astype(dtype)
-            back_Z = X.rmatmul(Z)
-            if start[1] is not None:
-                mu = (start[1] / (2 * rho)).astype(dtype)
-                back_mu = X.rmatmul(mu)
-        H, gram_H = np.zeros_like(cross), np.zeros_like(cross)
-        return cls(np.arange(shape[1]), rho, cross, Z, mu, back_Z, back_mu, H, gram_H)
+    residual: np.ndarray | None
+    weights: np.ndarray | None
 
     def right(self) -> np.ndarray:
         """The right side of the H-step: ρXᵀ(Z − μ), and XᵀR where the H-step knows the loss."""
@@ -183,10 +129,6 @@ class ADMMState:
         if self.weights is None:
             right += self.cross
         return right
-
-    def smooth_slope(self) -> np.ndarray:
-        """XᵀXH − XᵀR, the slope of the loss in the H-step; 0 where the Z-step has the loss."""
-        return self.gram_H - self.cross if self.weights is None else np.zeros_like(self.H)
 
     def keep(self, which: np.ndarray) -> None:
         """Only these columns continue."""
@@ -197,8 +139,6 @@ class ADMMState:
     def rescale(self, factor: np.ndarray) -> None:
         """ρ times ``factor``; μ the other way round, as ρμ is what has been learnt."""
         rho = np.clip(self.rho * factor, _SMALLEST_PENALTY, _LARGEST_PENALTY)
-        if np.array_equal(rho, self.rho):
-            return
         back = (self.rho / rho).astype(self.mu.dtype)
         self.mu *= back
         self.back_mu *= back
@@ -215,9 +155,6 @@ class L1FitRidge:
         λ1 > 0.
     sparsity : float
         λ3 ≥ 0. At 0 the problem is ridge regression, and one H-step with ρ = 0 is its solution.
-    penalty : float
-        ρ > 0. The quadratic has curvature 1 + λ1/σ² in the fitted values (σ a singular value of X), so a good ρ is
-        seldom below 1.
     method : "auto", "eigen", "cholesky" or "cg"
         How the H-step is solved. With m = min(n, d):
 
@@ -245,14 +182,13 @@ class L1FitRidge:
         reg: float,
         sparsity: float,
         *,
-        penalty: float = 1.0,
         method: str = "auto",
         memory_limit: float = 2.0**30,
         n_threads: int = 1,
     ) -> None:
         self.X = feature_matrix(X, n_threads=n_threads) if isinstance(X, np.ndarray) or sp.issparse(X) else X
         self.reg, self.sparsity = float(reg), float(sparsity)
-        self.penalty = 0.0 if self._is_ridge() else float(penalty)
+        self.penalty = 0.0 if self._is_ridge() else _PENALTY
         n_rows, n_features = self.X.shape
         side = min(n_rows, n_features)
         # Only a dense matrix of single precision needs its copy, and only where n < d.
@@ -284,13 +220,16 @@ class L1FitRidge:
         cross: np.ndarray,
         squared_norm: np.ndarray,
         *,
-        start: Start | None = None,
-        options: ADMMOptions = _DEFAULTS,
+        start: np.ndarray | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 200,
     ) -> ADMMResult:
         """Solve for the columns of R given by XᵀR and ‖R‖².
 
         ``cross`` = XᵀR (d×B) is in float32 or float64, the type of all results; ``squared_norm`` = ‖R‖² (B) serves the
-        objective alone. ``start`` is (split, dual) of an earlier result for the same or a similar R, 0 by default.
+        objective alone. ``start`` is the Z (n×B) to begin at, 0 by default. A column has converged when
+        primal ≤ √n·10⁻⁶ + tol·max(‖XH‖, ‖Z‖) and dual ≤ √d·10⁻⁶ + tol·max(‖XᵀR‖, ρ‖Xᵀμ‖), and costs nothing from then
+        on.
 
         Notes
         -----
@@ -300,12 +239,13 @@ class L1FitRidge:
         cross = np.ascontiguousarray(cross)
         _require_finite(cross, "cross")
         _require_finite(squared_norm, "squared_norm")
+
+        def objective(H: np.ndarray) -> np.ndarray:
+            return self.objective(H, cross, squared_norm)
+
         if self._is_ridge():
-            return self._ridge(cross, squared_norm, options)
-        state = ADMMState.begin(self.X, cross, start, np.full(cross.shape[1], self.penalty))
-        return self._iterate(
-            state, lambda H: self.objective(H, cross, squared_norm), options, started=start is not None
-        )
+            return self._ridge(cross, objective, tol)
+        return self._iterate(cross, objective, start, tol, max_iter)
 
     def _is_ridge(self) -> bool:
         """Whether one solve of the H-step's system is the solution."""
@@ -316,60 +256,62 @@ class L1FitRidge:
         return 1 + rho
 
     def _iterate(
-        self, state: ADMMState, objective: Callable[[np.ndarray], np.ndarray], options: ADMMOptions, *, started: bool
+        self,
+        cross: np.ndarray,
+        objective: Callable[[np.ndarray], np.ndarray],
+        start: np.ndarray | None,
+        tol: float,
+        max_iter: int,
+        residual: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
     ) -> ADMMResult:
         """Steps until every column has met its tolerances."""
-        cross, begin, max_iter = state.cross, state.rho, options.max_iter
-        if started and self.method == "cg":
-            # A rough first H would spoil the Z and μ that were given.
-            exact = self._exact_system(options.tol)
+        n_rows, n_columns = self.X.shape[0], cross.shape[1]
+        Z = np.zeros((n_rows, n_columns), cross.dtype) if start is None else start.astype(cross.dtype)
+        state = _State(
+            columns=np.arange(n_columns),
+            rho=np.full(n_columns, self.penalty),
+            cross=cross,
+            Z=Z,
+            mu=np.zeros_like(Z),
+            back_Z=np.zeros_like(cross) if start is None else self.X.rmatmul(Z),
+            back_mu=np.zeros_like(cross),
+            H=np.zeros_like(cross),
+            gram_H=np.zeros_like(cross),
+            residual=residual,
+            weights=weights,
+        )
+        del Z
+        if start is not None and self.method == "cg":
+            # A rough first H would spoil the Z that was given.
+            exact = self._exact_system(tol)
             state.H = exact.solve(state.right(), self._scale(state.rho), state.H, state.gram_H)
             state.gram_H = self.X.rmatmul(self.X.matmul(state.H))
 
-        n_rows, n_features = self.X.shape
         solution = np.empty_like(cross)
-        split, dual = (np.empty((n_rows, cross.shape[1]), dtype=cross.dtype) for _ in range(2))
-        last_penalty = begin.copy()
-        steps = np.zeros(cross.shape[1], dtype=np.int64)
-        converged = np.zeros(cross.shape[1], dtype=bool)
-        history: list[np.ndarray] = []
+        split, dual = (np.empty((n_rows, n_columns), dtype=cross.dtype) for _ in range(2))
+        converged = np.zeros(n_columns, dtype=bool)
         for step in range(1, max_iter + 1):
-            primal, primal_goal, dual_left, dual_goal = self._step(state, options.relaxation)
-            primal_goal = np.sqrt(n_rows) * options.abs_tol + options.tol * primal_goal
-            dual_goal = np.sqrt(n_features) * options.abs_tol + options.tol * dual_goal
-            now = np.zeros((2, cross.shape[1])) if not history else history[-1].copy()
-            now[:, state.columns] = primal, dual_left
-            history.append(now)
+            primal, primal_size, dual_left, dual_size = self._step(state)
+            primal_goal = np.sqrt(n_rows) * _ABSOLUTE_TOL + tol * primal_size
+            dual_goal = np.sqrt(len(cross)) * _ABSOLUTE_TOL + tol * dual_size
             met = (primal <= primal_goal) & (dual_left <= dual_goal)
             done = met if step < max_iter else np.ones_like(met)
             if done.any():
                 which = state.columns[done]
                 solution[:, which], split[:, which] = state.H[:, done], state.Z[:, done]
                 dual[:, which] = state.mu[:, done] * (2 * state.rho[done]).astype(cross.dtype)
-                last_penalty[which], steps[which], converged[which] = state.rho[done], step, met[done]
+                converged[which] = met[done]
                 if done.all():
                     break
                 state.keep(np.flatnonzero(~done))
-            if options.adapt and self._system.adaptive and step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
+            if self._system.adaptive and step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
                 left = ~done
                 state.rescale(_balance(primal[left], primal_goal[left], dual_left[left], dual_goal[left]))
         del state
-        residuals = np.array(history).reshape(len(history), 2, -1)
-        return ADMMResult(
-            solution=solution,
-            split=split,
-            dual=dual,
-            penalty=last_penalty,
-            status="converged" if converged.all() else "max_iter",
-            n_iter=len(history),
-            converged=converged,
-            column_iterations=steps,
-            primal_residual=residuals[:, 0],
-            dual_residual=residuals[:, 1],
-            objective=objective(solution),
-        )
+        return ADMMResult(solution, split, dual, objective(solution), converged)
 
-    def _step(self, state: ADMMState, relaxation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _step(self, state: _State) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One round of H, Z and μ; the norms of both residuals and of what they are measured against."""
         dtype = state.cross.dtype
         rho = state.rho.astype(dtype)
@@ -379,26 +321,27 @@ class L1FitRidge:
         # F in place of Z, then Z and μ: a few rows at a time, so that a chunk of them passes through the cache once.
         for start, stop in even_chunks(len(fitted), max(1, _CHUNK_NUMBERS // fitted.shape[1])):
             Z = state.Z[start:stop]
-            Z *= 1 - relaxation
-            Z += relaxation * fitted[start:stop]
+            Z *= 1 - _RELAXATION
+            Z += _RELAXATION * fitted[start:stop]
             self._split(state, start, stop)
         sizes = np.maximum(_norms(fitted), _norms(state.Z))
         fitted -= state.Z
         primal = _norms(fitted)
         del fitted
         # XᵀF = Xᵀ(μ − μ_before + Z), and F = αXH + (1−α)Z_before: XᵀXH comes without a product of its own.
-        state.gram_H = (relaxation - 1) * state.back_Z - state.back_mu
+        state.gram_H = (_RELAXATION - 1) * state.back_Z - state.back_mu
         state.back_Z, state.back_mu = self.X.rmatmul(state.Z), self.X.rmatmul(state.mu)
         state.gram_H += state.back_Z
         state.gram_H += state.back_mu
-        state.gram_H /= relaxation
+        state.gram_H /= _RELAXATION
         slope = rho * state.back_mu
         against = np.maximum(_norms(state.cross), _norms(slope))
-        slope += state.smooth_slope()
+        if state.weights is None:
+            slope += state.gram_H - state.cross
         slope += self.reg * state.H
         return primal, sizes, _norms(slope), against
 
-    def _split(self, state: ADMMState, start: int, stop: int) -> None:
+    def _split(self, state: _State, start: int, stop: int) -> None:
         """Z and μ of some rows anew, in place, given F in place of Z."""
         threshold = (self.sparsity / (2 * state.rho)).astype(state.cross.dtype)
         z, m = state.Z[start:stop], state.mu[start:stop]
@@ -406,26 +349,13 @@ class L1FitRidge:
         np.clip(z, -threshold, threshold, out=m)
         z -= m
 
-    def _ridge(self, cross: np.ndarray, squared_norm: np.ndarray, options: ADMMOptions) -> ADMMResult:
+    def _ridge(self, cross: np.ndarray, objective: Callable[[np.ndarray], np.ndarray], tol: float) -> ADMMResult:
         rho, zero = np.zeros(cross.shape[1]), np.zeros_like(cross)
-        solved = self._exact_system(options.tol).solve(cross, self._scale(rho), zero, zero)
-        H = solved.astype(cross.dtype, copy=False)
+        H = self._exact_system(tol).solve(cross, self._scale(rho), zero, zero).astype(cross.dtype, copy=False)
         fitted = self.X.matmul(H)
         slope = _norms(self.X.rmatmul(fitted) - cross + self.reg * H)
-        met = slope <= np.sqrt(len(H)) * options.abs_tol + options.tol * _norms(cross)
-        return ADMMResult(
-            solution=H,
-            split=fitted,
-            dual=np.zeros_like(fitted),
-            penalty=rho,
-            status="converged" if met.all() else "max_iter",
-            n_iter=1,
-            converged=met,
-            column_iterations=np.ones(len(met), dtype=np.int64),
-            primal_residual=np.zeros((1, len(met))),
-            dual_residual=slope[None, :],
-            objective=self.objective(H, cross, squared_norm),
-        )
+        converged = slope <= np.sqrt(len(H)) * _ABSOLUTE_TOL + tol * _norms(cross)
+        return ADMMResult(H, fitted, np.zeros_like(fitted), objective(H), converged)
 
     def _exact_system(self, tol: float) -> GramSystem:
         """The system, where one solve of it must be good enough on its own and not just one of many steps."""
@@ -461,16 +391,22 @@ class WeightedL1FitRidge(L1FitRidge):
         return squares[0] + self.sparsity * fitted.sum(axis=0, dtype=np.float64)
 
     def solve_weighted(
-        self, residual: np.ndarray, weights: np.ndarray, *, start: Start | None = None, options: ADMMOptions = _DEFAULTS
+        self,
+        residual: np.ndarray,
+        weights: np.ndarray,
+        *,
+        start: np.ndarray | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 200,
     ) -> ADMMResult:
         """Solve for the columns of R (n×B) with weights ω ≥ 0 (n×B); the rest as in :meth:`L1FitRidge.solve`."""
         _require_finite(residual, "residual")
+
+        def objective(H: np.ndarray) -> np.ndarray:
+            return self.weighted_objective(H, residual, weights)
+
         cross = self.X.rmatmul(weights * residual)
-        state = ADMMState.begin(self.X, cross, start, np.full(residual.shape[1], self.penalty))
-        state.residual, state.weights = residual, weights
-        return self._iterate(
-            state, lambda H: self.weighted_objective(H, residual, weights), options, started=start is not None
-        )
+        return self._iterate(cross, objective, start, tol, max_iter, residual, weights)
 
     def _is_ridge(self) -> bool:
         return False
@@ -478,7 +414,7 @@ class WeightedL1FitRidge(L1FitRidge):
     def _scale(self, rho: Any) -> Any:
         return rho
 
-    def _split(self, state: ADMMState, start: int, stop: int) -> None:
+    def _split(self, state: _State, start: int, stop: int) -> None:
         assert state.weights is not None
         assert state.residual is not None
         rho = state.rho.astype(state.Z.dtype)

@@ -44,7 +44,7 @@ class SmoothProblem(Protocol):
 
 @dataclass(frozen=True)
 class CGResult:
-    """How a run of conjugate gradients ended.
+    """A solution by conjugate gradients.
 
     ``status`` is ``"converged"`` (every residual fell below the tolerance), ``"max_iter"``, ``"not_positive"`` (some
     problem met a direction without positive curvature: its operator is not positive definite, or rounding has the last

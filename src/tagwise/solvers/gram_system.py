@@ -27,7 +27,10 @@ class _Direct(ABC):
 
     def __init__(self, X: FeatureMatrix, reg: float, n_threads: int) -> None:
         self.twin = X.shape[0] < X.shape[1]
-        self.X = _in_double(X) if self.twin else X
+        # A sparse product has the type of its dense side; a dense one has that of X.
+        if self.twin and isinstance(X, DenseFeatures) and is_single(X):
+            X = DenseFeatures(X.matrix.astype(np.float64), n_threads=X.n_threads)
+        self.X = X
         self.reg, self.n_threads = reg, n_threads
 
     @abstractmethod
@@ -151,10 +154,3 @@ def _small_gram(X: FeatureMatrix) -> np.ndarray:
 def is_single(X: FeatureMatrix) -> bool:
     """Whether products with X are in float32 whatever they are multiplied by."""
     return isinstance(X, DenseFeatures) and X.matrix.dtype != np.float64
-
-
-def _in_double(X: FeatureMatrix) -> FeatureMatrix:
-    # A sparse product has the type of its dense side; a dense one has that of X.
-    if isinstance(X, DenseFeatures) and is_single(X):
-        return DenseFeatures(X.matrix.astype(np.float64), n_threads=X.n_threads)
-    return X

@@ -14,7 +14,7 @@ from tagwise.kernels.group_lasso import GroupedGram, solve_group_lasso
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.validation import Features
 
-__all__ = ["GroupDictionary", "GroupLasso", "GroupNorms", "group_lasso", "group_one_norms"]
+__all__ = ["GroupDictionary", "GroupLasso", "group_lasso", "group_one_norms"]
 
 # Rows of one chunk: many enough that dispatch costs nothing, few enough to balance two threads on small batches.
 _ROWS = 64
@@ -63,11 +63,6 @@ class GroupDictionary:
             raise InvalidInputError("atoms: a group holds nothing but zeros.")
         return cls(by_feature, products, starts, curvature)
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return len(self.starts) - 1
-
 
 @dataclass(frozen=True)
 class GroupLasso:
@@ -91,15 +86,6 @@ class GroupLasso:
     gap: np.ndarray
     passes: np.ndarray
     screened: np.ndarray
-    converged: bool
-
-
-@dataclass(frozen=True)
-class GroupNorms:
-    """Σ|β_j| over each group (n, groups), and the gaps (n,) of the solutions they are made of."""
-
-    norms: np.ndarray
-    gap: np.ndarray
     converged: bool
 
 
@@ -152,19 +138,20 @@ def group_one_norms(
     tol: float = 1e-6,
     max_iter: int = _MOST_PASSES,
     n_threads: int = 1,
-) -> GroupNorms:
-    """The 1-norm of each group's coefficients (equation 20 of MSE), without keeping the coefficients.
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """1-norms of each group's coefficients (n, groups) (equation 20 of MSE), the gaps (n,), and whether all converged.
 
     Parameters as in :func:`group_lasso`. Memory n·groups numbers and n·R for a chunk of 64 rows per thread.
     """
-    norms, gap = np.zeros((X.shape[0], dictionary.n_groups)), np.zeros(X.shape[0])
+    n_groups = len(dictionary.starts) - 1
+    norms, gap = np.zeros((X.shape[0], n_groups)), np.zeros(X.shape[0])
 
     def rows(start: int, stop: int) -> bool:
         found = group_lasso(X[start:stop], dictionary, reg, tol=tol, max_iter=max_iter)
         gap[start:stop] = found.gap
-        if dictionary.n_groups:
+        if n_groups:
             np.add.reduceat(np.abs(found.coefficients), dictionary.starts[:-1], axis=1, out=norms[start:stop])
         return found.converged
 
     finished = run_chunks(rows, even_chunks(X.shape[0], _ROWS), n_threads)
-    return GroupNorms(norms, gap, all(finished))
+    return norms, gap, all(finished)

@@ -89,7 +89,8 @@ def low_rank_plus_sparse(
     check_integer(max_iter, "max_iter", minimum=1)
     check_real(tol, "tol", minimum=0)
     rng = random_generator(random_state)
-    total = _squared_norm(Y)
+    values = Y.reshape(-1) if isinstance(Y, np.ndarray) else Y.data
+    total = float(np.einsum("i,i->", values, values, dtype=np.float64))
     given = feature_matrix(Y)
     S = sp.csr_matrix(Y.shape, dtype=Y.dtype)
     V = np.zeros((Y.shape[1], 0), dtype=Y.dtype)
@@ -198,8 +199,3 @@ def _leading_part(
 
 def _orthonormal(columns: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.linalg.qr(columns)[0])
-
-
-def _squared_norm(Y: sp.csr_matrix | np.ndarray) -> float:
-    values = Y.reshape(-1) if isinstance(Y, np.ndarray) else Y.data
-    return float(np.einsum("i,i->", values, values, dtype=np.float64))

@@ -15,7 +15,7 @@ from tagwise.kernels import csr_matmul, dense_matmul
 from tagwise.kernels.products import as_dense
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 from tagwise.solvers.gram_system import cholesky_factor
-from tagwise.validation import Features, all_finite
+from tagwise.validation import Features, all_finite, require_memory
 
 __all__ = ["RidgeFactor", "RidgeSolution", "closed_form_memory", "reduced_rank_ridge"]
 
@@ -72,13 +72,16 @@ class RidgeFactor:
     ) -> None:
         n_rows, n_features = X.shape
         self.blocks: list[Any] = list(X) if isinstance(X, FeatureBlocks) else [X]
-        self.root = None if row_weight is None else np.sqrt(row_weight)
-        if self.root is not None:
-            self.blocks = [sp.diags(self.root) @ block.astype(np.float64) for block in self.blocks]
+        self.weighted = row_weight is not None
+        self.ones = np.ones(n_rows) if row_weight is None else np.sqrt(row_weight)
+        if self.weighted:
+            self.blocks = [sp.diags(self.ones) @ block.astype(np.float64) for block in self.blocks]
         self.blocks = [block if isinstance(block, np.ndarray) else sp.csr_matrix(block) for block in self.blocks]
-        self.total = n_rows if row_weight is None else float(row_weight.sum())
+        self.total = float(self.ones @ self.ones)
         self.dual = n_rows < n_features
-        self.mean = self._sums_of_columns() / self.total if fit_intercept else np.zeros(n_features)
+        self.mean = np.zeros(n_features)
+        if fit_intercept:
+            self.mean = np.concatenate([np.asarray(block.T @ self.ones) for block in self.blocks]) / self.total
         self.fit_intercept = fit_intercept
         if self.dual:
             system = np.zeros((n_rows, n_rows))
@@ -87,11 +90,10 @@ class RidgeFactor:
         else:
             system = _gram_of_features(self.blocks, n_threads)
         if fit_intercept and self.dual:
-            ones = np.ones(n_rows) if self.root is None else self.root
-            means = system @ ones / self.total
-            means -= 0.5 * (means @ ones) / self.total * ones
-            system -= ones[:, None] * means[None, :]
-            system -= means[:, None] * ones[None, :]
+            means = system @ self.ones / self.total
+            means -= 0.5 * (means @ self.ones) / self.total * self.ones
+            system -= self.ones[:, None] * means[None, :]
+            system -= means[:, None] * self.ones[None, :]
         elif fit_intercept:
             system -= self.total * self.mean[:, None] * self.mean[None, :]
         system[np.diag_indices(len(system))] += reg
@@ -103,17 +105,16 @@ class RidgeFactor:
     def solve(self, columns: sp.csr_matrix) -> RidgeSolution:
         """For the columns of Y given as rows: CSR (B, n)."""
         columns = columns.astype(np.float64)
-        ones = np.ones(columns.shape[1]) if self.root is None else self.root
-        if self.root is not None:
-            columns = sp.csr_matrix(columns @ sp.diags(self.root))
+        if self.weighted:
+            columns = sp.csr_matrix(columns @ sp.diags(self.ones))
         squares = np.asarray(columns.multiply(columns).sum(axis=1)).ravel()
-        means = columns @ ones / self.total if self.fit_intercept else np.zeros(columns.shape[0])
+        means = columns @ self.ones / self.total if self.fit_intercept else np.zeros(columns.shape[0])
         # Row j is y_jᵀX; centring the rows of X or the columns of Y comes to the same here.
         seen = np.concatenate([as_dense(columns @ block) for block in self.blocks], axis=1)
         cross = (seen - self.total * means[:, None] * self.mean[None, :]).T
         with single_threaded_blas():
             if self.dual:
-                centred = columns.toarray().T - np.outer(ones, means)
+                centred = columns.toarray().T - np.outer(self.ones, means)
                 weights = scipy.linalg.cho_solve(self.factor, centred, overwrite_b=True, check_finite=False)
                 # Centring X here would subtract μ·1ᵀα, and 1ᵀα = 0.
                 Z = np.concatenate([np.asarray(block.T @ weights) for block in self.blocks])
@@ -123,11 +124,6 @@ class RidgeFactor:
         # At the minimum, ½‖residual‖² + ½λ‖z‖² = ½‖y − ȳ‖² − ½⟨X_cᵀy, z⟩.
         value = 0.5 * (squares - self.total * means**2) - 0.5 * np.einsum("ij,ij->j", cross, Z)
         return RidgeSolution(Z, intercept, value)
-
-    def _sums_of_columns(self) -> np.ndarray:
-        return np.concatenate(
-            [_column_sums(block) if self.root is None else np.asarray(block.T @ self.root) for block in self.blocks]
-        )
 
 
 def _gram_of_features(blocks: list[Any], n_threads: int) -> np.ndarray:
@@ -174,15 +170,8 @@ def _gram_of_rows(rows: sp.spmatrix | np.ndarray, n_threads: int) -> np.ndarray:
     return out
 
 
-def _column_sums(matrix: Features) -> np.ndarray:
-    if isinstance(matrix, np.ndarray):
-        return matrix.sum(axis=0, dtype=np.float64)
-    # scipy would add float32 values in float32, whatever type is asked for.
-    return np.bincount(matrix.indices, weights=matrix.data, minlength=matrix.shape[1])
-
-
 def closed_form_memory(n_rows: int, n_features: int, n_labels: int) -> int:
-    """Bytes that :func:`reduced_rank_ridge` needs for its dense matrices."""
+    """Bytes of the dense matrices of :func:`reduced_rank_ridge`."""
     side = min(n_rows, n_features)
     # The Gram matrix, its eigenvectors and LAPACK's copy; XᵀY and M; the smaller Gram matrix of M.
     return int(8 * (3 * side**2 + 2 * side * n_labels + min(side, n_labels) ** 2))
@@ -210,13 +199,12 @@ def reduced_rank_ridge(
     """
     n_rows, n_features = X.shape
     n_labels = Y.shape[1]
-    needed = closed_form_memory(n_rows, n_features, n_labels)
-    if needed > memory_limit:
-        raise InvalidInputError(
-            f'solver="closed_form" would need memory of {needed / 2**30:.3g} GiB for {n_rows:,} rows, {n_features:,} '
-            f"features and {n_labels:,} labels, above memory_limit ({memory_limit / 2**30:.3g} GiB); use the "
-            "alternating solver."
-        )
+    require_memory(
+        closed_form_memory(n_rows, n_features, n_labels),
+        memory_limit,
+        f"the closed form for {n_rows:,} rows, {n_features:,} features and {n_labels:,} labels",
+        "use the iterative solver with reg above 0, or raise memory_limit",
+    )
     X, Y = X.astype(np.float64), Y.astype(np.float64)
     mean_x = np.asarray(X.mean(axis=0)).ravel() * fit_intercept
     mean_y = np.asarray(Y.mean(axis=0)).ravel() * fit_intercept

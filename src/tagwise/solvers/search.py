@@ -7,20 +7,20 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["Evaluation", "Rung", "SearchResult", "Trial", "search"]
+__all__ = ["Outcome", "Rung", "SearchResult", "Trial", "search"]
 
 C = TypeVar("C")
 
 
-class Evaluation(NamedTuple):
-    """What ``evaluate`` returns."""
+class Outcome(NamedTuple):
+    """The result of ``evaluate``."""
 
     score: float | None  # higher is better; None if the candidate could not be evaluated, which ranks it last
     details: Any = None  # anything worth keeping: why it failed, a threshold that was found on the way, …
 
 
 class Rung(NamedTuple):
-    """How many candidates are evaluated, and with what budget (rows, iterations, …) each."""
+    """Number of candidates to evaluate, and the budget (rows, iterations, …) of each."""
 
     n_candidates: int
     budget: Any
@@ -36,7 +36,7 @@ class Trial(Generic[C]):
     budget: Any  # the rung's; None in a search without rungs
     score: float | None
     seconds: float  # what the evaluation took
-    details: Any = None  # those of the Evaluation
+    details: Any = None  # those of the Outcome
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SearchResult(Generic[C]):
 
 def search(
     candidates: Sequence[C],
-    evaluate: Callable[[C, Any], Evaluation],
+    evaluate: Callable[[C, Any], Outcome],
     *,
     rungs: Sequence[Rung] | None = None,
     n_protected: int = 0,

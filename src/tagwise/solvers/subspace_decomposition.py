@@ -245,7 +245,7 @@ def dictionary_memory(size: float, n_features: int, *, n_threads: int = 1) -> fl
 
 
 def _search_memory(n_rows: int, n_features: int, outliers: float, number: int) -> float:
-    """What the search for the largest residuals needs: a block, and candidates besides those found so far."""
+    """Bytes of the search for the largest residuals: a block, and candidates besides those found so far."""
     block = float(min(n_rows * n_features, max(BLOCK_RESIDUALS, n_features)))
     needed = 2 * block * number
     if outliers:
@@ -258,5 +258,5 @@ def _search_memory(n_rows: int, n_features: int, outliers: float, number: int) -
 
 
 def _partial_products(rows: np.ndarray | float, n_threads: int) -> np.ndarray:
-    """How many partial products ``gram`` holds at a time for this many rows."""
+    """Number of partial products that ``gram`` holds at a time for this many rows."""
     return np.minimum(np.ceil(np.asarray(rows) / GRAM_ROWS), 4 * n_threads)

@@ -19,29 +19,16 @@ from tagwise.kernels.supports import (
     LowRankScores,
     Positives,
     Supports,
-    add_to_slopes,
-    choose_supports,
     feature_sums,
     gram_of_last,
     indexed_csr,
     solve_known_supports,
     solve_supports,
-    solve_systems,
-    support_systems,
 )
 from tagwise.parallel import run_chunks, single_threaded_blas, work_chunks
 from tagwise.validation import canonical_csr
 
-__all__ = [
-    "LEAST_SHARE",
-    "TOO_SMALL",
-    "SupportFeatures",
-    "SupportRidge",
-    "SupportSolution",
-    "chosen_supports",
-    "order_of_features",
-    "solved_supports",
-]
+__all__ = ["TOO_SMALL", "SupportFeatures", "SupportRidge", "SupportSolution"]
 
 # Gathering a feature's entries of XᵀX costs up to ``support`` cache misses; walking over this many stored entries for
 # each of them costs about the same. Walks below the second figure are not worth avoiding, however few the misses:
@@ -100,7 +87,6 @@ class SupportFeatures:
         support: int,
         with_gram: bool = True,
         row_weight: np.ndarray | None = None,
-        order: np.ndarray | None = None,
         memory_limit: float = 2**31,
         n_threads: int = 1,
     ) -> SupportFeatures:
@@ -108,10 +94,9 @@ class SupportFeatures:
 
         Explicit zeros of X do not count as occurrences. ``memory_limit`` is in bytes, for what is kept of XᵀX and the
         workspace of one thread; each further thread adds its own. ``with_gram=False`` leaves XᵀX out: for columns that
-        are known on rows of their own. ``row_weight`` (n) says how often each row counts; ``order`` (d) is that of the
-        features in all rows, where these are some of them.
+        are known on rows of their own. ``row_weight`` (n) says how often each row counts.
         """
-        order, rows = _by_rising_frequency(X, row_weight, order)
+        order, rows = _by_rising_frequency(X, row_weight)
         found = feature_sums(rows)
         kept = _features_kept(found.walks, support, memory_limit, rows) if with_gram else 0
         return cls(
@@ -154,14 +139,7 @@ class SupportFeatures:
         )
 
 
-def order_of_features(counts: np.ndarray) -> np.ndarray:
-    """Ids of the features from the rarest to the most frequent, given how often each occurs (d)."""
-    return np.argsort(counts, kind="stable")
-
-
-def _by_rising_frequency(
-    X: sp.csr_matrix, row_weight: np.ndarray | None, order: np.ndarray | None
-) -> tuple[np.ndarray, IndexedCSR]:
+def _by_rising_frequency(X: sp.csr_matrix, row_weight: np.ndarray | None) -> tuple[np.ndarray, IndexedCSR]:
     """The ids of the features from the rarest to the most frequent, and the rows with their features in that order."""
     root = np.ones(X.shape[0]) if row_weight is None else np.sqrt(row_weight)
     if row_weight is not None:
@@ -169,8 +147,7 @@ def _by_rising_frequency(
     if X.nnz and not X.data.all():
         X = X.copy()
         X.eliminate_zeros()
-    if order is None:
-        order = order_of_features(np.bincount(X.indices, minlength=X.shape[1]))
+    order = np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
     rank = np.empty(len(order), dtype=X.indices.dtype)
     rank[order] = np.arange(len(order), dtype=X.indices.dtype)
     return order, indexed_csr(sp.csr_matrix((X.data, rank[X.indices], X.indptr), shape=X.shape), root)
@@ -296,7 +273,7 @@ class SupportRidge:
             The S of an earlier solve, whose supports are used again; then the objective at the new S is never above
             that at the old one.
         beside : array (n, k), optional
-            What features beside those of X add to XU.
+            Scores of features beside those of X, added to XU.
         """
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InvalidInputError("low_rank contains NaN or infinity.")
@@ -340,64 +317,6 @@ class SupportRidge:
         columns = sp.csc_matrix((values, chosen, np.concatenate([[0], np.cumsum(counts)])), shape=self.shape)
         return SupportSolution(weights=canonical_csr(sp.csr_matrix(columns)), gain=0.5 * gains)
 
-    # ------------------------------------------------------------------ rows that are one shard of several
-
-    # What a shard has of the sums that a block of labels is solved from. Features are numbered in the order that all
-    # shards share; U has its rows in that order.
-
-    def candidate_entries(self) -> np.ndarray:
-        """How many features each label may find in its positive rows, at most (L)."""
-        return self._stored_entries(self._positives)
-
-    def candidates(self, labels: slice) -> sp.csr_matrix:
-        """In how many positive rows of some labels each feature occurs: CSR (B, d)."""
-        X = self.X.matrix()
-        ones = sp.csr_matrix((np.ones(X.nnz, dtype=np.int32), X.indices, X.indptr), shape=X.shape)
-        return canonical_csr(self._positives[labels].astype(np.int32) @ ones)
-
-    def slopes(
-        self, labels: slice, pattern: Supports, U: np.ndarray, V: np.ndarray, intercept: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The shard's part of b, where all pairs are known without what G says, and of the squares that A adds to G."""
-        rows, dtype = self._rows_of(labels), self.X.rows.data.dtype
-        root = self.X.rows.root[rows.indices]
-        along = np.zeros(rows.nnz)
-        if self._known is not None or rows.data.any():
-            embedded = csr_matmul(self.X.matrix(), U, n_threads=self.n_threads)
-            scores = sp.csr_matrix((np.ones(rows.nnz, dtype=dtype), rows.indices, rows.indptr), shape=rows.shape)
-            along = sampled_product(scores, V, embedded, n_threads=self.n_threads) + root * np.repeat(
-                intercept, np.diff(rows.indptr)
-            )
-        if self._known is None:
-            pulls = root + rows.data * (root - along)
-        else:
-            pulls = rows.data * (root * self._known[1][self._known[0].indptr[labels.start] :][: rows.nnz] - along)
-        slopes, squares = np.zeros(len(pattern.features)), np.zeros(len(pattern.features))
-        known = KnownRows(rows.indptr, rows.indices, pulls, rows.data)
-        add_to_slopes(self.X.rows, known, pulls, pattern, slopes, squares)
-        return slopes, squares
-
-    def systems(self, labels: slice, supports: Supports) -> np.ndarray:
-        """The shard's part of A on the supports: lower triangles, one label after the other, in the type of X."""
-        X, rows = self.X, self._rows_of(labels)
-        known = KnownRows(rows.indptr, rows.indices, rows.data, rows.data)
-        if self._known is None and not rows.data.any():
-            empty = np.zeros(0, dtype=rows.indices.dtype)
-            known = KnownRows(np.zeros_like(rows.indptr), empty, rows.data[:0], rows.data[:0])
-        sizes = np.diff(supports.indptr)
-        out = np.zeros(int((sizes * (sizes + 1) // 2).sum()), dtype=X.rows.data.dtype)
-        kept = GramParts(X.triangle, X.kept, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
-        support_systems(X.rows, kept, known, self._known is None, supports, out)
-        return out
-
-    def _rows_of(self, labels: slice) -> sp.csr_matrix:
-        """The rows that count for some labels beyond what all rows do, with what they count: CSR (B, n), float64."""
-        if self._known is not None:
-            return self._known[0][labels].astype(np.float64)
-        rows = self._positives[labels].astype(np.float64)
-        rows.data = np.repeat(self.positive_weight[labels] - 1.0, np.diff(rows.indptr))
-        return rows
-
     def _supports(self, pattern: sp.csr_matrix | None) -> Supports:
         """The supports of a pattern in the order of the frequencies."""
         if pattern is None:
@@ -419,24 +338,3 @@ class SupportRidge:
         lengths = np.diff(self.X.rows.indptr)
         stored = np.concatenate([[0], np.cumsum(lengths[by_column.indices], dtype=np.int64)])
         return np.diff(stored[by_column.indptr])
-
-
-def chosen_supports(
-    pattern: Supports, slopes: np.ndarray, curvatures: np.ndarray, *, reg: float, support: int
-) -> tuple[Supports, np.ndarray]:
-    """Of each label's features those with the largest gains, and b there, from the sums of all shards."""
-    choice = Choice(reg, support, LEAST_SHARE, pattern)
-    places, counts = choose_supports(pattern, slopes, curvatures, choice)
-    return Supports(np.concatenate([[0], np.cumsum(counts)]), pattern.features[places]), slopes[places]
-
-
-def solved_supports(
-    supports: Supports, slopes: np.ndarray, systems: np.ndarray, reg: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The weights on the supports, one label after the other, and each label's bᵀs."""
-    values, gains = np.empty(len(supports.features)), np.empty(len(supports.indptr) - 1)
-    try:
-        solve_systems(systems, np.diff(supports.indptr), slopes, reg, values, gains)
-    except np.linalg.LinAlgError:
-        raise InvalidInputError(TOO_SMALL.format(reg)) from None
-    return values, gains

@@ -27,10 +27,9 @@ _MOST_REJECTIONS = 40
 
 @dataclass(frozen=True)
 class TRONResult:
-    """How a run ended: ``"converged"``, ``"max_iter"``, or ``"stalled"`` (rounding leaves no step that gains).
+    """Minimisers. ``status`` is ``"stalled"`` where rounding leaves no step that gains.
 
-    ``start_value`` and ``value`` have one entry per problem; ``relative_gradient`` is the largest of all problems;
-    ``n_products`` counts Hessian·vector products.
+    ``start_value`` and ``value`` have one entry per problem.
     """
 
     solution: np.ndarray
@@ -38,8 +37,6 @@ class TRONResult:
     value: np.ndarray
     status: Literal["converged", "max_iter", "stalled"]
     n_iter: int
-    n_products: int
-    relative_gradient: float
 
 
 def tron(
@@ -71,10 +68,9 @@ def tron(
     scale = np.where(squared > 0, squared, 1.0)
     radius = np.sqrt(squared)
     active = squared > tol * tol * scale
-    first, n_iter, n_products, rejected, stalled = True, 0, 0, 0, np.zeros_like(active)
+    first, n_iter, rejected, stalled = True, 0, 0, np.zeros_like(active)
     while active.any() and n_iter < max_iter and rejected < _MOST_REJECTIONS:
-        step, residual, products = _truncated_cg(problem, gradient, radius, active, cg_tol, cg_max_iter, inner)
-        n_products += products
+        step, residual = _truncated_cg(problem, gradient, radius, active, cg_tol, cg_max_iter, inner)
         slope = inner(gradient, step)
         predicted = -0.5 * (slope - inner(step, residual))
         problem.move_to(x + step)
@@ -105,8 +101,7 @@ def tron(
         status = "stalled"
     elif active.any():
         status = "max_iter"
-    relative = float(np.sqrt(np.max(squared / scale, initial=0.0)))
-    return TRONResult(x, start_value, value, status, n_iter, n_products, relative)
+    return TRONResult(x, start_value, value, status, n_iter)
 
 
 def _next_radius(
@@ -139,8 +134,8 @@ def _truncated_cg(
     tol: float,
     max_iter: int,
     inner: Inner,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Minimise the model ⟨g, s⟩ + ½⟨s, Hs⟩ within the ball; returns s, the residual −g − Hs, and products used."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Minimise the model ⟨g, s⟩ + ½⟨s, Hs⟩ within the ball; returns s and the residual −g − Hs."""
     dtype = gradient.dtype
     step = np.zeros_like(gradient)
     residual = np.where(active, -gradient, 0).astype(dtype)
@@ -148,10 +143,10 @@ def _truncated_cg(
     squared = inner(residual, residual)
     goal = tol * tol * squared
     running = active & (squared > 0)
-    products = 0
-    while running.any() and products < max_iter:
+    for _ in range(max_iter):
+        if not running.any():
+            break
         curved = problem.hessian_vector(direction)
-        products += 1
         curvature = inner(direction, curved)
         positive = running & (curvature > 0)
         alpha = np.divide(squared, curvature, out=np.zeros_like(squared), where=positive)
@@ -174,4 +169,4 @@ def _truncated_cg(
         beta = np.divide(squared, previous, out=np.zeros_like(squared), where=running & (previous > 0))
         direction *= beta.astype(dtype)
         direction += np.where(running, residual, 0)
-    return step, residual, products
+    return step, residual

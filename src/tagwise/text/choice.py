@@ -1,4 +1,4 @@
-"""Which features suit texts: bigrams, character n-grams and others, compared on validation rows of a sample."""
+"""Choice of features for texts: bigrams, character n-grams and others, compared on validation rows of a sample."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics.ranking import ndcg_of_rows
 from tagwise.models.cascade import Cascade
 from tagwise.randomness import random_generator
 from tagwise.text.features import TextFeatures
-from tagwise.text.tags import Corpus, TrainingRows
+from tagwise.text.tags import TrainingRows
 
 __all__ = ["EVERY", "USUAL", "FeatureChoice", "choose_features"]
 
@@ -50,7 +50,7 @@ class FeatureChoice:
 
 
 def choose_features(
-    rows: Corpus, others: Sequence[dict[str, Any]] = USUAL, *, n_jobs: int | None = None, random_state: Any = 0
+    rows: TrainingRows, others: Sequence[dict[str, Any]] = USUAL, *, n_jobs: int | None = None, random_state: Any = 0
 ) -> FeatureChoice:
     """Words, or other features that rank validation rows clearly better.
 
@@ -63,7 +63,7 @@ def choose_features(
 
     Parameters
     ----------
-    rows : Corpus
+    rows : TrainingRows
     others : settings of TextFeatures, what to compare with words alone
     n_jobs, random_state
         As in :class:`~tagwise.Tagger`.
@@ -73,16 +73,16 @@ def choose_features(
     Time: a fit of the sample for each of the settings, whatever the number of rows: seconds.
     """
     words = TextFeatures()
-    order = random_generator(random_state).permutation(rows.n_rows)
+    order = random_generator(random_state).permutation(len(rows.texts))
     n_judges = min(_JUDGES, len(order) // 5)
     if n_judges < _FEWEST_JUDGES:
-        texts = rows.part(np.arange(rows.n_rows)).texts
+        texts = rows.part(np.arange(len(rows.texts))).texts
         if not _lack_words(texts):
             return FeatureChoice(words, "Features are words: rows are too few to compare others.", [])
         reason = "rows are too few to compare others, and words alone do not tell these texts apart."
         return FeatureChoice(TextFeatures(characters=True), f"Features are words, character n-grams: {reason}", [])
     sample = rows.part(order[: n_judges + _SAMPLE])
-    judges, training = np.split(np.arange(sample.n_rows), [n_judges])
+    judges, training = np.split(np.arange(len(sample.texts)), [n_judges])
     lengths = np.cumsum([len(sample.texts[row]) for row in training])
     training = training[: max(_FEWEST_JUDGES, int(np.searchsorted(lengths, _CHARACTERS)))]
     model = Cascade(validation_fraction=0, n_jobs=n_jobs, random_state=0)

@@ -37,7 +37,7 @@ __all__ = ["EMBEDDERS", "EMBEDDING", "EmbeddedFeatures", "EmbeddingCache", "Text
 Function: TypeAlias = Callable[[list[str]], Any]
 
 EMBEDDING = "(embedding)"
-"""What the dense features of texts are called where words are listed."""
+"""Name of the dense features of texts where words are listed."""
 
 # Texts that an embedder gets at a time, and after how many a bar moves.
 _BATCH = 512
@@ -113,7 +113,7 @@ class TextEmbedder:
     name : str
         The given name, or that of the function.
     fingerprint : array (4, q)
-        What it makes of four fixed texts.
+        Embeddings of four fixed texts.
     """
 
     name: str
@@ -122,19 +122,24 @@ class TextEmbedder:
     def __init__(self, name: str, fingerprint: np.ndarray, function: Function | None) -> None:
         self.name, self.fingerprint, self._function = name, fingerprint, function
         self.cache: EmbeddingCache | None = None
-        self.verbose = 0
+        self.verbose = False
 
     @classmethod
     def of(cls, embedder: Any) -> TextEmbedder:
-        """What a user gave; raises where it does not embed four fixed texts."""
+        """From a name or a function; raises where it does not embed four fixed texts."""
         check_embedder(embedder)
         function = EMBEDDERS[embedder]() if isinstance(embedder, str) else embedder
         name = embedder if isinstance(embedder, str) else getattr(embedder, "__name__", type(embedder).__name__)
         return cls(name, _embedded(function, list(_PROBES)), function)
 
+    def settle(self, cache: str | PathLike[str] | None, verbose: Any) -> None:
+        """Keep embeddings in the folder ``cache``, if any, and show a bar where ``verbose``."""
+        self.cache = None if cache is None else EmbeddingCache(cache)
+        self.verbose = bool(verbose)
+
     @property
     def n_dimensions(self) -> int:
-        """How many numbers a text has."""
+        """Numbers per text."""
         return int(self.fingerprint.shape[1])
 
     def take(self, embedder: Any) -> None:
@@ -169,7 +174,7 @@ class TextEmbedder:
         missing = np.arange(len(texts))
         if self.cache is not None:
             missing = self.cache.read(keys, out)
-        with ProgressBar("embedding texts", len(missing), wanted=bool(self.verbose) and len(missing) > _BATCH) as bar:
+        with ProgressBar("embedding texts", len(missing), wanted=self.verbose and len(missing) > _BATCH) as bar:
             for start in range(0, len(missing), _BATCH):
                 rows = missing[start : start + _BATCH]
                 out[rows] = _embedded(self._function, [texts[row] for row in rows], self.n_dimensions)
@@ -249,13 +254,13 @@ class EmbeddedFeatures:
     Attributes
     ----------
     words : TextFeatures or TransformerFeatures
-        What makes the sparse features.
+        Extractor of the sparse features.
     embedder : TextEmbedder
-        What makes the dense ones.
+        Source of the dense ones.
     feature_names : list of str
         Those of the words, and "(embedding)" for each number of the embedding.
     n_words_ : int
-        How many features are words.
+        Number of features that are words.
     """
 
     def __init__(self, words: Any, embedder: TextEmbedder) -> None:
@@ -263,17 +268,12 @@ class EmbeddedFeatures:
 
     @property
     def feature_names(self) -> list[str]:
-        """Of all features (d)."""
+        """Names of all features (d)."""
         return [*self.words.feature_names, *[EMBEDDING] * self.embedder.n_dimensions]
 
     @property
-    def n_sparse(self) -> int:
-        """How many features the sparse block has."""
-        return len(self.words.feature_names)
-
-    @property
     def n_words_(self) -> int:
-        """Of the words alone."""
+        """Number of features that are words."""
         return int(self.words.n_words_)
 
     def fit_transform(self, texts: Iterable[str], *, also: Iterable[str] = ()) -> FeatureBlocks:

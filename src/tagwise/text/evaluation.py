@@ -1,4 +1,4 @@
-"""How well a tagger does on rows with known tags."""
+"""Quality of a tagger on rows with known tags."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import TagwiseWarning, warn
 from tagwise.inspection.calibration import DEFAULT_K, Calibration
 from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.metrics import example_f1, macro_f1, micro_f1, ranking_report, recall_at_k
+from tagwise.metrics import SETS, ranking_report, recall_at_k
 from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.metrics.ranking import check_ks
 from tagwise.parallel import even_chunks
-from tagwise.problems.labels import only_positives_known
-from tagwise.text.tags import ValidationRows, ones_in
+from tagwise.text.tags import ValidationRows, empty_rows, ones_in
 
-__all__ = ["Answers", "Evaluation", "decided_labels", "evaluate", "propensity_weights"]
+__all__ = ["Evaluation", "RankedRows", "decided_labels", "evaluate", "propensity_weights"]
 
 _BLOCK_ROWS = 512
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What ``Tagger.evaluate`` found.
+    """Result of ``Tagger.evaluate``.
 
     Attributes
     ----------
@@ -61,8 +60,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What a tagger says about rows: its best labels among the known ones (n, k), their scores, and its decisions.
+class RankedRows:
+    """Answers of a tagger to rows: its best labels among the known ones (n, k), their scores, and its decisions.
 
     Labels are best first, −1 for none; ``decided`` (n, L) has the labels that are on and known, as ones.
     """
@@ -72,7 +71,7 @@ class Answers:
     decided: sp.csr_matrix
 
     @classmethod
-    def of(cls, model: MultiLabelModel, calibration: Calibration | None, rows: ValidationRows, k: int) -> Answers:
+    def of(cls, model: MultiLabelModel, calibration: Calibration | None, rows: ValidationRows, k: int) -> RankedRows:
         """The k best labels of each row, and those that :func:`decided_labels` has. Memory O(n·k)."""
         labels, scores, decided = [], [], []
         for start, stop in even_chunks(rows.X.shape[0], _BLOCK_ROWS):
@@ -96,34 +95,37 @@ def evaluate(
     ks: Sequence[int],
     tag_rows: np.ndarray,
     n_training_rows: int,
-    answers: Answers | None = None,
+    answers: RankedRows | None = None,
 ) -> Evaluation:
     """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag.
 
     ``answers`` are those to these rows, with at least the largest k of ``ks``, if there are some already.
     """
     wanted, _ = check_ks(ks, "ks")
-    if only_positives_known(rows.Y, rows.observed):
+    if rows.observed is not None and rows.Y.multiply(rows.observed).nnz == rows.observed.nnz:
         warn(
             "known: no tag is known to be off in any of these rows. Only known tags take part, so every suggestion is "
             "right and the figures say nothing; leave known out.",
             TagwiseWarning,
         )
     if answers is None:
-        answers = Answers.of(model, calibration, rows, min(int(wanted.max()), rows.truth.shape[1]))
+        answers = RankedRows.of(model, calibration, rows, min(int(wanted.max()), rows.truth.shape[1]))
     labels, decided = answers.labels, answers.decided.copy()
     decided.resize(rows.truth.shape)
     weights = propensity_weights(rows, tag_rows, n_training_rows)
     metrics = {
         **ranking_report(rows.truth, labels, ks, weights),
-        "micro-F1": float(micro_f1(rows.truth, decided)),
-        "macro-F1": float(macro_f1(rows.truth, decided)),
-        "example-F1": float(example_f1(rows.truth, decided)),
+        **{metric.name: float(metric.function(rows.truth, decided)) for metric in SETS if metric.shown},
     }
-    new = _pairs_of(np.flatnonzero(tag_rows == 0) if n_training_rows else np.empty(0, dtype=np.int64), rows.truth)
+    is_new = np.zeros(rows.truth.shape[1], dtype=rows.truth.dtype)
+    is_new[: len(tag_rows)] = (tag_rows == 0) & (n_training_rows > 0)
+    new = sp.csr_matrix(
+        (is_new[rows.truth.indices], rows.truth.indices, rows.truth.indptr), rows.truth.shape, copy=True
+    )
+    new.eliminate_zeros()
     having = np.diff(new.indptr) > 0
     if having.any():
-        recalls = recall_at_k(new[having], labels[having], wanted)
+        recalls = recall_at_k(new[having], labels[having], wanted.tolist())
         metrics |= {f"new-R@{k}": float(recall) for k, recall in zip(wanted.tolist(), recalls)}
     names = model.label_names_ or []
     return Evaluation(
@@ -132,8 +134,8 @@ def evaluate(
         rows.unseen,
         Counter(names[label] for label in new.indices.tolist()),
         int(having.sum()),
-        rows.without_words,
-        rows.without_tags,
+        empty_rows(rows.X),
+        empty_rows(rows.truth),
     )
 
 
@@ -143,15 +145,6 @@ def propensity_weights(rows: ValidationRows, tag_rows: np.ndarray, n_training_ro
         return None
     counts = np.pad(tag_rows, (0, rows.truth.shape[1] - len(tag_rows)))
     return inverse_propensity_of_counts(counts, n_training_rows)
-
-
-def _pairs_of(labels: np.ndarray, truth: sp.csr_matrix) -> sp.csr_matrix:
-    """The truth (n, L) of some labels, without all others."""
-    chosen = np.zeros(truth.shape[1], dtype=truth.dtype)
-    chosen[labels] = 1
-    pairs = sp.csr_matrix((chosen[truth.indices], truth.indices, truth.indptr), shape=truth.shape, copy=True)
-    pairs.eliminate_zeros()
-    return pairs
 
 
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:

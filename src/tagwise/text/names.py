@@ -1,4 +1,4 @@
-"""What tags are called: the words of their names as features, in the columns of the texts' words.
+"""Names of tags: their words as features, in the columns of the texts' words.
 
 A name is split at everything that is no letter or digit, such as ``::``, ``/``, ``-``, ``_`` and spaces. Each part
 counts as it is, or else with an s more or an s less, where the features have such a word; where they have none, a part
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidTypeError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.text.embeddings import EmbeddedFeatures
-from tagwise.text.tags import Corpus, check_name, column_of, ones_in, require_one_type
+from tagwise.text.tags import TrainingRows, check_name, column_of, ones_in, require_one_type
 
 __all__ = ["check_vocabulary", "has_name", "name_features", "name_words", "names_in_use", "without_names"]
 
@@ -49,21 +49,19 @@ def check_vocabulary(vocabulary: Any) -> dict[Any, tuple[Any, ...]]:
         )
     else:
         pairs = ((tag, tag) for tag in vocabulary)
-    checked = {
-        check_name(tag, "vocabulary", number): _checked_names(names, number)
-        for number, (tag, names) in enumerate(pairs)
-    }
+    checked = {}
+    for number, (tag, names) in enumerate(pairs):
+        several = names if isinstance(names, (list, tuple)) and names else (names,)
+        each = dict.fromkeys(check_name(name, "vocabulary", number) for name in several)
+        checked[check_name(tag, "vocabulary", number)] = tuple(each)
     require_one_type([checked], "vocabulary holds numbers and names")
     return checked
 
 
-def _checked_names(names: Any, number: int) -> tuple[str, ...]:
-    several = tuple(names) if isinstance(names, (list, tuple)) and names else (names,)
-    return tuple(dict.fromkeys(check_name(name, "vocabulary", number) for name in several))
-
-
-def names_in_use(vocabulary: Mapping[str, tuple[str, ...]], rows: Corpus, features: Any, X: Any) -> dict[str, str]:
-    """What each tag of the vocabulary is called in its texts: of its names, the one that most of them have in full.
+def names_in_use(
+    vocabulary: Mapping[str, tuple[str, ...]], rows: TrainingRows, features: Any, X: Any
+) -> dict[str, str]:
+    """Name of each tag of the vocabulary in its texts: of its names, the one that most of them have in full.
 
     X (n, d) are the features of the texts. Of equals the first, so that a tag without texts is called by its name. Time
     O(Σ over tags with alternative names of the features of their rows).
@@ -78,13 +76,13 @@ def names_in_use(vocabulary: Mapping[str, tuple[str, ...]], rows: Corpus, featur
         label: [sorted(set(_known_words(name, position))) for name in vocabulary[tags[label]]] for label in several
     }
     ends = np.cumsum([len(names) for names in words.values()])
-    for label, found in zip(several, np.split(rows.sum(_rows_with_names, X, words), ends)):
+    for label, found in zip(several, np.split(_rows_with_names(X, rows.Y, words), ends)):
         called[tags[label]] = vocabulary[tags[label]][int(np.argmax(found))]
     return called
 
 
 def _rows_with_names(X: sp.csr_matrix, Y: sp.csr_matrix, words: dict[int, list[list[int]]]) -> np.ndarray:
-    """How many rows of each label have all words (columns of X) of each of its names, one label after the other."""
+    """Number of rows of each label with all words (columns of X) of each of its names, one label after the other."""
     rows_of = sp.csc_matrix(Y)
     X = X.words if isinstance(X, FeatureBlocks) else X
     has = sp.csr_matrix((np.ones(X.nnz, dtype=np.float32), X.indices, X.indptr), shape=X.shape)
@@ -114,14 +112,22 @@ def name_features(
     ids = set(itself) if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old) else set()
     columns = [[] if place in ids else known for place, known in enumerate(columns)]
     if isinstance(features, EmbeddedFeatures):
-        texts = ["" if place in ids else _spaced(vocabulary.get(tag, tag)) for place, tag in enumerate(tags)]
-        names = FeatureBlocks([ones_in(columns, features.n_sparse), _embedded_names(texts, features)])
+        dense = np.zeros((len(tags), features.embedder.n_dimensions), dtype=np.float32)
+        texts = {
+            place: " ".join(filter(None, _BETWEEN_WORDS.split(str(vocabulary.get(tag, tag)))))
+            for place, tag in enumerate(tags)
+            if place not in ids
+        }
+        named = [place for place, text in texts.items() if any(map(_TWO_LETTERS.search, text.split()))]
+        if named:
+            dense[named] = features.embedder([texts[place] for place in named])
+        names = FeatureBlocks([ones_in(columns, len(features.words.feature_names)), dense])
         return names if has_name(names).any() else None
     return ones_in(columns, len(features.feature_names)) if any(columns) else None
 
 
 def has_name(names: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
-    """Which tags have a name that says something, in their :func:`name_features`: bool (L,)."""
+    """Whether each tag has a name that says something, in its :func:`name_features`: bool (L,)."""
     if isinstance(names, FeatureBlocks):
         return has_name(names.sparse) | names.dense.any(axis=1)
     return np.asarray(np.diff(names.indptr) > 0)
@@ -135,21 +141,6 @@ def without_names(names: sp.csr_matrix | FeatureBlocks, gone: Sequence[bool]) ->
     rest = sp.csr_matrix(sp.diags(1 - np.asarray(gone, dtype=np.float32)) @ names)
     rest.eliminate_zeros()
     return rest
-
-
-def _spaced(name: Any) -> str:
-    """The parts of a name with spaces between; "" where none is a word."""
-    parts = [part for part in _BETWEEN_WORDS.split(str(name)) if part]
-    return " ".join(parts) if any(_TWO_LETTERS.search(part) for part in parts) else ""
-
-
-def _embedded_names(texts: list[str], features: EmbeddedFeatures) -> np.ndarray:
-    """Embeddings (len(texts), q) in float32, zeros for those that are empty."""
-    out = np.zeros((len(texts), features.embedder.n_dimensions), dtype=np.float32)
-    named = [place for place, text in enumerate(texts) if text]
-    if named:
-        out[named] = features.embedder([texts[place] for place in named])
-    return out
 
 
 def name_words(names: Iterable[Any]) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a tagger answers: tags with scores and probabilities, and the words that speak for each."""
+"""Answers of a tagger: tags with scores and probabilities, and the words that speak for each."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel
+from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
-from tagwise.inspection.explanations import Explanations, explain_labels
+from tagwise.inspection.explanations import explain_labels
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.validation import check_choice, check_integer, check_real
 
-__all__ = ["Request", "Suggestion", "WordShare", "suggestions_as_frame", "title_of"]
+__all__ = ["Request", "Suggestion", "WordShare", "suggestions", "suggestions_as_frame", "title_of"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Suggestion:
         The intercept in the unit of the words' shares: over the sum of the absolute contributions of all words. None
         unless ``why`` was asked for, and where no word contributes.
     name : str or None
-        What the vocabulary calls the tag; None where it has no other name.
+        Name of the tag in the vocabulary; None where it has no other.
     """
 
     tag: Any
@@ -85,94 +84,99 @@ def title_of(tag: Any, name: str | None) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """The checked arguments of ``Tagger.suggest``, and the tagger's model and calibration."""
+    """The arguments of ``Tagger.suggest``."""
 
-    top: int
-    threshold: float | None
-    calibrated: bool
-    min_probability: float | None
-    explain: int
-    optimise: str | None
-    model: MultiLabelModel
-    calibration: Calibration | None
+    top: Any = 5
+    threshold: Any = None
+    explain: Any = 0
+    min_probability: Any = None
+    optimise: Any = None
 
-    @classmethod
-    def of(
-        cls,
-        top: Any,
-        threshold: Any,
-        min_probability: Any,
-        explain: Any,
-        optimise: Any,
-        model: MultiLabelModel,
-        calibration: Calibration | None,
-    ) -> Request:
-        """Check the arguments; what only ``calibrate`` provides is refused without it."""
-        top = check_integer(top, "top", minimum=1)
-        explain = check_integer(explain, "explain", minimum=0)
-        calibrated = isinstance(threshold, str) and threshold == "calibrated"
-        if isinstance(threshold, str) and not calibrated:
-            raise InvalidTypeError(f'threshold must be a number, "calibrated" or None; found {threshold!r}.')
-        if calibration is None and calibrated:
+    def check(self, model: MultiLabelModel, calibration: Calibration | None) -> None:
+        """Raise for arguments that cannot be used, and for what only ``calibrate`` provides before it."""
+        check_integer(self.top, "top", minimum=1)
+        check_integer(self.explain, "explain", minimum=0)
+        if isinstance(self.threshold, str) and self.threshold != "calibrated":
+            raise InvalidTypeError(f'threshold must be a number, "calibrated" or None; found {self.threshold!r}.')
+        if self.threshold == "calibrated" and calibration is None:
             raise InvalidInputError(
-                'threshold="calibrated" needs a calibrated tagger; call calibrate with validation rows first.'
+                'threshold="calibrated" needs a calibrated tagger; call calibrate with validation rows first (tagwise '
+                "train --validation)."
             )
-        if min_probability is not None:
+        if self.min_probability is not None:
             require_probabilities(model, calibration, "min_probability")
-            min_probability = check_real(min_probability, "min_probability", minimum=0.0, maximum=1.0)
-        if optimise is not None:
-            check_choice(optimise, "optimise", PURPOSES)
-        cut = None if threshold is None or calibrated else check_real(threshold, "threshold")
-        return cls(top, cut, calibrated, min_probability, explain, optimise, model, calibration)
+            check_real(self.min_probability, "min_probability", minimum=0.0, maximum=1.0)
+        if self.optimise is not None:
+            check_choice(self.optimise, "optimise", PURPOSES)
+            require_probabilities(model, calibration, "optimise")
+        if self.threshold not in (None, "calibrated"):
+            check_real(self.threshold, "threshold")
 
-    def answer(
-        self,
-        X: sp.csr_matrix,
-        tags: Sequence[Any],
-        feature_names: Sequence[str],
-        counts: LabelCounts,
-        names: Mapping[str, str],
-    ) -> list[list[Suggestion]]:
-        """Suggestions for each row of X, best first; ``names`` says what some tags are called."""
-        model, calibration = self.model, self.calibration
-        labels, scores = self._ranking(X, counts)
-        maps = probability_maps(model, calibration)
-        probabilities = None if maps is None else maps(labels, scores)
-        # A label of which nothing is known has the lowest possible score in every row.
-        wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
-        if self.threshold is not None:
-            wanted &= scores >= self.threshold
-        if self.min_probability is not None and probabilities is not None:
-            wanted &= probabilities >= self.min_probability
-        if self.calibrated and calibration is not None:
-            wanted &= calibration.is_on(labels, scores)
-        reasons = explain_labels(model, X, np.where(wanted, labels, -1)) if self.explain else None
 
-        def suggestion(row: int, rank: int) -> Suggestion:
-            why, intercept, base_share = None, None, None
-            if reasons is not None:
-                why, intercept, base_share = _explained(reasons, row, rank, self.explain, feature_names)
-            return Suggestion(
-                tag=tags[labels[row, rank]],
-                score=float(scores[row, rank]),
-                probability=None if probabilities is None else float(probabilities[row, rank]),
-                why=why,
-                intercept=intercept,
-                base_share=base_share,
-                name=names.get(tags[labels[row, rank]]),
-            )
+def suggestions(
+    request: Request,
+    X: Any,
+    model: MultiLabelModel,
+    tags: Sequence[Any],
+    *,
+    calibration: Calibration | None = None,
+    counts: LabelCounts | None = None,
+    names: Mapping[Any, str] | None = None,
+    feature_names: Sequence[str] = (),
+    labels: np.ndarray | None = None,
+) -> list[list[Suggestion]]:
+    """The answer to a checked request: suggestions for each row of features, best first.
 
-        return [[suggestion(row, rank) for rank in np.flatnonzero(wanted[row]).tolist()] for row in range(X.shape[0])]
+    ``tags`` are the labels, of which some have ``names`` for people; ``counts`` are those of the training rows, which a
+    ``calibration`` needs for ``optimise``. ``labels`` (n×k), where given, are suggested instead of the best.
+    """
+    if labels is None:
+        labels, scores = _ranking(request, X, model, calibration, counts)
+    else:
+        scores = np.take_along_axis(model.decision_function(X), labels, axis=1)
+    maps = probability_maps(model, calibration)
+    probabilities = None if maps is None else maps(labels, scores)
+    # A label of which nothing is known has the lowest possible score in every row.
+    wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
+    if request.threshold == "calibrated" and calibration is not None:
+        wanted &= calibration.is_on(labels, scores)
+    elif request.threshold is not None:
+        wanted &= scores >= float(request.threshold)
+    if request.min_probability is not None and probabilities is not None:
+        wanted &= probabilities >= float(request.min_probability)
+    reasons = explain_labels(model, X, np.where(wanted, labels, -1)) if request.explain else None
+    called = names or {}
 
-    def _ranking(self, X: sp.csr_matrix, counts: LabelCounts) -> tuple[np.ndarray, np.ndarray]:
-        """The labels that are asked for, by the model's own probabilities or else by those of the calibration."""
-        model, calibration = self.model, self.calibration
-        top = min(self.top, model.n_labels_)
-        if self.optimise is None or calibration is None or model.probabilistic:
-            return model.predict_topk(X, top, optimise=self.optimise)
-        labels, scores = model.predict_topk(X, max(top, calibration.k))
-        chosen = choose_labels(labels, calibration.probabilities(labels, scores), top, self.optimise, counts)
-        return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
+    def suggestion(row: int, rank: int) -> Suggestion:
+        tag = tags[labels[row, rank]]
+        explained: dict[str, Any] = {}
+        if reasons is not None:
+            features, contributions = reasons.of(row, rank)
+            total, intercept = float(np.abs(contributions).sum()), float(reasons.intercepts[row, rank])
+            explained = {
+                "why": tuple(
+                    WordShare(feature_names[feature], float(value), float(value) / total if total > 0 else 0.0)
+                    for feature, value in zip(features[: request.explain], contributions[: request.explain])
+                ),
+                "intercept": intercept,
+                "base_share": intercept / total if total > 0 else None,
+            }
+        probability = None if probabilities is None else float(probabilities[row, rank])
+        return Suggestion(tag, float(scores[row, rank]), probability, name=called.get(tag), **explained)
+
+    return [[suggestion(row, rank) for rank in np.flatnonzero(wanted[row]).tolist()] for row in range(X.shape[0])]
+
+
+def _ranking(
+    request: Request, X: Any, model: MultiLabelModel, calibration: Calibration | None, counts: LabelCounts | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labels that are asked for, by the model's own probabilities or else by those of the calibration."""
+    top = min(request.top, model.n_labels_)
+    if request.optimise is None or calibration is None or counts is None or model.probabilistic:
+        return model.predict_topk(X, top, optimise=request.optimise)
+    labels, scores = model.predict_topk(X, max(top, calibration.k))
+    chosen = choose_labels(labels, calibration.probabilities(labels, scores), top, request.optimise, counts)
+    return np.take_along_axis(labels, chosen, axis=1), np.take_along_axis(scores, chosen, axis=1)
 
 
 def suggestions_as_frame(found: Sequence[Sequence[Suggestion]], texts: Any) -> Any:
@@ -186,32 +190,15 @@ def suggestions_as_frame(found: Sequence[Sequence[Suggestion]], texts: Any) -> A
             'pip install "tagwise[frames]".'
         ) from None
     index = list(texts.index) if library == "pandas" and hasattr(texts, "iloc") else range(len(found))
-    flat = [(name, rank, each) for name, row in zip(index, found) for rank, each in enumerate(row, 1)]
-    names = [each.name for _, _, each in flat]
-    columns = {
-        "row": [name for name, _, _ in flat],
-        "rank": [rank for _, rank, _ in flat],
-        "tag": [each.tag for _, _, each in flat],
-        **({"name": names} if any(name is not None for name in names) else {}),
-        "score": [each.score for _, _, each in flat],
-        "probability": [each.probability for _, _, each in flat],
-    }
+    flat = [(row, rank, each) for row, several in zip(index, found) for rank, each in enumerate(several, 1)]
+    columns: dict[str, list[Any]] = {"row": [row for row, _, _ in flat], "rank": [rank for _, rank, _ in flat]}
+    for name in ("tag", "name", "score", "probability"):
+        columns[name] = [getattr(each, name) for _, _, each in flat]
+    if all(name is None for name in columns["name"]):
+        del columns["name"]
     if any(each.why is not None for _, _, each in flat):
         columns["words"] = [[share.word for share in each.why or ()] for _, _, each in flat]
     # Without calibration no suggestion may have a probability: the column is one of numbers all the same.
     if library == "polars":
         return frames.DataFrame(columns, schema_overrides={"score": frames.Float64, "probability": frames.Float64})
     return frames.DataFrame(columns).astype({"score": float, "probability": float})
-
-
-def _explained(
-    reasons: Explanations, row: int, rank: int, most: int, feature_names: Sequence[str]
-) -> tuple[tuple[WordShare, ...], float, float | None]:
-    """The words with the largest contributions, the intercept, and its share."""
-    features, contributions = reasons.of(row, rank)
-    total, intercept = float(np.abs(contributions).sum()), float(reasons.intercepts[row, rank])
-    words = tuple(
-        WordShare(feature_names[feature], float(value), float(value) / total if total > 0 else 0.0)
-        for feature, value in zip(features[:most], contributions[:most])
-    )
-    return words, intercept, intercept / total if total > 0 else None

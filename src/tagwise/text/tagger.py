@@ -5,25 +5,23 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import asdict, replace
 from itertools import islice
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
-from tagwise.base import (
-    DEFAULT_K,
-    MultiLabelModel,
-    best_as_csr,
-    ones_in_format,
-    padded_answers,
-)
+from tagwise.answers import best_as_csr, ones_in_format, padded_answers, saved_output_format
+from tagwise.estimator import DEFAULT_K, MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.feature_blocks import FeatureBlocks
+from tagwise.fields import Fields, dense
 from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
 from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
@@ -32,56 +30,72 @@ from tagwise.inspection.thresholds import TARGETS
 from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
 from tagwise.metrics.ranking import ndcg_at_k
-from tagwise.models.choice import (
-    ModelChoice,
-    build_model,
-    choose_model,
-    model_info,
-    parameters_for_unlisted,
-)
+from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info, parameters_for_unlisted
+from tagwise.objectives.labels import UNLISTED
 from tagwise.parallel import thread_count
-from tagwise.persistence import Checkpoint, ModelRecord, write_model
-from tagwise.persistence.loading import require_same
-from tagwise.problems.labels import UNLISTED
 from tagwise.progress import Callback, counted
 from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
+from tagwise.store import Checkpoint, ModelRecord, write_model
+from tagwise.store.loading import model_from_parts, require_same, storable_parameters
 from tagwise.text.choice import choose_features
-from tagwise.text.embeddings import EmbeddedFeatures, EmbeddingCache, TextEmbedder, check_embedder
+from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder, check_embedder
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.names import check_vocabulary, has_name, name_features, name_words, names_in_use
-from tagwise.text.suggestion import Request, Suggestion, suggestions_as_frame, title_of
-from tagwise.text.tagger_parts import parts_of, read_parts
+from tagwise.text.suggestion import Request, Suggestion, suggestions, suggestions_as_frame, title_of
 from tagwise.text.tags import (
-    Corpus,
     TrainingRows,
     ValidationRows,
+    check_known,
+    check_name,
     check_tags,
     column_of,
+    known_matrix,
+    normalised,
     ones_in,
-    respelt,
+    require_one_type,
+    respelt_rows,
+    row_figures,
     tag_key,
     tag_matrix,
+    warn_of_unlearnable,
 )
-from tagwise.text.updating import UpdatableTagger
 from tagwise.text.vectorizers import (
     FITTED_FEATURES,
     TransformerFeatures,
     check_transformer,
+    features_from_parts,
+    features_to_parts,
 )
-from tagwise.validation import check_choice, check_flag
+from tagwise.validation import check_choice, check_flag, check_integer, check_real
 
 __all__ = ["Tagger"]
 
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
+_SAVED_VALUES = {"choice", "training", "tag_type", "output_format", "features", "calibration", "reference"}
+# Counts of ``training_``.
+_TRAINING = (
+    "rows",
+    "features",
+    "words",
+    "tags",
+    "assignments",
+    "known_without_rows",
+    "rows_without_words",
+    "rows_without_tags",
+    "named_tags",
+)
+
+_COUNTS = Fields(tag_rows=dense("L", meaning="Number of rows that have each tag.", numbers="count"))
+
 # A vocabulary of so many tags is hardly one of new tags alone.
 _MANY_TAGS = 10
 
 
-class Tagger(UpdatableTagger):
+class Tagger(BaseEstimator):
     """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
     Words become TF-IDF features in rows of unit length (:class:`~tagwise.TextFeatures`), tags become labels, and a
@@ -94,7 +108,7 @@ class Tagger(UpdatableTagger):
         from :data:`tagwise.registry.MODEL_NAMES`, such as ``"leml"``, for that model with its defaults. Or an
         estimator, such as ``LEML(rank=200)``, of which a copy is fitted.
     unlisted : {"off", "unknown"}
-        What it means that a text does not list a tag. ``"unknown"``: nothing, since nobody looked; tags are right where
+        How to treat unlisted tags. ``"unknown"``: as unknown, since nobody looked; tags are right where
         they are listed, and rare ones are missing most often. Cascade then estimates the probability that a tag is
         right rather than listed; other linear models weigh positives by their inverse propensity, unless an estimator
         with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
@@ -109,7 +123,7 @@ class Tagger(UpdatableTagger):
         Whether tags that differ only in capitals, in blanks or in the form of their characters are one, written as in
         most texts, or as in the vocabulary. The tags of texts that the tagger is measured on are read likewise.
     features : "words", "auto" or transformer, default "words"
-        What becomes of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
+        Features of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
         rank validation rows of the training rows better (:func:`tagwise.text.choice.choose_features`). Or a
         :class:`~tagwise.TextFeatures` with settings of one's own, or any transformer from texts to a matrix, of which a
         clone is fitted. :meth:`save` keeps TextFeatures and scikit-learn's TfidfVectorizer, CountVectorizer and
@@ -124,13 +138,8 @@ class Tagger(UpdatableTagger):
         its output; a function has to be handed to :meth:`use_embedder` after loading.
     embedding_cache : path, optional
         A folder in which embeddings are kept by hashes of the texts, so that no text is embedded twice.
-    n_jobs : int or None
-        Threads, as in joblib; the result is the same for every number. Passed to the model unless that is given as an
-        estimator.
-    random_state : int, Generator, RandomState or None
-        Seed; passed on likewise.
-    verbose : int
-        1 shows progress on standard error; passed on likewise.
+    n_jobs, random_state, verbose
+        Threads, seed, and whether progress is shown. Passed to the model unless that is given as an estimator.
 
     Attributes
     ----------
@@ -138,15 +147,15 @@ class Tagger(UpdatableTagger):
         The tags that can be suggested: all that occur in training or in the vocabulary, sorted; or the columns of the
         matrix of tags. ``classes_`` has them as an array.
     features_ : TextFeatures or TransformerFeatures
-        What made the features: see :meth:`transform`.
+        Fitted extractor of the features.
     model_ : fitted model
         Its labels are the tags in the order of ``tags_``.
     choice_ : ModelChoice
         ``name``, ``parameters`` and ``reason`` of the model.
     calibration_ : Calibration or None
-        What :meth:`calibrate` learnt; None before it and after every fit.
+        Result of :meth:`calibrate`; None before it and after every fit.
     reference_ : Profile or None
-        What the tagger makes of the rows of :meth:`calibrate`, with which :meth:`drift` compares others; None likewise.
+        Profile of the rows of :meth:`calibrate`, with which :meth:`drift` compares others; None likewise.
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
@@ -248,123 +257,83 @@ class Tagger(UpdatableTagger):
         checkpoint : Checkpoint, optional
             Where the model's fit keeps its state; the same call with the same texts and tags resumes from there.
 
-        Returns
-        -------
-        self
-
         Warns
         -----
         TagwiseWarning
-            ``known`` names tags that neither texts nor the vocabulary have: they cannot be learnt. Or the vocabulary
-            has tags that no text has, and the model can know nothing of them. Or ``known`` has no tag that its text
-            lacks: then no tag is known to be off anywhere, and ``unlisted="unknown"`` is what to use.
+            Some tags of ``known`` or of the vocabulary cannot be learnt; or ``known`` has no tag that its text lacks,
+            which is what ``unlisted="unknown"`` is for.
 
         Notes
         -----
         Memory is that of the texts, their features and the model. A fit that fails leaves the tagger as it was.
         """
         start = time.perf_counter()
-        vocabulary = self._check_parameters()
+        vocabulary = self._check_parameters(known)
         rows = TrainingRows.of(texts, tags, known, vocabulary, normalise=self.normalise_tags)
-        more = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self._learn(rows, known is not None, start, callback=callback, checkpoint=checkpoint, **more)
-
-    def fit_corpus(self, rows: Corpus, *, known: bool = False, **more: Any) -> Tagger:
-        """As :meth:`fit`, from texts that may be elsewhere; ``tagwise.distributed.fit_tagger`` makes such a corpus.
-
-        ``known`` says whether the corpus tells which tags were looked at; ``more`` is for the model's fit.
-        """
-        start = time.perf_counter()
-        self._check_parameters()
-        return self._learn(rows, known, start, **more)
-
-    def _learn(self, rows: Corpus, known: bool, start: float, **more: Any) -> Tagger:
-        if known and self.unlisted == "unknown":
-            raise InvalidInputError(
-                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
-            )
-        vocabulary = check_vocabulary(self.vocabulary)
-        features, why = self._new_features(rows)
-        if self.embedder is not None:
-            features = self._settled(EmbeddedFeatures(features, TextEmbedder.of(self.embedder)))
-        unseen = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
-        new = [name for tag in unseen for name in vocabulary.get(tag, (tag,))]
-        features, X = rows.extract(features, also=name_words(new))
+        unfitted, why = self._new_features(rows)
+        new_tags = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
+        new_words = name_words(name for tag in new_tags for name in vocabulary.get(tag, (tag,)))
+        features, X = rows.extract(unfitted, also=new_words)
         figures = {**rows.figures(X), "words": features.n_words_}
         choice, model = self._choose(figures)
-        if self.updatable:
-            if not info_of(type(model)).updatable:
-                raise model._not_updatable("learn texts after its fit (updatable=True)")
-            model.set_params(updatable=True)
         if why:
             choice = replace(choice, reason=f"{choice.reason} {why}")
-        if figures["known_pairs"] is not None and not info_of(type(model)).learns_from_mask:
-            raise InvalidInputError(
-                f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
-                'text does not list counts as wrong for it; or use model="auto".'
-            )
-        called = names_in_use(vocabulary, rows, features, X)
-        names = self._names(model, rows.tags, ~rows.has_rows, called, features)
+        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        names = self._names(model, rows, names_in_use(vocabulary, rows, features, X), features)
         if names is not None:
             more["label_features"] = names
-        model = rows.fit(model, X, **more)
+        model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
         figures["named_tags"] = 0 if names is None else int(has_name(names).sum())
         figures["seconds"] = time.perf_counter() - start
-        return self._set_fitted(rows.tags, features, model, choice, figures, None, rows.output_format)
+        return self._replace(
+            tags_=rows.tags,
+            features_=features,
+            model_=model,
+            choice_=choice,
+            training_=figures,
+            calibration_=None,
+            reference_=None,
+            _output_format=rows.output_format,
+        )
 
-    # ------------------------------------------------------------------ what is learnt from
-
-    def _new_features(self, rows: Corpus) -> tuple[FITTED_FEATURES, str]:
-        """What will make the features, unfitted, and why, where they were chosen."""
+    def _new_features(self, rows: TrainingRows) -> tuple[FITTED_FEATURES, str]:
+        """The features to fit, and why these, where they were chosen."""
+        features: FITTED_FEATURES
+        why = ""
         if self.features == "auto":
-            choice = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
-            return choice.features, choice.reason
-        if isinstance(self.features, str):
-            return TextFeatures(), ""
-        if isinstance(self.features, TextFeatures):
-            return clone(self.features), ""
-        return TransformerFeatures(self.features), ""
-
-    def use_embedder(self, embedder: Any) -> Tagger:
-        """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
-
-        Raises
-        ------
-        InvalidInputError
-            The tagger was trained without an embedder, or with another one: the fingerprints differ.
-        """
-        self._require_fitted()
-        if not isinstance(self.features_, EmbeddedFeatures):
-            raise InvalidInputError("this tagger was trained without an embedder; train one with embedder=….")
-        self.features_.embedder.take(embedder)
-        self.embedder = embedder
-        return self
+            chosen = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
+            features, why = chosen.features, chosen.reason
+        elif isinstance(self.features, str):
+            features = TextFeatures()
+        elif isinstance(self.features, TextFeatures):
+            features = clone(self.features)
+        else:
+            features = TransformerFeatures(self.features)
+        if self.embedder is not None:
+            features = self._settled(EmbeddedFeatures(features, TextEmbedder.of(self.embedder)))
+        return features, why
 
     def _names(
-        self,
-        model: MultiLabelModel,
-        tags: list[Any],
-        without_rows: np.ndarray,
-        vocabulary: dict[Any, str],
-        features: FITTED_FEATURES,
+        self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FITTED_FEATURES
     ) -> sp.csr_matrix | FeatureBlocks | None:
-        """The features of the tags' names, where the model learns from names and they are words.
+        """The features of what tags are ``called``, where the model learns from names and they are words.
 
         Warns about tags of the vocabulary of which the model can know nothing.
         """
+        tags, without_rows = rows.tags, ~rows.has_rows
         names = None
         reason = f"{type(model).__name__} does not learn from names; the default model does"
         if info_of(type(model)).learns_from_names:
-            names = name_features(tags, vocabulary, features, is_new=without_rows)
+            names = name_features(tags, called, features, is_new=without_rows)
             reason = "their names have no words"
         listed = [tag for tag, is_new in zip(tags, without_rows) if not is_new]
-        if len(vocabulary) >= _MANY_TAGS and vocabulary.keys().isdisjoint(listed):
+        if len(called) >= _MANY_TAGS and called.keys().isdisjoint(listed):
             warn(
                 f"vocabulary has none of the tags of the texts: these are written like {listed[0]!r:.60}, those like "
-                f"{next(iter(vocabulary))!r:.60}. Write them alike, so that names belong to tags.",
+                f"{next(iter(called))!r:.60}. Write them alike, so that names belong to tags.",
                 TagwiseWarning,
             )
-        unheard = without_rows & np.array([tag in vocabulary for tag in tags])
+        unheard = without_rows & np.array([tag in called for tag in tags])
         if names is not None:
             unheard &= ~has_name(names)
         if unheard.any():
@@ -377,62 +346,59 @@ class Tagger(UpdatableTagger):
         return names
 
     def _choose(self, figures: dict[str, Any]) -> tuple[ModelChoice, MultiLabelModel]:
-        """Which model, why, and the unfitted model itself: given, named, or chosen by the size of the problem."""
+        """The unfitted model, given, named, or chosen by the size of the problem; and why this one."""
+        masked = figures["known_pairs"] is not None
         if not isinstance(self.model, str):
             name, model = info_of(type(self.model)).name, clone(self.model)
             usual = type(model)().get_params(deep=False)
             for parameter, value in parameters_for_unlisted(name, self.unlisted).items():
                 if np.array_equal(getattr(model, parameter), usual[parameter]):
                     model.set_params(**{parameter: value})
-            return ModelChoice(name, {}, f"{name} was given as an estimator."), model
-        if self.model.lower() == "auto":
-            rows, features, tags, listed = (figures[name] for name in ("rows", "features", "tags", "assignments"))
-            masked = figures["known_pairs"] is not None
-            choice = choose_model(rows, features, tags, listed, masked, unlisted=self.unlisted)
+            choice = ModelChoice(name, {}, f"{name} was given as an estimator.")
         else:
-            name = model_info(self.model).name
-            choice = ModelChoice(name, {}, f"{name} was asked for.")
-        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-        return choice, build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+            if self.model.lower() == "auto":
+                rows, features, tags, listed = (figures[name] for name in ("rows", "features", "tags", "assignments"))
+                choice = choose_model(rows, features, tags, listed, masked, unlisted=self.unlisted)
+            else:
+                name = model_info(self.model).name
+                choice = ModelChoice(name, {}, f"{name} was asked for.")
+            shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+            model = build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+        if self.updatable:
+            if not info_of(type(model)).updatable:
+                raise model._not_updatable("updates (updatable=True)")
+            model.set_params(updatable=True)
+        if masked and not info_of(type(model)).learns_from_mask:
+            raise InvalidInputError(
+                f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
+                'text does not list counts as wrong for it; or use model="auto".'
+            )
+        return choice, model
 
-    def _set_fitted(
-        self,
-        tags: list[Any],
-        features: FITTED_FEATURES,
-        model: MultiLabelModel,
-        choice: ModelChoice,
-        training: dict[str, Any],
-        calibration: Calibration | None,
-        output_format: tuple[str, Any] | None,
-        reference: Profile | None = None,
-    ) -> Tagger:
-        model.label_names_ = [str(tag) for tag in tags]
-        features = self._settled(features)
-        # At once: an interrupt between two assignments would leave a tagger of two fits.
-        self.__dict__.update(
-            tags_=tags,
-            features_=features,
-            model_=model,
-            choice_=choice,
-            _position=column_of(tags),
-            names_={tag: names[0] for tag, names in check_vocabulary(self.vocabulary).items() if names[0] != tag},
-            training_=training,
-            calibration_=calibration,
-            reference_=reference,
-            _output_format=output_format,
-        )
+    def _replace(self, **state: Any) -> Tagger:
+        """Replace some or all of the fitted attributes at once: an interrupt would leave those of two fits."""
+        fitted = {**self.__dict__, **state}
+        fitted["model_"] = copy(fitted["model_"])
+        fitted["model_"].label_names_ = [str(tag) for tag in fitted["tags_"]]
+        fitted["_position"] = column_of(fitted["tags_"])
+        vocabulary = check_vocabulary(self.vocabulary)
+        fitted["names_"] = {tag: names[0] for tag, names in vocabulary.items() if names[0] != tag}
+        self._settled(fitted["features_"])
+        self.__dict__.update(fitted)
         return self
 
     def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
         """The features with the cache and the progress bar that the parameters ask for."""
         if isinstance(features, EmbeddedFeatures):
-            cache = self.embedding_cache
-            features.embedder.cache = None if cache is None else EmbeddingCache(cache)
-            features.embedder.verbose = self.verbose
+            features.embedder.settle(self.embedding_cache, self.verbose)
         return features
 
-    def _check_parameters(self) -> dict[Any, tuple[Any, ...]]:
-        """Returns the vocabulary: tag → name and alternative names."""
+    def _check_parameters(self, known: Any = None) -> dict[Any, tuple[Any, ...]]:
+        """Check them, also against ``known`` tags; returns the vocabulary: tag → name and alternative names."""
+        if known is not None and self.unlisted == "unknown":
+            raise InvalidInputError(
+                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
+            )
         check_flag(self.normalise_tags, "normalise_tags")
         check_flag(self.updatable, "updatable")
         thread_count(self.n_jobs)
@@ -474,7 +440,7 @@ class Tagger(UpdatableTagger):
     def label_matrix(self, tags: Any) -> tuple[sp.csr_matrix, Counter[Any]]:
         """Lists of tags as labels (n×L, in the order of ``tags_``), and in how many rows each unseen tag is."""
         self._require_fitted()
-        return tag_matrix(self._written(check_tags(tags)), self._position)
+        return tag_matrix(respelt_rows(check_tags(tags), self._spelling), self._position)
 
     # ------------------------------------------------------------------ suggest
 
@@ -500,12 +466,12 @@ class Tagger(UpdatableTagger):
             Only tags that score at least this; 0 is the model's own border. ``"calibrated"``: only tags that reach
             their own thresholds, which :meth:`calibrate` found. None: all.
         explain : int
-            How many words to give per suggestion; 0 for none. Exact, for models with linear scores.
+            Number of words per suggestion; 0 for none. Exact, for models with linear scores.
         min_probability : float, optional
             Only tags of at least this probability. A model whose scores are not probabilities needs :meth:`calibrate`.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
             Choose the ``top`` tags that maximise the expectation of this metric, as
-            :meth:`~tagwise.base.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
+            :meth:`~tagwise.estimator.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
             scores are not probabilities needs :meth:`calibrate`; nothing is then known of which tags occur together,
             and ``"recall"`` takes the most probable ones. ``"macro_f1"`` chooses for all texts together.
         as_frame : bool
@@ -528,22 +494,12 @@ class Tagger(UpdatableTagger):
         found = list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
         return suggestions_as_frame(found, texts) if check_flag(as_frame, "as_frame") else found
 
-    def suggest_each(
-        self,
-        texts: Iterable[str],
-        top: int = 5,
-        threshold: float | str | None = None,
-        explain: int = 0,
-        *,
-        min_probability: float | None = None,
-        optimise: str | None = None,
-    ) -> Iterator[list[Suggestion]]:
+    def suggest_each(self, texts: Iterable[str], *options: Any, **named: Any) -> Iterator[list[Suggestion]]:
         """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them.
 
         ``optimise="macro_f1"`` reads all of them before it answers the first.
         """
-        self._require_fitted()
-        request = Request.of(top, threshold, min_probability, explain, optimise, self.model_, self.calibration_)
+        request = self._request(*options, **named)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
         return self._answers(iter(texts), request)
@@ -552,27 +508,29 @@ class Tagger(UpdatableTagger):
         read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
         while block := check_texts(islice(texts, size), first=read):
             read += len(block)
-            yield from self._answer(self.features_.transform(block), request)
+            yield from self._suggestions(self.features_.transform(block), request)
 
-    def suggest_features(
-        self,
-        X: sp.csr_matrix,
-        top: int = 5,
-        threshold: float | str | None = None,
-        explain: int = 0,
-        *,
-        min_probability: float | None = None,
-        optimise: str | None = None,
-    ) -> list[list[Suggestion]]:
-        """As :meth:`suggest`, for texts that :meth:`features` has made into features already."""
+    def suggest_features(self, X: Any, *options: Any, **named: Any) -> list[list[Suggestion]]:
+        """As :meth:`suggest`, for texts that :meth:`transform` has made into features already."""
+        return self._suggestions(X, self._request(*options, **named))
+
+    def _request(self, *options: Any, **named: Any) -> Request:
         self._require_fitted()
-        return self._answer(
-            X, Request.of(top, threshold, min_probability, explain, optimise, self.model_, self.calibration_)
-        )
+        request = Request(*options, **named)
+        request.check(self.model_, self.calibration_)
+        return request
 
-    def _answer(self, X: sp.csr_matrix, request: Request) -> list[list[Suggestion]]:
-        counts = LabelCounts(self.training_["tag_rows"], self.training_["rows"])
-        return request.answer(X, self.tags_, self.features_.feature_names, counts, self.names_)
+    def _suggestions(self, X: Any, request: Request) -> list[list[Suggestion]]:
+        return suggestions(
+            request,
+            X,
+            self.model_,
+            self.tags_,
+            calibration=self.calibration_,
+            counts=LabelCounts(self.training_["tag_rows"], self.training_["rows"]),
+            names=self.names_,
+            feature_names=self.features_.feature_names,
+        )
 
     def predict(self, texts: Iterable[str]) -> Any:
         """The tags that the tagger decides for: as many as it finds right, maybe none.
@@ -597,14 +555,14 @@ class Tagger(UpdatableTagger):
     def predict_proba(self, texts: Iterable[str], k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
         """Probabilities of tags to be right: calibrated after :meth:`calibrate`, and for Cascade.
 
-        Else they are what :meth:`MultiLabelModel.predict_proba <tagwise.base.MultiLabelModel.predict_proba>` says: in
-        the order of the scores and from 0 to 1, but how often such tags are right is not known.
+        Else they are those of :meth:`MultiLabelModel.predict_proba <tagwise.estimator.MultiLabelModel.predict_proba>`:
+        in the order of the scores and from 0 to 1, but how often such tags are right is not known.
 
         Parameters
         ----------
         texts : list of str
         k : int
-            How many tags per text have a probability where the result is sparse.
+            Number of tags per text that have a probability where the result is sparse.
         dense : bool, optional
             True: all tags, as an array. False: the k best, as CSR. None: dense where tags were an array or a data frame
             at fit.
@@ -639,7 +597,7 @@ class Tagger(UpdatableTagger):
 
     @property
     def explained_score(self) -> str:
-        """What the contributions of words and the intercept add up to, in words: "the score", for most models."""
+        """Name of the sum of the contributions of words and the intercept: "the score", for most models."""
         self._require_fitted()
         return self.model_.explained_score
 
@@ -655,13 +613,13 @@ class Tagger(UpdatableTagger):
 
     def truth_and_ranking(self, texts: Iterable[str], tags: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
         """The true tags (n, L + those never seen) and the k best of each text (n, k): what ranking metrics compare."""
-        rows = self._validation_rows(texts, tags, None)
+        rows = self.validation_rows(texts, tags, None)
         labels, scores = self.model_.predict_topk(rows.X, min(k, len(self.tags_)))
         return rows.truth, padded_answers(labels, scores, k)[0]
 
     def truth_and_decisions(self, texts: Iterable[str], tags: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """The true tags and those of :meth:`predict`, both 0/1 (n, L + those never seen): what set metrics compare."""
-        rows = self._validation_rows(texts, tags, None)
+        rows = self.validation_rows(texts, tags, None)
         decided = decided_labels(self.model_, self.calibration_, rows.X)
         return rows.truth, ones_in([np.sort(row) for row in decided], rows.truth.shape[1])
 
@@ -681,17 +639,12 @@ class Tagger(UpdatableTagger):
         Returns
         -------
         self
-            With ``calibration_`` and ``reference_``, which :meth:`save` keeps.
-
-        Warns
-        -----
-        TagwiseWarning
-            Some tags of these rows were never seen in training; they are ignored.
+            With ``calibration_`` and ``reference_``. Tags that training never saw are ignored, with a warning.
         """
         check_choice(target, "target", TARGETS)
         self._require_fitted()
         texts = check_texts(texts)
-        rows = self._validation_rows(texts, tags, known)
+        rows = self.validation_rows(texts, tags, known)
         if rows.unseen:
             warn(
                 f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows that training "
@@ -719,21 +672,21 @@ class Tagger(UpdatableTagger):
         ks : sequence of int
             The cut-offs k of the ranking metrics.
         """
-        rows = self._validation_rows(texts, tags, known)
+        rows = self.validation_rows(texts, tags, known)
         return evaluate(self.model_, self.calibration_, rows, ks, self.training_["tag_rows"], self.training_["rows"])
 
     def reliability(self, texts: Iterable[str], tags: Any, known: Any = None, *, n_bins: int = 10) -> ReliabilityBins:
-        """How far probabilities hold on rows that the tagger was neither fitted nor calibrated on, for a diagram."""
+        """Reliability of probabilities on rows that the tagger was neither fitted nor calibrated on, for a diagram."""
         self._require_fitted()
         maps = require_probabilities(self.model_, self.calibration_, "reliability")
-        rows = self._validation_rows(texts, tags, known)
+        rows = self.validation_rows(texts, tags, known)
         k = min(DEFAULT_K, self.model_.n_labels_) if self.calibration_ is None else self.calibration_.k
         labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
         pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
         return reliability_bins(maps(pairs.labels, pairs.scores), pairs.on, n_bins)
 
     def profile(self, texts: Iterable[str], *, edges: Any = None) -> Profile:
-        """What the tagger makes of texts that it was not fitted on: the counts that :meth:`drift` compares.
+        """Profile of texts that the tagger was not fitted on: the counts that :meth:`drift` compares.
 
         ``edges`` are the ``score_edges`` of the profile that this one will be compared with.
         """
@@ -769,9 +722,8 @@ class Tagger(UpdatableTagger):
         if reference is None:
             raise InvalidInputError(
                 "this tagger keeps no figures of the time of training to compare with: it was trained without "
-                "validation rows, or by tagwise 0.1, or has been updated since. Train with --validation "
-                "(Tagger.calibrate), or name texts of that time that it was not trained on: --reference FILE "
-                "(reference=tagger.profile(texts))."
+                "validation rows, or has been updated since. Train with --validation (Tagger.calibrate), or name texts "
+                "of that time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
             )
         return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
 
@@ -789,16 +741,180 @@ class Tagger(UpdatableTagger):
         words = self.features_.words if isinstance(self.features_, EmbeddedFeatures) else self.features_
         return words.unknown_words(texts) if isinstance(words, TextFeatures) else (None, Counter())
 
-    def _validation_rows(self, texts: Iterable[str], tags: Any, known: Any) -> ValidationRows:
+    def validation_rows(self, texts: Iterable[str], tags: Any, known: Any = None) -> ValidationRows:
+        """Texts and their tags in the columns of this tagger: what all measures of it start from."""
         self._require_fitted()
-        return ValidationRows.of(self.features_, self._position, texts, tags, known, written=self._written)
+        return ValidationRows.of(self.features_, self._position, texts, tags, known, spelling=self._spelling)
 
-    def _written(self, rows: list[Any]) -> list[Any]:
-        """Checked lists of tags, or None in place of some, as this tagger writes tags that are nearly alike."""
-        if not self.normalise_tags:
-            return rows
-        spelling = {tag_key(tag): tag for tag in self.tags_}
-        return [None if row is None else respelt(row, spelling) for row in rows]
+    @property
+    def _spelling(self) -> dict[str, Any] | None:
+        """Spelling of tags by their keys, where similar ones are the same."""
+        return {tag_key(tag): tag for tag in self.tags_} if self.normalise_tags else None
+
+    # ------------------------------------------------------------------ further texts, and other tags
+
+    def update(self, texts: Iterable[str], tags: Any, known: Any = None) -> Tagger:
+        """Learn further texts in a tagger that was fitted with ``updatable=True``.
+
+        Words that ``min_df`` of the new texts have, and that are not features yet, become features. Tags that only the
+        new texts have are learnt; tags of which these texts hold much are learnt again, from all texts
+        (:meth:`tagwise.models.updating.UpdatableModel.update`).
+
+        Parameters
+        ----------
+        texts, tags, known
+            As in :meth:`fit`. New tags come behind the others in ``tags_``, and are off in earlier texts of which
+            everything was known.
+
+        Returns
+        -------
+        self
+            ``model_.drift_`` is the share of the texts that came after the last fit. A calibration is dropped, with a
+            warning, since scores are others now. An update that fails leaves the tagger as it was.
+        """
+        start = time.perf_counter()
+        self._require_updatable()
+        vocabulary = self._check_parameters(known)
+        rows = check_texts(texts)
+        if not rows:
+            raise InvalidInputError("texts is empty; an update needs at least one text.")
+        lists, looked_at = check_tags(tags, len(rows)), None if known is None else check_known(known, len(rows))
+        if self.normalise_tags:
+            lists, looked_at = normalised(lists, looked_at, self.tags_)
+        require_one_type([self.tags_, *lists], "tags differ in type from those of the fit")
+        new = sorted({tag for row in lists for tag in row}.difference(self._position))
+        position = column_of([*self.tags_, *new])
+        Y, _ = tag_matrix(lists, position)
+        observed = None
+        if looked_at is not None:
+            observed, without = known_matrix(looked_at, lists, position)
+            warn_of_unlearnable(without)
+        features, source = self.features_, np.arange(len(self.features_.feature_names))
+        if isinstance(features, TextFeatures):
+            features, source = features.extended(rows, self.training_["rows"])
+        X = features.transform(rows)
+        model = copy(self.model_)
+        if len(source) > model.n_features_in_:
+            model._select_features(source)
+        more: dict[str, Any] = {}
+        if new and info_of(type(model)).learns_from_names:
+            called = {tag: names[0] for tag, names in vocabulary.items()}
+            is_new = np.arange(len(position)) >= len(self.tags_)
+            names = name_features(list(position), called, features, is_new=is_new)
+            more["label_features"] = None if names is None else names[len(self.tags_) :]
+        model.update(X, Y, observed, **more)
+        if self.calibration_ is not None:
+            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
+        training = self._training_with(X, Y, model, features.n_words_, time.perf_counter() - start)
+        if more.get("label_features") is not None and training["named_tags"]:  # else names are not learnt from
+            training["named_tags"] += int(np.count_nonzero(np.diff(more["label_features"].indptr)))
+        gone = {"calibration_": None, "reference_": None}
+        return self._replace(tags_=list(position), features_=features, model_=model, training_=training, **gone)
+
+    def _require_updatable(self) -> None:
+        self._require_fitted()
+        if not getattr(self.model_, "updatable", False):
+            raise InvalidInputError(
+                "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
+                "updatable=True (tagwise train --updatable)."
+            )
+
+    def _training_with(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, model: Any, n_words: int, seconds: float
+    ) -> dict[str, Any]:
+        """``training_`` with further rows; ``seconds`` are those of the update."""
+        before, added = self.training_, row_figures(X, Y)
+        figures = {**before, "features": X.shape[1], "words": n_words, "tags": Y.shape[1], "seconds": seconds}
+        for name in ("rows", "assignments", "rows_without_words", "rows_without_tags"):
+            figures[name] = before[name] + added[name]
+        figures["tag_rows"] = np.pad(before["tag_rows"], (0, Y.shape[1] - len(before["tag_rows"]))) + added["tag_rows"]
+        figures["known_pairs"] = model.n_known_pairs()
+        return figures
+
+    def remove_tags(self, tags: Iterable[Any]) -> Tagger:
+        """Forget tags; they are suggested no more. Texts that had them stay, without them."""
+        return self._with_labels(tags, None)
+
+    def merge_tags(self, tags: Iterable[Any], into: Any) -> Tagger:
+        """Make tags one with the tag ``into``, which is learnt anew from the texts that had any of them.
+
+        For taggers that were fitted with ``updatable=True``: others do not know which texts had the tags.
+        """
+        self._require_updatable()
+        return self._with_labels(tags, into)
+
+    def _with_labels(self, tags: Iterable[Any], into: Any | None) -> Tagger:
+        self._require_fitted()
+        if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
+            raise InvalidTypeError(f"tags must be a list of tags; found {tags!r:.60}.")
+        given = [self._label_of(tag) for tag in tags]
+        if not given:
+            raise InvalidInputError("tags is empty; name at least one tag.")
+        goal = None if into is None else self._label_of(into)
+        gone = set(given) - {goal}
+        model, kept = copy(self.model_), [label for label in range(len(self.tags_)) if label not in gone]
+        if goal is None:
+            model.remove_labels(sorted(gone))
+        else:
+            model.merge_labels(given, goal)
+        names = [self.tags_[label] for label in kept]
+        tag_rows = self.training_["tag_rows"].copy()
+        if goal is not None:
+            tag_rows[goal] = int(model.kept_labels_.getnnz(axis=0)[kept.index(goal)])
+        tag_rows = tag_rows[kept]
+        training = {**self.training_, "tags": len(kept), "tag_rows": tag_rows, "assignments": int(tag_rows.sum())}
+        if getattr(model, "updatable", False):
+            training["known_pairs"] = model.n_known_pairs()
+        calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
+        if self.calibration_ is not None and goal is not None:
+            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
+        with self._vocabulary_of({self.tags_[label]: None for label in gone}):
+            changed = {"training_": training, "calibration_": calibration, "reference_": None}
+            return self._replace(tags_=names, model_=model, **changed)
+
+    @contextmanager
+    def _vocabulary_of(self, names: Mapping[Any, Any]) -> Iterator[None]:
+        """Write tags of the vocabulary as ``names`` does, None for those that are gone; an error takes it back."""
+        own = self.vocabulary
+        try:
+            if isinstance(own, Mapping):
+                self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
+            elif own is not None:
+                self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
+            yield
+        except BaseException:
+            self.vocabulary = own
+            raise
+
+    def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
+        """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
+        self._require_fitted()
+        if not isinstance(names, Mapping) or not names:
+            raise InvalidTypeError(f"names must be a dictionary from tags to new ones; found {names!r:.60}.")
+        tags = list(self.tags_)
+        for number, (old, new) in enumerate(names.items()):
+            tags[self._label_of(old)] = check_name(new, "names", number)
+        require_one_type([tags], "tags would be numbers and names")
+        if len(set(tags)) < len(tags):
+            twice = next(tag for tag, many in Counter(tags).items() if many > 1)
+            raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
+        with self._vocabulary_of(names):
+            return self._replace(tags_=tags)
+
+    def use_embedder(self, embedder: Any) -> Tagger:
+        """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
+
+        Raises
+        ------
+        InvalidInputError
+            The tagger was trained without an embedder, or with another one: the fingerprints differ.
+        """
+        self._require_fitted()
+        if not isinstance(self.features_, EmbeddedFeatures):
+            raise InvalidInputError("this tagger was trained without an embedder; train one with embedder=….")
+        self.features_.embedder.take(embedder)
+        self.embedder = embedder
+        return self
 
     # ------------------------------------------------------------------ save
 
@@ -818,9 +934,38 @@ class Tagger(UpdatableTagger):
         write_model(path, self.to_parts(), overwrite=overwrite)
 
     def to_parts(self) -> ModelRecord:
-        """What the folder of this tagger holds; ``docs/model-format.md`` describes it."""
+        """The content of the folder of this tagger; ``docs/model-format.md`` describes it."""
         self._require_fitted()
-        return parts_of(self, self._check_parameters())
+        vocabulary, given = self._check_parameters(), self.get_params(deep=False)
+        del given["embedding_cache"]  # a folder of this machine
+        # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
+        parameters: dict[str, Any] = {
+            name: value if isinstance(value := given.pop(name), str) else None
+            for name in ("model", "features", "embedder")
+        }
+        if given.pop("vocabulary") is None:
+            parameters["vocabulary"] = None
+        else:  # two lists: the keys of a folder's objects cannot be any text
+            names = [list(called) for called in vocabulary.values()] if isinstance(self.vocabulary, Mapping) else None
+            parameters["vocabulary"] = {"tags": [str(tag) for tag in vocabulary], "names": names}
+        values: dict[str, Any] = {
+            "choice": asdict(self.choice_),
+            "training": self.training_,
+            "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
+            "output_format": None,
+            "features": features_to_parts(self.features_),
+            "calibration": None if self.calibration_ is None else self.calibration_.to_parts(),
+            "reference": None if self.reference_ is None else self.reference_.to_parts(),
+        }
+        if self._output_format is not None:
+            values["output_format"] = [self._output_format[0], np.dtype(self._output_format[1]).str]
+        record = ModelRecord(
+            class_name="Tagger",
+            parameters={**parameters, **storable_parameters(given)},
+            values=values,
+            label_names=[str(tag) for tag in self.tags_],
+        )
+        return record.with_model("model", self.model_.to_parts())
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
@@ -828,15 +973,62 @@ class Tagger(UpdatableTagger):
 
         Raises
         ------
-        ModelFormatError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
+        ModelFormatError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
             The parts are not those of a tagger, or do not fit together.
         """
+        inner, record = record.split_model("model")
+        values, names, parameters = record.values, record.label_names, dict(record.parameters)
         expected = set(inspect.signature(cls.__init__).parameters) - {"self", "embedding_cache"}
-        require_same("parameters", set(record.parameters), expected)
-        parameters, state = read_parts(record)
+        require_same("parameters", set(parameters), expected)
+        require_same("values", set(values), _SAVED_VALUES)
+        if not names or len(set(names)) < len(names) or record.tensors:
+            raise ValueError("a tagger has different tags, and no tensors of its own")
+        whole = check_choice(values["tag_type"], "tag_type", ("str", "int")) == "int"
+        tags: list[Any] = [_whole_number(name) for name in names] if whole else names
+        features, model = features_from_parts(values["features"]), model_from_parts(inner)
+        if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
+            raise ValueError(
+                f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "
+                f"{len(features.feature_names)} terms and {len(tags)} tags"
+            )
+        calibration, reference, output_format = (values[name] for name in ("calibration", "reference", "output_format"))
+        choice, training, vocabulary = values["choice"], values["training"], parameters["vocabulary"]
+        if {name: type(value) for name, value in choice.items()} != {"name": str, "parameters": dict, "reason": str}:
+            raise ValueError("the choice must have a name, parameters and a reason")
+        require_same("values of the training", set(training), {*_TRAINING, "known_pairs", "tag_rows", "seconds"})
+        for name in (*_TRAINING, *([] if training["known_pairs"] is None else ["known_pairs"])):
+            check_integer(training[name], name, minimum=0)
+        check_real(training["seconds"], "seconds")
+        _COUNTS.check({"tag_rows": training["tag_rows"]}, {"L": len(tags)})
+        if training["tag_rows"].max() > training["rows"]:
+            raise ValueError("tag_rows must be counts of rows")
+        if vocabulary is not None:
+            require_same("values of the vocabulary", set(vocabulary), {"tags", "names"})
+            listed = vocabulary["tags"]
+            if not isinstance(listed, list) or len(set(listed)) < len(listed):
+                raise ValueError("the vocabulary must be a list of different tags")
+            parameters["vocabulary"] = listed = [_whole_number(tag) for tag in listed] if whole else listed
+            if vocabulary["names"] is not None:
+                called = [each[0] if len(each) == 1 else each for each in vocabulary["names"]]
+                parameters["vocabulary"] = dict(zip(listed, called, strict=True))
+        # Estimators that were handed in are not stored as such; the fitted ones say how they were set.
+        if parameters["model"] is None:
+            parameters["model"] = clone(model)
+        if parameters["features"] is None:
+            words = features.words if isinstance(features, EmbeddedFeatures) else features
+            parameters["features"] = clone(words if isinstance(words, TextFeatures) else words.transformer)
         tagger = cls(**parameters)
         tagger._check_parameters()
-        return tagger._set_fitted(*state)
+        return tagger._replace(
+            tags_=tags,
+            features_=features,
+            model_=model,
+            choice_=ModelChoice(**choice),
+            training_=training,
+            calibration_=None if calibration is None else Calibration.from_parts(calibration, len(tags)),
+            reference_=None if reference is None else Profile.from_parts(reference, len(tags)),
+            _output_format=None if output_format is None else saved_output_format(output_format),
+        )
 
     # ------------------------------------------------------------------ inside
 
@@ -860,3 +1052,10 @@ class Tagger(UpdatableTagger):
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
+
+
+def _whole_number(name: str) -> int:
+    number = int(name)
+    if str(number) != name:
+        raise ValueError(f"the tag {name!r:.60} where a whole number is expected")
+    return check_integer(number, "tag")

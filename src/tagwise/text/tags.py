@@ -10,25 +10,23 @@ import numbers
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import MultiLabelModel, format_of
+from tagwise.answers import format_of
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.persistence.folder import is_text
 from tagwise.progress import counted
+from tagwise.store.folder import is_text
 from tagwise.text.features import check_texts
 from tagwise.validation import check_integer, check_labels
 
 __all__ = [
-    "Corpus",
-    "TagNames",
     "TrainingRows",
     "ValidationRows",
     "all_tags",
@@ -36,100 +34,55 @@ __all__ = [
     "check_name",
     "check_tags",
     "column_of",
+    "empty_rows",
     "has_entries",
     "known_matrix",
     "normalised",
     "ones_in",
     "require_one_type",
     "respelt",
+    "respelt_rows",
     "row_figures",
     "split_texts",
-    "split_without_repeats",
     "tag_key",
     "tag_matrix",
     "warn_of_unlearnable",
 ]
 
 
-@dataclass(frozen=True)
-class TagNames:
-    """The tags to learn, and how they are written.
+class RemoteTexts(ABC):
+    """Texts that lie elsewhere, such as in files that the workers of a cluster read; going through them fetches them.
 
-    ``tags`` are the labels, in order; ``has_rows`` says which of them some row has; ``spelling`` has how each is
-    written by the key of its ways (:func:`tag_key`), None where every way is a tag of its own.
+    ``digests`` has one of each text: equal texts have equal ones.
     """
 
-    tags: list[Any]
-    has_rows: np.ndarray
-    spelling: dict[str, Any] | None
-
-    @classmethod
-    def of(
-        cls, counts: Counter[Any], columns: Sequence[Any], vocabulary: Iterable[Any], *, normalise: bool
-    ) -> TagNames:
-        """From the rows of each tag, the columns of a matrix of tags, if it is one, and the vocabulary.
-
-        Tags that are written nearly alike are one with ``normalise``, and otherwise warned of. Those of a matrix keep
-        their order; all others are sorted.
-        """
-        listed = list(vocabulary)
-        require_one_type([counts, columns, listed])
-        ways = _spellings(counts, listed, warns=not normalise)
-        spelling = ways if normalise else None
-        first = list(columns) if spelling is None else respelt(columns, spelling)
-        seen = set(counts) if spelling is None else set(respelt(counts, spelling))
-        tags = [*first, *sorted({*seen, *listed}.difference(first))]
-        return cls(tags, np.array([tag in seen for tag in tags], dtype=bool), spelling)
-
-    def written(self, rows: list[Any]) -> list[Any]:
-        """Lists of tags, or None in place of some, as the labels are written."""
-        spelling = self.spelling
-        return rows if spelling is None else [None if row is None else respelt(row, spelling) for row in rows]
-
-
-class Corpus(ABC):
-    """Texts with tags to learn from, wherever they are.
-
-    ``tags`` names the labels, and ``has_rows`` (L) says which of them some row has. ``output_format`` is that of a
-    matrix of tags (:func:`tagwise.base.format_of`), None for lists.
-    """
-
-    tags: list[Any]
-    has_rows: np.ndarray
-    n_rows: int
-    output_format: tuple[str, Any] | None = None
+    digests: list[bytes]
 
     @abstractmethod
-    def part(self, numbers: np.ndarray) -> TrainingRows:
-        """Some of the rows, by their numbers and in this order, here."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
-    def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, Any]:
-        """``features``, fitted to the texts with the words ``also`` beside theirs, and X (n, d) of the texts."""
+    def __iter__(self) -> Iterator[str]: ...
 
     @abstractmethod
-    def sum(self, function: Callable[..., Any], X: Any, *arguments: Any) -> Any:
-        """``function(X, Y, *arguments)``, of all rows at once or added up over parts of them."""
+    def part(self, numbers: Sequence[int]) -> RemoteTexts:
+        """Some of the texts, by their numbers and in this order."""
 
     @abstractmethod
-    def figures(self, X: Any) -> dict[str, Any]:
-        """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
-
-    @abstractmethod
-    def fit(self, model: MultiLabelModel, X: Any, **more: Any) -> MultiLabelModel:
-        """The model, fitted to X, the labels and what is known of them; ``more`` is for its ``fit``."""
+    def fit_features(self, features: Any, also: Iterable[str]) -> tuple[Any, sp.csr_matrix]:
+        """``features``, fitted to the texts with the words ``also`` beside theirs, and X (n, d)."""
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingRows(Corpus):
-    """Texts in memory, with their tags as matrices: labels Y (n, L), and the known pairs, None where all are known.
+class TrainingRows:
+    """Texts (a list, or remote ones), with their tags as matrices: labels Y (n, L), and known pairs, None for all.
 
     ``tags`` names the columns: all that rows or the vocabulary have, sorted; or, where tags are a matrix, its columns
     and then those of the vocabulary. ``without_rows`` counts names in ``known`` that neither has, and which therefore
-    are not labels.
+    are not labels. ``output_format`` is that of a matrix of tags (:func:`tagwise.answers.format_of`), None for lists.
     """
 
-    texts: list[str]
+    texts: Any
     tags: list[Any]
     Y: sp.csr_matrix
     observed: sp.csr_matrix | None
@@ -144,8 +97,8 @@ class TrainingRows(Corpus):
 
         Tags that are written nearly alike are one with ``normalise``, and otherwise warned of.
         """
-        rows = check_texts(texts)
-        if not rows:
+        rows = texts if isinstance(texts, RemoteTexts) else check_texts(texts)
+        if not len(rows):
             raise InvalidInputError("texts is empty; at least one text with a tag is needed to fit a tagger.")
         lists = check_tags(tags, len(rows))
         if not any(lists):
@@ -153,61 +106,56 @@ class TrainingRows(Corpus):
         looked_at = None if known is None else check_known(known, len(rows))
         matrix = _as_matrix(tags, "tags")
         columns, output_format = ([], None) if matrix is None else (matrix[1], format_of(tags))
-        counts = Counter(tag for row in lists for tag in row)
-        names = TagNames.of(counts, columns, vocabulary, normalise=normalise)
-        position = column_of(names.tags)
-        lists = names.written(lists)
+        listed, counts = list(vocabulary), Counter(tag for row in lists for tag in row)
+        require_one_type([counts, columns, listed])
+        ways = _spellings(counts, listed, warns=not normalise)
+        spelling = ways if normalise else None
+        first = respelt(columns, spelling)
+        names = [*first, *sorted({*respelt(counts, spelling), *listed}.difference(first))]
+        lists, position = respelt_rows(lists, spelling), column_of(names)
         Y, _ = tag_matrix(lists, position)
         if looked_at is None:
-            return cls(rows, names.tags, Y, None, 0, output_format)
-        observed, without = known_matrix(names.written(looked_at), lists, position)
+            return cls(rows, names, Y, None, 0, output_format)
+        observed, without = known_matrix(respelt_rows(looked_at, spelling), lists, position)
         warn_of_unlearnable(without)
         complete = observed.nnz == Y.shape[0] * Y.shape[1]
-        return cls(rows, names.tags, Y, None if complete else observed, len(without), output_format)
+        return cls(rows, names, Y, None if complete else observed, len(without), output_format)
 
     @property
-    def n_rows(self) -> int:  # type: ignore[override]
-        """How many texts there are."""
-        return len(self.texts)
-
-    @property
-    def has_rows(self) -> np.ndarray:  # type: ignore[override]
-        """Which of the tags some row has (L)."""
+    def has_rows(self) -> np.ndarray:
+        """Whether some row has each tag (L)."""
         return np.bincount(self.Y.indices, minlength=len(self.tags)) > 0
 
     def part(self, numbers: np.ndarray) -> TrainingRows:
         """Some of the rows, by their numbers and in this order."""
         observed = None if self.observed is None else self.observed[numbers]
-        texts = [self.texts[row] for row in numbers]
+        if isinstance(self.texts, RemoteTexts):
+            texts = list(self.texts.part(numbers.tolist()))
+        else:
+            texts = [self.texts[row] for row in numbers]
         return TrainingRows(texts, self.tags, self.Y[numbers], observed, self.without_rows)
 
     def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, sp.csr_matrix]:
-        """The features, fitted in place with the words ``also`` beside those of the texts, and X (n, d)."""
+        """The features, fitted with the words ``also`` beside those of the texts, and X (n, d)."""
+        if isinstance(self.texts, RemoteTexts):
+            return self.texts.fit_features(features, also)
         return features, features.fit_transform(self.texts, also=also)
-
-    def sum(self, function: Callable[..., Any], X: sp.csr_matrix, *arguments: Any) -> Any:
-        """``function(X, Y, *arguments)``."""
-        return function(X, self.Y, *arguments)
 
     def figures(self, X: sp.csr_matrix) -> dict[str, Any]:
         """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
         known = None if self.observed is None else int(self.observed.nnz)
         return {**row_figures(X, self.Y), "known_pairs": known, "known_without_rows": self.without_rows}
 
-    def fit(self, model: MultiLabelModel, X: sp.csr_matrix, **more: Any) -> MultiLabelModel:
-        """The model, fitted."""
-        return model.fit(X, self.Y, self.observed, **more)
-
 
 def row_figures(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, Any]:
-    """What rows with features X (n, d) and labels Y (n, L) are like: the figures that depend on these alone."""
+    """Figures of rows that depend on features X (n, d) and labels Y (n, L) alone."""
     return {
         "rows": X.shape[0],
         "features": X.shape[1],
         "tags": Y.shape[1],
         "assignments": int(Y.nnz),
-        "rows_without_words": _empty_rows(X),
-        "rows_without_tags": _empty_rows(Y),
+        "rows_without_words": empty_rows(X),
+        "rows_without_tags": empty_rows(Y),
         "tag_rows": np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64),
     }
 
@@ -228,7 +176,8 @@ class ValidationRows:
     """Texts and tags that a tagger was not fitted on, in the columns of its features X (n, d) and tags Y (n, L).
 
     ``truth`` (n, L + u) has all tags: after those of Y come the u that training never saw. ``observed`` has the known
-    pairs, None where all are known; ``unseen`` counts the rows of each tag that training never saw.
+    pairs, None where all are known; ``unseen`` counts the rows of each tag that training never saw; ``tags`` are the
+    lists of tags, as the tagger writes them.
     """
 
     X: sp.csr_matrix
@@ -236,6 +185,7 @@ class ValidationRows:
     truth: sp.csr_matrix
     observed: sp.csr_matrix | None
     unseen: Counter[Any]
+    tags: list[list[Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -246,34 +196,24 @@ class ValidationRows:
         tags: Any,
         known: Any,
         *,
-        written: Callable[[list[Any]], list[Any]] = lambda rows: rows,
+        spelling: Mapping[str, Any] | None = None,
     ) -> ValidationRows:
         """Check what the user gave, and lay it out in the columns of ``features`` and ``position``.
 
-        ``written`` makes lists of tags, once they are checked, into those that ``position`` has.
+        ``spelling`` has how tags of ``position`` are written, by their keys, where similar ones are the same.
         """
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed.")
-        lists = written(check_tags(tags, len(rows)))
+        lists = respelt_rows(check_tags(tags, len(rows)), spelling)
         Y, unseen = tag_matrix(lists, position)
         if unseen:
             require_one_type([position, unseen], "tags differ in type from those of the fit")
         truth, _ = tag_matrix(lists, column_of([*position, *sorted(unseen)]))
         observed = None
         if known is not None:
-            observed, _ = known_matrix(written(check_known(known, len(rows))), lists, position)
-        return cls(features.transform(rows), Y, truth, observed, unseen)
-
-    @property
-    def without_words(self) -> int:
-        """Rows without a word that training saw."""
-        return _empty_rows(self.X)
-
-    @property
-    def without_tags(self) -> int:
-        """Rows without any tag."""
-        return _empty_rows(self.truth)
+            observed, _ = known_matrix(respelt_rows(check_known(known, len(rows)), spelling), lists, position)
+        return cls(features.transform(rows), Y, truth, observed, unseen, lists)
 
 
 def column_of(names: Sequence[str]) -> dict[str, int]:
@@ -282,26 +222,17 @@ def column_of(names: Sequence[str]) -> dict[str, int]:
 
 
 def split_texts(
-    texts: Sequence[str], tags: Sequence[Sequence[str]], fraction: float, random_state: Any
+    texts: Sequence[str] | RemoteTexts, tags: Sequence[Sequence[str]], fraction: float, random_state: Any
 ) -> tuple[list[int], list[int]]:
     """Rows to train on and rows to validate on, by number, at random: figures on the latter hold for new rows.
 
     No validation text is among the training texts: a row that would repeat one is trained on, with a warning.
     """
     train, test = split_rows(sp.csr_matrix((len(texts), 1), dtype=np.float32), fraction, random_state)
-    seen = {texts[row] for row in train}
-    repeats = np.array([texts[row] in seen for row in test])
-    return split_without_repeats(train, test, repeats, any(tags[row] for row in train), fraction)
-
-
-def split_without_repeats(
-    train: np.ndarray, test: np.ndarray, repeats: np.ndarray, has_tags: bool, fraction: float
-) -> tuple[list[int], list[int]]:
-    """The split, with those of the test rows on the other side whose text ``repeats`` that of a training row.
-
-    ``has_tags``: whether some training row has a tag. Raises where a side is left without use.
-    """
-    if not has_tags:
+    keys: Sequence[Any] = texts.digests if isinstance(texts, RemoteTexts) else texts
+    seen = {keys[row] for row in train}
+    repeats = np.array([keys[row] in seen for row in test])
+    if not any(tags[row] for row in train):
         raise InvalidInputError(
             f"validation {fraction:g} leaves no row with a tag to train on. Give more rows, or leave validation out."
         )
@@ -336,22 +267,28 @@ def all_tags(tags: Iterable[Iterable[Any]]) -> list[Any]:
 
 
 def tag_key(tag: Any) -> str:
-    """What tags share that differ only in capitals, in blanks or in the form of their characters (NFKC)."""
+    """Key shared by tags that differ only in capitals, in blanks or in the form of their characters (NFKC)."""
     return " ".join(unicodedata.normalize("NFKC", str(tag)).casefold().split())
 
 
-def respelt(tags: Iterable[Any], spelling: Mapping[str, Any]) -> list[Any]:
+def respelt(tags: Iterable[Any], spelling: Mapping[str, Any] | None) -> list[Any]:
     """The tags as ``spelling`` writes those of their keys, and others as they are; each once."""
+    if spelling is None:
+        return list(tags)
     return list(dict.fromkeys(spelling.get(tag_key(tag), tag) for tag in tags))
 
 
+def respelt_rows(rows: list[Any], spelling: Mapping[str, Any] | None) -> list[Any]:
+    """Lists of tags, or None in place of some, as ``spelling`` writes them."""
+    return rows if spelling is None else [None if row is None else respelt(row, spelling) for row in rows]
+
+
 def normalised(
-    tags: Sequence[Sequence[Any]], known: Sequence[Sequence[Any] | None] | None, vocabulary: Iterable[Any] = ()
+    tags: list[Any], known: list[Any] | None, vocabulary: Iterable[Any] = ()
 ) -> tuple[list[list[Any]], list[list[Any] | None] | None]:
     """Tags of rows, and known tags, with one way of writing each: that of most rows, or of the vocabulary."""
     spelling = _spellings(Counter(tag for row in tags for tag in row), vocabulary, warns=False)
-    lists = [respelt(row, spelling) for row in tags]
-    return lists, None if known is None else [None if row is None else respelt(row, spelling) for row in known]
+    return respelt_rows(tags, spelling), None if known is None else respelt_rows(known, spelling)
 
 
 def _spellings(counts: Counter[Any], vocabulary: Iterable[Any], *, warns: bool) -> dict[str, Any]:
@@ -416,12 +353,13 @@ def known_matrix(
 
 
 def has_entries(matrix: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
-    """Which rows have an entry, or a word beside an embedding: bool (n,)."""
+    """Whether each row has an entry, or a word beside an embedding: bool (n,)."""
     sparse = matrix.sparse if isinstance(matrix, FeatureBlocks) else matrix
     return np.diff(sparse.indptr) > 0
 
 
-def _empty_rows(matrix: sp.csr_matrix | FeatureBlocks) -> int:
+def empty_rows(matrix: sp.csr_matrix | FeatureBlocks) -> int:
+    """Number of rows without an entry."""
     return int(np.count_nonzero(~has_entries(matrix)))
 
 

@@ -12,10 +12,11 @@ from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.persistence.loading import require_same, storable_parameters
+from tagwise.fields import Fields, dense
+from tagwise.store.loading import require_same, storable_parameters
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.validation import all_finite, check_features
+from tagwise.validation import check_features
 
 __all__ = ["FITTED_FEATURES", "TransformerFeatures", "check_transformer", "features_from_parts", "features_to_parts"]
 
@@ -46,7 +47,7 @@ class TransformerFeatures:
     feature_names : sequence of str
         Those of ``get_feature_names_out``, or ``"feature 0"``, ``"feature 1"``, ….
     n_words_ : int
-        How many features have names.
+        Number of features with names.
     """
 
     feature_names: Sequence[str]
@@ -106,14 +107,19 @@ FITTED_FEATURES = TextFeatures | TransformerFeatures | EmbeddedFeatures
 # ---------------------------------------------------------------------- folders
 
 
-def features_to_parts(features: FITTED_FEATURES) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The class with its parameters, and the arrays, that a folder holds; InvalidInputError where it cannot."""
+def features_to_parts(features: FITTED_FEATURES) -> dict[str, Any]:
+    """The class, its parameters and arrays, as a folder holds them; InvalidInputError where it cannot."""
     if isinstance(features, EmbeddedFeatures):
-        words, of_words = features_to_parts(features.words)
-        described = {"class": "EmbeddedFeatures", "words": words, "embedder": features.embedder.name}
-        return described, {**of_words, "fingerprint": features.embedder.fingerprint}
+        embedder = features.embedder
+        return {
+            "class": "EmbeddedFeatures",
+            "words": features_to_parts(features.words),
+            "embedder": embedder.name,
+            "fingerprint": embedder.fingerprint,
+        }
     if isinstance(features, TextFeatures):
-        return {"class": "TextFeatures", "parameters": features.get_params(deep=False)}, features.to_arrays()
+        parameters = features.get_params(deep=False)
+        return {"class": "TextFeatures", "parameters": parameters, "arrays": features.to_arrays()}
     transformer = features.transformer
     name = type(transformer).__name__
     if _SAVED.get(name) is not type(transformer):
@@ -123,94 +129,62 @@ def features_to_parts(features: FITTED_FEATURES) -> tuple[dict[str, Any], dict[s
         )
     parameters = transformer.get_params(deep=False)
     parameters["dtype"] = np.dtype(parameters["dtype"]).str
+    described: dict[str, Any] = {"class": name, "arrays": {}}
     if name != "HashingVectorizer":
-        # The terms are saved, whether they were given or found.
-        parameters["vocabulary"] = parameters["vocabulary"] is not None
-    arrays: dict[str, np.ndarray] = {}
-    if name != "HashingVectorizer":
-        terms = [str(term).encode() for term in transformer.get_feature_names_out()]
-        arrays["terms"] = np.frombuffer(b"".join(terms), dtype=np.uint8)
-        arrays["term_ends"] = np.cumsum([len(term) for term in terms], dtype=np.int64)
+        described["terms"] = [str(term) for term in transformer.get_feature_names_out()]
+        described["terms_given"] = parameters.pop("vocabulary") is not None
     if name == "TfidfVectorizer" and transformer.use_idf:
-        arrays["idf"] = np.asarray(transformer.idf_, dtype=np.float64)
-    return {"class": name, "parameters": storable_parameters(parameters)}, arrays
+        described["arrays"]["idf"] = np.asarray(transformer.idf_, dtype=np.float64)
+    return {**described, "parameters": storable_parameters(parameters)}
 
 
-def features_from_parts(described: Any, arrays: dict[str, np.ndarray]) -> FITTED_FEATURES:
+def features_from_parts(described: Any) -> FITTED_FEATURES:
     """The fitted features that :func:`features_to_parts` describes, from a folder that may come from anyone.
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    KeyError, TypeError, ValueError, AttributeError
         The parts do not fit together.
     """
-    if described["class"] == "EmbeddedFeatures":
-        require_same("values of the features", set(described), {"class", "words", "embedder"})
-        name, fingerprint = described["embedder"], arrays.pop("fingerprint")
-        if not isinstance(name, str) or described["words"].get("class") == "EmbeddedFeatures":
+    name = described["class"]
+    if name == "EmbeddedFeatures":
+        fingerprint = described["fingerprint"]
+        Fields(fingerprint=dense(4, "q", meaning="")).check({"fingerprint": fingerprint}, {}, np.dtype(np.float32))
+        if not isinstance(described["embedder"], str) or described["words"]["class"] == "EmbeddedFeatures":
             raise ValueError("features of an embedder must have its name, and words beside it")
-        if not isinstance(fingerprint, np.ndarray) or fingerprint.ndim != 2 or fingerprint.dtype != np.float32:
-            raise ValueError("the fingerprint of an embedder must be a table of 32-bit numbers")
-        if not fingerprint.size or not all_finite(fingerprint):
-            raise ValueError("the fingerprint of an embedder must be finite numbers")
-        words = features_from_parts(described["words"], arrays)
-        return EmbeddedFeatures(words, TextEmbedder(name, fingerprint, None))
-    require_same("values of the features", set(described), {"class", "parameters"})
-    name, parameters = described["class"], dict(described["parameters"])
+        words = features_from_parts(described["words"])
+        return EmbeddedFeatures(words, TextEmbedder(described["embedder"], fingerprint, None))
+    parameters, arrays = dict(described["parameters"]), described["arrays"]
     if name == "TextFeatures":
         require_same("parameters of the features", set(parameters), set(TextFeatures().get_params(deep=False)))
         return TextFeatures.from_arrays(parameters, arrays)
-    if name not in _SAVED:
-        raise ValueError(f"features of the class {name!r:.100}")
-    transformer = _SAVED[name]()
-    require_same("parameters of the features", set(parameters), set(transformer.get_params(deep=False)))
+    transformer, terms = _SAVED[name](), None
+    expected = set(transformer.get_params(deep=False))
+    if name != "HashingVectorizer":
+        terms = described["terms"]
+        expected.remove("vocabulary")
+        if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+            raise ValueError("terms must be a list of text")
+    require_same("parameters of the features", set(parameters), expected)
     dtype = np.dtype(str(parameters["dtype"]))
-    if dtype.kind not in "iuf":
-        raise ValueError(f"features of type {dtype}")
     parameters |= {"dtype": dtype.type, "ngram_range": tuple(parameters["ngram_range"])}
-    expected = {"HashingVectorizer": set(), "CountVectorizer": {"terms", "term_ends"}}.get(name, {"terms", "term_ends"})
-    if name == "TfidfVectorizer" and parameters["use_idf"]:
-        expected = expected | {"idf"}
-    require_same("arrays of the features", set(arrays), expected)
-    terms = _read_terms(arrays["terms"], arrays["term_ends"]) if "terms" in expected else []
-    n_features = len(terms) if terms else int(parameters["n_features"])
-    given = bool(parameters.pop("vocabulary", False))
-    _fit_to_terms(transformer.set_params(**parameters), terms, given)
-    if "idf" in expected:
-        idf = arrays["idf"]
-        if not isinstance(idf, np.ndarray) or idf.dtype != np.float64 or idf.shape != (n_features,):
-            raise ValueError(f"idf must hold one float64 number for each of {n_features:,} terms")
-        if not np.isfinite(idf).all() or (idf < 0).any():
-            raise ValueError("idf must hold finite numbers of at least 0")
-        transformer.idf_ = idf
+    if dtype.kind not in "iuf" or parameters["input"] != "content" or not isinstance(parameters["lowercase"], bool):
+        raise ValueError("features must be numbers, and read texts as they are, not files")
+    try:
+        transformer.set_params(**parameters, **({} if terms is None else {"vocabulary": terms})).fit([""])
+    except Exception as error:  # whatever a pattern or a stop word of the folder makes scikit-learn raise
+        raise ValueError(f"parameters of the features: {error!s:.200}") from None
+    if terms is not None and not described["terms_given"]:
+        transformer.set_params(vocabulary=None)
+        transformer.fixed_vocabulary_ = False
+    n_features = int(parameters["n_features"]) if terms is None else len(terms)
+    weighs = name == "TfidfVectorizer" and parameters["use_idf"]
+    idf = Fields(idf=dense("d", meaning="", numbers="float64")) if weighs else Fields()
+    idf.check(arrays, {"d": n_features})
+    if weighs:
+        if (arrays["idf"] < 0).any():
+            raise ValueError("idf must hold numbers of at least 0")
+        transformer.idf_ = arrays["idf"]
     features = TransformerFeatures(transformer)
     features._set_names(n_features)
     return features
-
-
-def _fit_to_terms(transformer: Any, terms: list[str], given: bool) -> None:
-    """Fit a vectorizer to terms, which its user had ``given`` or it had found; ValueError for what it cannot be."""
-    if transformer.input != "content" or not isinstance(transformer.lowercase, bool):
-        raise ValueError("features must read texts as they are, not files")
-    try:
-        if terms:
-            transformer.set_params(vocabulary=terms)
-        transformer.fit([""])
-    except Exception as error:  # whatever a pattern or a stop word of the folder makes scikit-learn raise
-        raise ValueError(f"parameters of the features: {error!s:.200}") from None
-    if terms and not given:
-        transformer.set_params(vocabulary=None)
-        transformer.fixed_vocabulary_ = False
-
-
-def _read_terms(joined: Any, ends: Any) -> list[str]:
-    for name, array, dtype in (("terms", joined, np.uint8), ("term_ends", ends, np.int64)):
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
-            raise ValueError(f"{name} must be a list of {np.dtype(dtype).name} numbers")
-    if not len(ends) or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != len(joined):
-        raise ValueError("term_ends must rise to the number of bytes of the terms")
-    content = joined.tobytes()
-    terms = [content[start:stop].decode() for start, stop in zip([0, *ends[:-1].tolist()], ends.tolist())]
-    if len(set(terms)) != len(terms):
-        raise ValueError("terms holds a term twice")
-    return terms

@@ -1,4 +1,4 @@
-"""Which settings of each model are searched: rank, penalty and loss, or what plays their part in other methods.
+"""Search spaces of the models: rank, penalty and loss, or what plays their part in other methods.
 
 :data:`tagwise.registry.MODELS` holds the search space of every model. Ranks above the problem's dimensions are dropped.
 Losses other than the squared one cost time in proportion to all (known) pairs of a row and a label, so they are

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import warnings
 from collections.abc import Callable
@@ -13,33 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.validation_pairs import known_ranking
-from tagwise.metrics import inverse_propensity, ranking_report
+from tagwise.metrics import RANKINGS, inverse_propensity, ranking_report
 from tagwise.models.choice import build_model, model_class, model_info
-from tagwise.persistence.atomic import atomic_write
-from tagwise.persistence.checkpoints import Identity, checked_identity, differences, fit_identity
-from tagwise.persistence.loading import storable_parameters
-from tagwise.problems.labels import UNLISTED
-from tagwise.solvers.search import Evaluation, Rung, Trial, search
+from tagwise.objectives.labels import UNLISTED
+from tagwise.problem import Problem
+from tagwise.solvers.search import Outcome, Rung, Trial, search
+from tagwise.store.atomic import atomic_write
+from tagwise.store.checkpoints import Identity, differences, fit_identity
+from tagwise.store.loading import storable_parameters
 from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, as_values, check_space, draw_settings, search_space
 from tagwise.validation import (
-    canonical_csr,
     check_choice,
     check_features,
     check_integer,
     check_labels,
-    check_observed,
     check_real,
 )
 
 __all__ = ["FORMAT", "METRICS", "TuningResult", "rungs_for", "trial_values", "tune"]
 
-METRICS = ("P", "nDCG", "PSP", "PSnDCG", "R")
+METRICS = {metric.name: metric for metric in RANKINGS}
 """Metrics that can be maximised, each at some k: ``"nDCG@5"``."""
 
 FORMAT = "tagwise tuning 1"
@@ -64,24 +61,15 @@ class TuningResult:
     score: float  # their metric on the validation rows, fitted on all training rows
     default_score: float | None  # that of the model's defaults on the same rows; None if they cannot be fitted
     trials: list[Trial[Settings]]  # all fits in order; details say why one failed or what it warned of
-    rungs: list[Rung]  # how many settings (the defaults not counted) were fitted on how many rows
-    resumed: int  # how many of the trials an earlier run had made
-    validation_rows: int = 0  # how many rows judged
-    unseen_labels: int = 0  # how many labels of theirs have no training row; they count as missed
+    rungs: list[Rung]  # numbers of settings (the defaults not counted) that were fitted, and of rows
+    resumed: int  # number of trials that an earlier run had made
+    validation_rows: int
+    unseen_labels: int  # labels of these rows without a training row; they count as missed
 
     def as_values(self) -> dict[str, Any]:
-        """For JSON: the result without the trials."""
-        return {
-            "model": self.model,
-            "metric": self.metric,
-            "settings": self.settings,
-            "score": self.score,
-            "default_score": self.default_score,
-            "fits": len(self.trials),
-            "rows": [rung.budget for rung in self.rungs],
-            "validation_rows": self.validation_rows,
-            "unseen_labels": self.unseen_labels,
-        }
+        """The result without the trials, for JSON."""
+        values = {name: value for name, value in vars(self).items() if name not in ("trials", "rungs", "resumed")}
+        return {**values, "fits": len(self.trials), "rows": [rung.budget for rung in self.rungs]}
 
 
 def trial_values(trial: Trial[Settings]) -> dict[str, Any]:
@@ -131,7 +119,8 @@ def tune(
     space : mapping, optional
         Parameter → :class:`Choice` or :class:`LogRange`; the model's default space otherwise (:func:`search_space`).
     metric : str
-        ``"P@k"``, ``"nDCG@k"``, ``"PSP@k"``, ``"PSnDCG@k"`` or ``"R@k"``. With a mask, only known labels are ranked.
+        A ranking metric at some k: ``"P@1"``, ``"nDCG@5"``, … (:data:`tagwise.metrics.RANKINGS`). With a mask, only
+        known labels are ranked.
     budget : float
         The cost of the search in fits of all training rows, the defaults not counted; at most 10,000.
     factor : int
@@ -139,7 +128,7 @@ def tune(
     min_rows : int
         The fewest rows of the first rung, if there are as many.
     unlisted : {"off", "unknown"}
-        What labels are that rows do not list, as in ``Tagger``: models are built for it.
+        How to treat unlisted labels, as in ``Tagger``: models are built for it.
     label_features : sparse matrix of shape (L, d), optional
         The features of the labels' names, for models that learn from names (Cascade).
     n_jobs : int or None
@@ -174,71 +163,86 @@ def tune(
     K. Jamieson, A. Talwalkar. Non-stochastic best arm identification and hyperparameter optimization. AISTATS 2016.
     Deviations: the number of rungs is bounded, and the defaults always advance.
     """
-    name = model_info(model).name
-    seed = check_integer(random_state, "random_state", minimum=0)
+    info = model_info(model)
+    name, seed = info.name, check_integer(random_state, "random_state", minimum=0)
     budget = check_real(budget, "budget", minimum=0, maximum=MOST_BUDGET, open_minimum=True)
     factor = check_integer(factor, "factor", minimum=2)
     min_rows = check_integer(min_rows, "min_rows", minimum=1)
-    _metric_parts(metric)
+    judge = _metric_at_k(metric)
     if callback is not None and not callable(callback):
         raise InvalidTypeError(f"callback must be callable as callback(trial, done, total); found {callback!r}.")
-    training, judges = _split(_checked_rows(X, Y, observed), validation, validation_fraction, seed)
-    n_rows, n_features = training[0].shape
+    training = _checked_rows(X, Y, observed)
+    if validation is None:
+        train, held = split_rows(training.Y, validation_fraction, seed)
+        training, judges = training.rows(train), training.rows(held)
+    else:
+        judges = _checked_rows(*validation)
+        if (judges.X.shape[1], judges.n_labels) != (training.X.shape[1], training.n_labels):
+            raise InvalidInputError("validation must have the features and labels of X and Y.")
+    if training.known is not None and not info.learns_from_mask:
+        raise InvalidInputError(f"observed: {name} has no notion of unknown labels; leave observed out.")
+    if label_features is not None and not info.learns_from_names:
+        raise InvalidInputError(f"label_features: {name} does not learn from names; leave them out.")
+    n_rows, defaults = training.n_rows, model_class(name)().get_params(deep=False)
     if space is None:
-        pairs = None if training[2] is None else int(training[2].nnz)
-        n_labels = training[1].shape[1]
-        space = search_space(name, n_rows=n_rows, n_features=n_features, n_labels=n_labels, n_pairs=pairs)
-        if isinstance(training[0], FeatureBlocks) and "dense_weight" in model_class(name)().get_params(deep=False):
+        pairs = None if training.known is None else training.known.n_pairs
+        sizes = {"n_rows": n_rows, "n_features": training.X.shape[1], "n_labels": training.n_labels}
+        space = search_space(name, **sizes, n_pairs=pairs)
+        if isinstance(training.X, FeatureBlocks) and "dense_weight" in defaults:
             space["dense_weight"] = DENSE_WEIGHT
     else:
         space = check_space(space, name)
-    if training[2] is not None and not model_info(name).learns_from_mask:
-        raise InvalidInputError(f"observed: {name} has no notion of unknown labels; leave observed out.")
 
     rungs = rungs_for(n_rows, budget, factor, min_rows)
-    defaults: Settings = {}
-    candidates = [defaults, *draw_settings(space, rungs[0].n_candidates, np.random.default_rng([seed, 1]))]
+    candidates: list[Settings] = [{}]
+    candidates += draw_settings(space, rungs[0].n_candidates, np.random.default_rng([seed, 1]))
     described = {
         "space": {key: as_values(values) for key, values in space.items()},
         "metric": metric,
         "settings": [rung.n_candidates for rung in rungs],
         "rows": [rung.budget for rung in rungs],
         "random_state": seed,
-        "defaults": storable_parameters(model_class(name)().get_params(deep=False)),
+        "defaults": storable_parameters(defaults),
+        "unlisted": check_choice(unlisted, "unlisted", UNLISTED),
     }
-    if unlisted != "off":
-        described["unlisted"] = check_choice(unlisted, "unlisted", UNLISTED)
-    if label_features is not None and not model_info(name).learns_from_names:
-        raise InvalidInputError(f"label_features: {name} does not learn from names; leave them out.")
-    more: dict[str, Any] = {} if label_features is None else {"label_features": label_features}
-    names = ("X", "Y", "observed")
-    data = {**dict(zip(names, training)), **{f"validation {key}": part for key, part in zip(names, judges)}}
+    more = {} if label_features is None else {"label_features": label_features}
+    rows = {"": training, "validation ": judges}
+    data = {f"{of}{key}": getattr(part, key) for of, part in rows.items() for key in ("X", "Y", "observed")}
     record = _StateFile(state, fit_identity(name, described, data | more), candidates)
     resumed = len(record)
+    order = np.random.default_rng([seed, 0]).permutation(n_rows)
 
-    def build(settings: Settings) -> Any:
-        return build_model(name, settings, unlisted=unlisted, n_jobs=n_jobs, random_state=seed)
+    def score(settings: Settings, n_rows: int) -> float:
+        """The metric of settings on the validation rows, fitted on the first rows of a fixed order."""
+        some = training.rows(np.sort(order[:n_rows]))
+        model = build_model(name, settings, unlisted=unlisted, n_jobs=n_jobs, random_state=seed)
+        return judge(model.fit(some.X, some.Y, some.observed, **more), judges, training)
 
-    evaluate = _evaluator(build, training, judges, metric, seed, more)
+    def evaluate(settings: Settings, n_rows: int) -> Outcome:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TagwiseWarning)
+            try:
+                reached = score(settings, n_rows)
+            except InvalidInputError as error:
+                return Outcome(None, str(error))
+        told = [str(warning.message) for warning in caught if issubclass(warning.category, TagwiseWarning)]
+        return Outcome(reached, told[0] if told else "")
+
     found = search(candidates, evaluate, rungs=rungs, n_protected=1, record=record, callback=callback)
     best = found.best
     if best.score is None:
         raise InvalidInputError(f"no settings of {name} can be fitted; the first problem: {best.details}")
-    default_score = next(trial.score for trial in found.ranked if trial.position == 0)
-    in_training, in_validation = (
-        np.bincount(part[1].indices, minlength=part[1].shape[1]) for part in (training, judges)
-    )
     result = TuningResult(
-        name,
-        metric,
-        best.candidate,
-        best.score,
-        default_score,
-        found.trials,
-        rungs,
-        resumed,
-        judges[0].shape[0],
-        int(np.count_nonzero((in_validation > 0) & (in_training == 0))),
+        model=name,
+        metric=metric,
+        settings=best.candidate,
+        score=best.score,
+        default_score=next(trial.score for trial in found.ranked if trial.position == 0),
+        trials=found.trials,
+        rungs=rungs,
+        resumed=resumed,
+        validation_rows=judges.n_rows,
+        unseen_labels=int(np.count_nonzero((judges.label_counts > 0) & (training.label_counts == 0))),
     )
     record.write(result.as_values())
     return result
@@ -254,38 +258,27 @@ def rungs_for(n_rows: int, budget: float, factor: int, min_rows: int) -> list[Ru
     return [Rung(max(1, first // factor**rung), -(-n_rows // factor ** (count - 1 - rung))) for rung in range(count)]
 
 
-_Rows = tuple[Any, sp.csr_matrix, "sp.csr_matrix | None"]
+def _metric_at_k(metric: Any) -> Callable[[Any, Problem, Problem], float]:
+    """A measure of a fitted model on rows, given the training rows, from a name such as "nDCG@5"."""
+    match = re.fullmatch(r"(\w+)@([1-9][0-9]{0,3})", metric) if isinstance(metric, str) else None
+    if match is None or match[1] not in METRICS:
+        raise InvalidInputError(
+            f"metric must be one of {', '.join(f'{name}@k' for name in METRICS)}; found {metric!r}."
+        )
+    k = int(match[2])
+
+    def judge(model: Any, rows: Problem, training: Problem) -> float:
+        ranked, _ = known_ranking(model, rows.X, min(k, rows.n_labels), rows.observed)
+        weights = inverse_propensity(training.Y) if METRICS[match[1]].weighted else None
+        return ranking_report(rows.Y, ranked, (k,), weights)[metric]
+
+    return judge
 
 
-def _evaluator(
-    build: Callable[[Settings], Any], training: _Rows, judges: _Rows, metric: str, seed: int, more: dict[str, Any]
-) -> Callable[[Settings, int], Evaluation]:
-    """A function that fits settings on the first rows of a fixed order and scores them on the validation rows.
-
-    ``build`` makes a model of settings; ``more`` is for its fit, beside the rows.
-    """
-    kind, k = _metric_parts(metric)
-    order = np.random.default_rng([seed, 0]).permutation(training[1].shape[0])
-    weights = inverse_propensity(training[1]) if kind.startswith("PS") else None
-
-    def score(settings: Settings, rows: int) -> float:
-        model = build(settings)
-        model.fit(*_part(training, np.sort(order[:rows])), **more)
-        X, Y, observed = judges
-        ranked, _ = known_ranking(model, X, min(k, model.n_labels_), observed)
-        return ranking_report(Y, ranked, (k,), weights)[metric]
-
-    def evaluate(settings: Settings, rows: int) -> Evaluation:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TagwiseWarning)
-            try:
-                reached = score(settings, rows)
-            except InvalidInputError as error:
-                return Evaluation(None, str(error))
-        told = [str(warning.message) for warning in caught if issubclass(warning.category, TagwiseWarning)]
-        return Evaluation(reached, told[0] if told else "")
-
-    return evaluate
+def _checked_rows(X: Any, Y: Any, observed: Any) -> Problem:
+    """Y's entries at unknown pairs are never used, in scoring as in fitting."""
+    features = check_features(X, blocks=True)
+    return Problem.of(features, check_labels(Y, n_rows=features.shape[0]), observed)
 
 
 class _StateFile(dict[tuple[int, int], Trial[Settings]]):
@@ -327,12 +320,12 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
             content = json.loads(path.read_bytes())
             if content["format"] != FORMAT:
                 raise ValueError("another format")
-            changes = differences(mine, checked_identity(content["search"]))
+            changes = differences(mine, content["search"])
             for values in [] if changes else content["trials"]:
                 position = positions[json.dumps(values["settings"], sort_keys=True)]
                 trial = _read_trial(values, candidates[position], position)
                 super().__setitem__((trial.rung, position), trial)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InvalidInputError(
                 f"{path} exists and was not written by a search of tagwise; name another file, or remove it."
             ) from None
@@ -344,46 +337,13 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
 
 
 def _read_trial(values: dict[str, Any], settings: Settings, position: int) -> Trial[Settings]:
-    """The inverse of :func:`trial_values`; ValueError for values that it cannot have made."""
-    rung, rows, score, seconds, problem = (values[key] for key in ("rung", "rows", "score", "seconds", "problem"))
-    trial = Trial(settings, position, rung, rows, score, seconds, problem)
-    numbers = isinstance(trial.rung, int) and isinstance(trial.budget, int) and isinstance(trial.seconds, (int, float))
-    scored = trial.score is None or (isinstance(trial.score, float) and math.isfinite(trial.score))
-    if not numbers or not scored or not isinstance(trial.details, str):
+    """The inverse of :func:`trial_values`; ValueError, KeyError or TypeError for values that it cannot have made."""
+    check_integer(values["rung"], "rung", minimum=0)
+    check_integer(values["rows"], "rows", minimum=1)
+    check_real(values["seconds"], "seconds")
+    if values["score"] is not None:
+        check_real(values["score"], "score")
+    if not isinstance(values["problem"], str):
         raise ValueError("not a trial")
-    return trial
-
-
-def _checked_rows(X: Any, Y: Any, observed: Any) -> _Rows:
-    features = check_features(X, blocks=True)
-    labels = check_labels(Y, n_rows=features.shape[0])
-    if observed is None:
-        return features, labels, None
-    mask = check_observed(observed, shape=labels.shape)
-    # Y's entries at unknown pairs are never used, in scoring as in fitting.
-    return features, canonical_csr(labels.multiply(mask.astype(bool))), mask
-
-
-def _split(rows: _Rows, validation: Any, fraction: float, seed: int) -> tuple[_Rows, _Rows]:
-    """Training rows and validation rows: those given, or a fraction of all rows."""
-    if validation is not None:
-        judges = _checked_rows(*validation)
-        if [part.shape[1] for part in judges[:2]] != [part.shape[1] for part in rows[:2]]:
-            raise InvalidInputError("validation must have the features and labels of X and Y.")
-        return rows, judges
-    train, validation = split_rows(rows[1], fraction, seed)
-    return _part(rows, train), _part(rows, validation)
-
-
-def _part(rows: _Rows, chosen: np.ndarray) -> _Rows:
-    X, Y, observed = rows
-    return X[chosen], Y[chosen], None if observed is None else observed[chosen]
-
-
-def _metric_parts(metric: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(\w+)@([1-9][0-9]{0,3})", metric) if isinstance(metric, str) else None
-    if match is None or match[1] not in METRICS:
-        raise InvalidInputError(
-            f"metric must be one of {', '.join(f'{name}@k' for name in METRICS)}; found {metric!r}."
-        )
-    return match[1], int(match[2])
+    numbers = (values[name] for name in ("rung", "rows", "score", "seconds", "problem"))
+    return Trial(settings, position, *numbers)

@@ -1,5 +1,7 @@
 """What labels are called: weights of names, and labels without rows that are proposed by them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,8 +12,9 @@ import tagwise
 from tagwise import Cascade
 from tagwise.data import FeatureBlocks
 from tagwise.exceptions import InvalidInputError
-from tagwise.models.cascade.names import UnseenLabels, name_directions, name_weights, rows_with_name
-from tagwise.persistence.loading import model_from_parts
+from tagwise.models.cascade.labels_without_rows import TERMS, LabelsWithoutRows
+from tagwise.models.cascade.name import name_weights, rows_with_name
+from tagwise.models.cascade.name_meaning import name_directions
 
 
 def test_weights_of_names_say_how_much_of_a_name_a_row_has():
@@ -29,6 +32,18 @@ def test_weights_of_names_say_how_much_of_a_name_a_row_has():
     assert names[0, 0] == 5
 
 
+def unseen_labels(names, frequency, meanings, opinions):
+    return LabelsWithoutRows(
+        SimpleNamespace(
+            name_weights_=names,
+            name_meanings_=meanings,
+            label_frequency_=frequency,
+            name_rows_=np.arange(len(frequency)),
+            opinions_=opinions,
+        )
+    )
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
 def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_threads):
     rng = np.random.default_rng(seed)
@@ -39,8 +54,9 @@ def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_t
     labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
     proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
     given = labels.copy()
-    unseen = UnseenLabels.of(N, frequency, np.zeros((n_labels, 0)))
-    found, scores, wider = unseen.propose(rows, labels, proposed, width, n_threads=n_threads)
+    unseen = unseen_labels(N, frequency, np.zeros((n_labels, 0)), ["name"])
+    asked = SimpleNamespace(present=rows, n_threads=n_threads)
+    found, scores, wider = unseen.propose(asked, labels, proposed, width)
     np.testing.assert_array_equal(labels, given)
     many = wider - width
     assert many == 5
@@ -63,9 +79,10 @@ def test_unseen_labels_are_proposed_by_the_meaning_of_their_names_too(seed):
     directions = rng.standard_normal((n_rows, 4))
     labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
     proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
-    unseen = UnseenLabels.of(sp.csr_matrix((n_labels, 3)), frequency, meanings)
+    unseen = unseen_labels(sp.csr_matrix((n_labels, 3)), frequency, meanings, ["name meaning"])
     np.testing.assert_array_equal(unseen.labels, np.flatnonzero((frequency == 0) & meanings.any(axis=1)))
-    found, scores, wider = unseen.propose_by_meaning(directions, labels, proposed, width)
+    asked = SimpleNamespace(directions=directions, n_threads=1)
+    found, scores, wider = unseen.propose(asked, labels, proposed, width)
     assert wider == width + many
     for row in range(n_rows):
         nearest = sorted(unseen.labels, key=lambda j: -directions[row] @ meanings[j])[:many]
@@ -78,10 +95,26 @@ def test_unseen_labels_are_proposed_by_the_meaning_of_their_names_too(seed):
 def test_what_has_no_direction_is_not_proposed_by_meaning():
     """A cosine of 0 with a name says nothing; the label would have the place of one with an even chance."""
     meanings = np.array([[1.0, 0], [0, 0], [-1, 0]])
-    unseen = UnseenLabels.of(sp.csr_matrix(np.eye(3)), np.zeros(3, dtype=np.int64), meanings)
+    unseen = unseen_labels(sp.csr_matrix(np.eye(3)), np.zeros(3, dtype=np.int64), meanings, ["name meaning"])
     directions = np.array([[1.0, 0], [0, 0]])
-    found, _, _ = unseen.propose_by_meaning(directions, np.full((2, 1), 7), np.zeros((2, 1)), 1)
+    asked = SimpleNamespace(directions=directions, n_threads=1)
+    found, _, _ = unseen.propose(asked, np.full((2, 1), 7), np.zeros((2, 1)), 1)
     assert [[label for label in row if label >= 0] for row in found.tolist()] == [[7, 0, 2], [7]]
+
+
+def test_the_odds_of_unseen_labels_are_those_of_the_formula():
+    """Label 2 has rows, label 3 no name that the row has; the row has the whole name of label 1."""
+    N = sp.csr_matrix(np.array([[0.5, 0.5], [0, 0.7], [0.3, 0], [0, 0]]))
+    unseen = unseen_labels(N, np.array([0, 0, 4, 0]), np.zeros((4, 2)), ["name", "name meaning"])
+    labels, n = np.array([[0, 1, 2, 3, -1]]), np.array([1.0, 2, 3, 4, 5, 6])
+    shares, meanings = np.array([[0.25, 0.49, 0.09, 0, 0]]), np.array([[0.0, -2, 1, 0, 1]])
+    opinions = {"name": shares, "name meaning": meanings}
+    expected = [0.25 + 4, 0.49 + 2 + 3 * np.log(2) + 4 - 10 + 24, np.nan, np.nan, np.nan]
+    np.testing.assert_allclose(unseen.odds(labels, opinions, n), [expected])
+    terms = unseen.terms(labels, opinions)
+    assert terms.shape == (1, 5, len(TERMS))
+    np.testing.assert_allclose(terms @ n, [expected])
+    np.testing.assert_allclose(unseen.odds(labels, {"name": shares}, n)[0, 1], 0.49 + 2 + 3 * np.log(2) + 4)
 
 
 def test_names_have_directions_from_their_mean():
@@ -129,16 +162,11 @@ def test_labels_without_rows_are_suggested_by_the_meaning_of_their_names(meant_p
 
 
 def test_names_without_an_embedding_change_nothing(meant_problem):
-    """Neither where all are zeros, nor in a folder that is older than embeddings of names."""
     X, Y, rows, _, names = meant_problem
     plain = Cascade(shortlist=8).fit(X, Y)
     nameless = Cascade(shortlist=8).fit(X, Y, label_features=FeatureBlocks([names.sparse, 0 * names.dense]))
     assert nameless.name_meanings_.shape == (30, 0)
-    scores = plain.decision_function(rows)
-    np.testing.assert_array_equal(nameless.decision_function(rows), scores)
-    record = plain.to_parts()
-    del record.tensors["name_meanings_"]
-    np.testing.assert_array_equal(model_from_parts(record).decision_function(rows), scores)
+    np.testing.assert_array_equal(nameless.decision_function(rows), plain.decision_function(rows))
 
 
 def test_the_meaning_of_names_does_not_depend_on_threads(meant_problem, by_meaning):
@@ -223,9 +251,8 @@ def test_a_fusion_that_weighs_names_does_so_without_the_last_of_them(tmp_path):
     names = sp.csr_matrix(([1.0], ([5], [0])), (6, 9))
     model = Cascade().fit(X, Y, label_features=names).remove_labels([5])
     assert not model.name_weights_.nnz
-    opinions = model._opinions_on(X)
-    assert opinions.names.shape == opinions.margins.shape
-    assert not opinions.names.any()
+    assert model.opinions_[-1] == "name"
+    assert not model._candidates(X, 5).opinions[-1].any()
     model.save(tmp_path / "model")
     again = tagwise.load(tmp_path / "model")
     for ours, theirs in zip(model.predict_topk(X, 3), again.predict_topk(X, 3), strict=True):
@@ -246,7 +273,7 @@ def test_rows_with_a_name_have_all_of_its_features(seed):
     for observed in (None, sp.csr_matrix(known)):
         counted = np.ones_like(known) if observed is None else known
         has = np.array([X[:, name].all(axis=1) if name.any() else np.zeros(25, dtype=bool) for name in names]).T
-        found = rows_with_name(sp.csr_matrix(names.astype(np.float32)), rows, observed)
+        found = rows_with_name((rows, observed), sp.csr_matrix(names.astype(np.float32)))
         np.testing.assert_array_equal(found, (has & counted).sum(axis=0))
         assert found.dtype == np.int64
 

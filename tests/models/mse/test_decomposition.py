@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagwise import MSE
-from tagwise.solvers.subspace_decomposition import usable_ranks
 from tagwise.validation import check_features, check_labels
 
 
@@ -129,19 +128,6 @@ def test_planted_parts_and_outliers_are_found(decomposition):
         np.testing.assert_allclose(V.T @ V, bases[j].T @ bases[j], atol=1e-3)
 
 
-def test_labels_without_rows_with_fewer_rows_than_rank_and_rows_without_labels():
-    X, Y = random_problem(5)
-    Y[:, 0], Y[:, 1], Y[:10] = 0, 0, 0
-    Y[20:22, 1] = 1
-    ranks = usable_ranks(sp.csr_matrix(Y), np.full(6, 5), 15)
-    np.testing.assert_array_equal(ranks[:3], [0, 2, 5])
-    for decomposition in ("svd", "brp"):
-        found = decompose(X, Y, np.full(6, 5), 30, decomposition=decomposition)
-        np.testing.assert_array_equal(np.diff(found.starts), ranks)
-        assert found.coefficients[:10].nnz == 0
-        assert np.isfinite(found.subspaces).all()
-
-
 def test_no_label_at_all():
     X, Y = random_problem(5)
     found = decompose(X, 0 * Y, np.full(6, 2), 10)
@@ -186,26 +172,23 @@ def test_it_stops_when_told_and_when_converged():
     assert len(loose.objective) == 2
 
 
-def test_the_residual_is_never_stored_whole():
-    """30,000 × 600 residuals would be 144 MB; half of it is the limit, a good part of which is a block of rows."""
-    rng = np.random.default_rng(0)
-    X = sp.random(30_000, 600, 0.01, format="csr", random_state=0)
-    Y = sp.csr_matrix((np.ones(30_000), (np.arange(30_000), rng.integers(0, 50, 30_000))), shape=(30_000, 50))
-    decompose(X[:100], Y[:100], np.full(50, 2), 10, max_iter=1)  # compiles before memory is measured
+@pytest.mark.parametrize(
+    ("X", "n_labels", "rank", "n_outliers", "limit"),
+    [
+        # Residuals would be 144 MB; half of that is the limit, a good part of which is a block of rows.
+        (sp.random(30_000, 600, 0.01, format="csr", random_state=0), 50, 2, 1000, 72_000_000),
+        # A copy of X would be 32 MB, its CSR form 48 MB.
+        (np.random.default_rng(0).standard_normal((10_000, 400)), 100, 1, 0, 24_000_000),
+    ],
+    ids=["sparse", "dense"],
+)
+def test_the_residual_is_never_stored_whole_and_dense_rows_are_used_as_they_are(X, n_labels, rank, n_outliers, limit):
+    n = X.shape[0]
+    Y = sp.csr_matrix((np.ones(n), (np.arange(n), np.arange(n) % n_labels)), shape=(n, n_labels))
+    ranks = np.full(n_labels, rank)
+    decompose(X[:100], Y[:100], ranks, 10, max_iter=1)  # compiles before memory is measured
     tracemalloc.start()
-    decompose(X, Y, np.full(50, 2), 1000, max_iter=2)
+    decompose(X, Y, ranks, n_outliers, max_iter=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 72_000_000
-
-
-def test_dense_rows_are_used_as_they_are():
-    """A copy of X would be 32 MB, its CSR form 48 MB."""
-    X = np.random.default_rng(0).standard_normal((10_000, 400))
-    Y = sp.csr_matrix((np.ones(10_000), (np.arange(10_000), np.arange(10_000) % 100)), shape=(10_000, 100))
-    decompose(X[:100], Y[:100], np.full(100, 1), 0, max_iter=1)  # compiles before memory is measured
-    tracemalloc.start()
-    decompose(X, Y, np.full(100, 1), 0, max_iter=1)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 24_000_000
+    assert peak < limit

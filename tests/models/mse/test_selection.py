@@ -107,7 +107,7 @@ def test_scores_of_a_row_come_from_models_that_have_not_seen_it():
     X, Y = rng.standard_normal((120, 60)), np.eye(6)[rng.integers(0, 6, 120)]
     model = MSE.select(X, Y, {"subspace_rank": [10], "reg": [0.1]})
     assert model.selection_[0]["f1"] < 0.4
-    in_sample = best_threshold(sp.csr_matrix(Y.astype(np.float32)), model._sparse_one_norms(X))[1]
+    in_sample = best_threshold(sp.csr_matrix(Y.astype(np.float32)), model.one_norms(X))[1]
     assert in_sample > 0.8
 
 
@@ -145,24 +145,18 @@ def test_the_default_grid_tries_both_decompositions(problem):
 
 def test_bad_input(problem):
     X, Y = problem
-    with pytest.raises(InvalidInputError, match="MSE has no parameter 'rank'"):
-        MSE.select(X, Y, {"rank": [1]})
-    with pytest.raises(InvalidInputError, match="MSE has no parameter 'width'"):
-        MSE.select(X, Y, GRID, width=3)
-    with pytest.raises(InvalidTypeError, match="grid must be a dict of lists"):
-        MSE.select(X, Y, 5)
-    with pytest.raises(InvalidTypeError, match="grid must be a dict of lists"):
-        MSE.select(X, Y, {"reg": 0.1})
-    with pytest.raises(InvalidInputError, match="grid is empty"):
-        MSE.select(X, Y, [])
-    with pytest.raises(InvalidInputError, match="reg must be finite above 0"):
-        MSE.select(X, Y, {"reg": [0.1, -1]})
-    with pytest.raises(InvalidInputError, match="n_folds must be at least 2"):
-        MSE.select(X, Y, GRID, n_folds=1)
-    with pytest.raises(InvalidInputError, match="n_folds=100 needs as many rows"):
-        MSE.select(X, Y, GRID, n_folds=100)
-    with pytest.raises(InvalidInputError, match="89 rows but X has 90"):
-        MSE.select(X, Y[:-1], GRID)
+    for grid, options, words in [
+        ({"rank": [1]}, {}, "MSE has no parameter 'rank'"),
+        (GRID, {"width": 3}, "MSE has no parameter 'width'"),
+        (5, {}, "grid must be a dict of lists"),
+        ({"reg": 0.1}, {}, "grid must be a dict of lists"),
+        ([], {}, "grid is empty"),
+        ({"reg": [0.1, -1]}, {}, "reg must be finite above 0"),
+        (GRID, {"n_folds": 1}, "n_folds must be at least 2"),
+        (GRID, {"n_folds": 100}, "n_folds=100 needs as many rows"),
+    ]:
+        with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
+            MSE.select(X, Y, grid, **options)
 
 
 def test_warnings_of_the_fits_are_not_hidden(problem):

@@ -1,4 +1,4 @@
-"""Divide and conquer: parts, their projection, and the same bits from any number of processes and threads."""
+"""Divide and conquer: parts, their projection, and the same bits from any number of threads."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,8 @@ from reml_problem import equation_5, problem
 from tagwise import REML
 from tagwise.exceptions import TagwiseWarning
 from tagwise.kernels import CSRWithTranspose
-from tagwise.models.reml import partitions
-from tagwise.models.reml.partitions import Part, map_parts, project_onto_first, random_parts
-from tagwise.solvers.support import SupportFeatures
+from tagwise.models.leml.steps import Factors
+from tagwise.models.reml.partitions import Part, project_onto_first, random_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 
@@ -22,27 +21,30 @@ def test_parts_hold_every_label_once():
     assert all((np.diff(part) > 0).all() for part in parts)
 
 
+def random_part(ids, rng):
+    factors = Factors(rng.standard_normal((9, 2)), rng.standard_normal((len(ids), 2)), ids * 0.1)
+    return Part(ids, factors, 0.0, True, 0.0)
+
+
 def test_projection_is_the_nearest_in_the_first_column_space():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 9))
     ids = [np.array([0, 2]), np.array([1, 3, 4])]
-    first, second = (
-        Part(i, rng.standard_normal((9, 2)), rng.standard_normal((len(i), 2)), i * 0.1, 0.0, True, 0.0) for i in ids
-    )
+    first, second = (random_part(i, rng) for i in ids)
     found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), [first, second], np.zeros(5))
-    A = X @ first.W
-    np.testing.assert_allclose(found.A, A)
+    np.testing.assert_array_equal(found.W, first.factors.W)
+    A = X @ found.W
     np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
-    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[0]], A @ first.H.T)
-    target = X @ second.W @ second.H.T
-    np.testing.assert_allclose((found.A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
+    np.testing.assert_allclose((A @ found.H.T)[:, ids[0]], A @ first.factors.H.T)
+    target = X @ second.factors.W @ second.factors.H.T
+    np.testing.assert_allclose((A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
 
 
 def test_projection_counts_rows_as_they_weigh():
     rng = np.random.default_rng(1)
     X, times = rng.standard_normal((30, 9)), rng.integers(0, 3, 30)
     ids = [np.array([0, 2]), np.array([1, 3, 4])]
-    parts = [Part(i, rng.standard_normal((9, 2)), rng.standard_normal((len(i), 2)), i * 0.1, 0, True, 0) for i in ids]
+    parts = [random_part(i, rng) for i in ids]
     weighted, repeated = (
         project_onto_first(CSRWithTranspose(sp.csr_matrix(rows)), parts, np.zeros(5), weights)
         for rows, weights in ((X, times.astype(float)), (np.repeat(X, times, axis=0), None))
@@ -51,7 +53,7 @@ def test_projection_counts_rows_as_they_weigh():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_any_number_of_processes_gives_the_same_bits(masked):
+def test_any_number_of_threads_gives_the_same_bits(masked):
     X, Y, known = problem(n=200, n_labels=12)
     observed = known if masked else None
     models = [REML(rank=6, partitions=3, n_jobs=jobs).fit(X, Y, observed) for jobs in (1, 2, 3)]
@@ -61,30 +63,6 @@ def test_any_number_of_processes_gives_the_same_bits(masked):
     assert models[0].rank_ == 2
     other = REML(rank=6, partitions=3, random_state=1).fit(X, Y, observed)
     assert not np.array_equal(other.decision_function(X), models[0].decision_function(X))
-
-
-def test_processes_get_memory_maps_of_x(monkeypatch):
-    """A process finds X, its transpose and XᵀX as maps of files, not as copies sent to it."""
-    monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)
-    X = sp.random(20_000, 60, 0.5, "csr", random_state=0, dtype=np.float32)
-    features, prepared = CSRWithTranspose(X), SupportFeatures.build(X, support=5)
-    tasks = [(features, prepared), (features, prepared)]
-    found = list(map_parts(what_is_mapped, tasks, n_parts=2, n_processes=2, work=1))
-    assert found == [[True] * 5] * 2
-
-
-def what_is_mapped(X, prepared):
-    arrays = (X.matrix.data, X.matrix.indices, X.transpose.data, X.transpose.indices, prepared.rows.data)
-    return [isinstance(array, np.memmap) or isinstance(array.base, np.memmap) for array in arrays]
-
-
-def test_processes_and_threads_learn_the_same(monkeypatch):
-    X, Y, _ = problem(n=200, n_labels=12)
-    threads = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)
-    monkeypatch.setattr(partitions, "_WORTH_A_PROCESS", 0)
-    processes = REML(rank=6, partitions=3, n_jobs=2).fit(X, Y)
-    np.testing.assert_array_equal(processes.decision_function(X), threads.decision_function(X))
-    assert [info["objective"] for info in processes.history_] == [info["objective"] for info in threads.history_]
 
 
 @pytest.mark.parametrize("part", ["admm", "support"])

@@ -2,79 +2,81 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from copy import copy
+from dataclasses import replace
+from functools import partial, reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import finite_scores
+from tagwise.answers import finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
+from tagwise.executor import current_executor
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.kernels import top_k_of_scores, unit_rows
+from tagwise.fields import Fields, dense, put, value
+from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.sampled_pairs import contains_pairs
-from tagwise.kernels.shortlists import (
-    Lookup,
-    behind_shortlist,
-    listed_products,
-    shortlist_margins,
-    steps_by_feature,
-)
+from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
-from tagwise.models.cascade.fusion import (
-    Fusion,
+from tagwise.models.cascade import cooccurrence
+from tagwise.models.cascade.cooccurrence import Together, total_cooccurrence
+from tagwise.models.cascade.frequency import Frequency
+from tagwise.models.cascade.fusion import Candidates, Fusion
+from tagwise.models.cascade.fusion_training import (
     Lesson,
     choose_validation_rows,
     counting_missing_labels,
     labels_to_learn_again,
     learn_fusion,
-    n_terms,
     of_labels_in_use,
+    prior_fusion,
 )
-from tagwise.models.cascade.names import UnseenLabels, name_directions, name_weights
-from tagwise.models.cascade.opinions import (
-    CascadeRows,
-    FittedProposer,
-    LabelFacts,
-    LocalRows,
-    Opinions,
-    RankerOptions,
-    Rankers,
-    weights_of,
-)
-from tagwise.models.cascade.product import Product
-from tagwise.models.cascade.updating import UpdatableCascade
+from tagwise.models.cascade.labels_without_rows import NO_ODDS, TERMS, LabelsWithoutRows
+from tagwise.models.cascade.meaning import Meaning
+from tagwise.models.cascade.name import Name
+from tagwise.models.cascade.name_meaning import NameMeaning
+from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows, both_blocks
+from tagwise.models.cascade.proposer import Proposer
+from tagwise.models.cascade.prototype import Prototype
+from tagwise.models.cascade.ranker import LEARNT, Ranker, faster_by_feature, learn_rankers, no_rankers, usual_mistakes
 from tagwise.models.factor_model import PositiveWeight
 from tagwise.models.reml import REML
-from tagwise.models.updating import with_columns
+from tagwise.models.updating import UpdatableModel
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.persistence.checkpoints import Checkpoint
-from tagwise.persistence.loading import require_dense, require_finite_floats, require_sparse
-from tagwise.problems.labels import UNLISTED
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import Callback, FitProgress
-from tagwise.randomness import random_generator
+from tagwise.store.checkpoints import Checkpoint
 from tagwise.validation import (
     Features,
-    check_choice,
     check_features,
-    check_flag,
-    check_integer,
+    check_labels,
     check_real,
     shape_text,
 )
 
 __all__ = ["Cascade"]
 
+OPINIONS: tuple[type[Opinion], ...] = (Ranker, Proposer, Prototype, Frequency, Name, Meaning, NameMeaning)
+"""All opinions, in the order of their coefficients."""
+
+
+def check_opinions(names: Any, attribute: str) -> None:
+    """Raise ValueError unless these are names of some opinions, in their order."""
+    known = [kind.name for kind in OPINIONS]
+    if not isinstance(names, list) or names != [name for name in known if name in names] or not names:
+        raise ValueError(f"{attribute} must be some of {known}, in this order; found {names!r:.200}")
+
+
 # Candidates of a block of rows: 650 kB of labels, scores and opinions.
 _BLOCK_CANDIDATES = 1 << 15
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
-# Measured: a sum label by label takes this many times as long per addition as one feature by feature.
-_EASE_BY_FEATURE = 1.5
-# What is learnt of a dense block, if there is one.
-_DENSE_ARRAYS = ("ranker_dense_weights_", "dense_mean_", "dense_prototypes_", "name_meanings_")
 # Parameters that are the proposer's own.
 _PROPOSER_PARAMETERS = (
     "rank",
@@ -92,7 +94,19 @@ _PROPOSER_PARAMETERS = (
 )
 
 
-class Cascade(UpdatableCascade):
+_FUSION = Fields(
+    fusion_own_=dense("own", numbers="float64", meaning="Coefficients of the opinions, their products and 1."),
+    fusion_context_=dense("context", numbers="float64", meaning="Coefficients of co-occurrence."),
+    fusion_level_=dense("level", numbers="float64", meaning="Coefficients of the final odds."),
+    fusion_unseen_=dense("unseen", numbers="float64", meaning="Coefficients of labels without training rows."),
+)
+
+
+ValidationShare = Annotated[float, partial(check_real, minimum=0, maximum=0.5)]
+
+
+@parameters
+class Cascade(UpdatableModel):
     r"""For very many, rare labels: a proposer that sees all pairs, and rankers for the hard ones. No label tree.
 
     1. **Propose.** :class:`~tagwise.REML` with supports scores all labels by least squares,
@@ -148,52 +162,11 @@ class Cascade(UpdatableCascade):
         most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
         that they add much to are learnt again, if they are many: labels of which they hold more than a twentieth of
         the rows, and twice their own share, if these have a fiftieth of all known positives.
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
-    updatable : bool
-        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
-        :meth:`merge_labels` can unite labels. See docs/updating.md.
-    dense_weight : float
-        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
-        prediction, after its rows are scaled to unit length where rows are.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the low rank, the order of rows in the rankers, and the validation rows.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    proposer_ : REML
-        The fitted proposer.
-    ranker_weights_ : CSR (d, L)
-        w of each label's ranker, one column per label.
-    ranker_intercept_ : array (L,)
-        β.
-    rankers_by_feature_ : bool
-        Whether margins are summed feature by feature of a row rather than label by label of its shortlist: whichever
-        took fewer steps on training rows.
-    has_ranker_ : bool array (L,)
-        False where the proposer's margin stands in.
-    ranker_dense_weights_ : array (L, q)
-        w of the rankers for the q features of a dense block; q = 0 without one, as below.
-    dense_mean_, dense_prototypes_ : arrays (q,), (L, q)
-        The mean of the dense rows, and the direction from there to each label's rows.
-    name_meanings_ : array (L, q) or (L, 0)
-        The direction of each label's name from the mean of names, where ``label_features`` have a dense block.
-    prototypes_ : CSR (L, d)
-        The mean of each label's rows, of unit length; its 50 largest weights.
-    label_frequency_ : int array (L,)
-        Known positive rows of each label, among those that the cascade was fitted to.
-    cooccurrence_ : CSR (L, L)
-        In how many rows two labels j < t occur together.
-    name_weights_ : CSR (L, d)
-        What the features of a label's name say; empty without ``label_features``.
-    name_rows_ : int array (L,)
-        Training rows that have all features of a label's name, and for which the label is known.
-    fusion_own_, fusion_context_, fusion_level_, fusion_unseen_ : arrays (15,) to (36,), (8,), (6,) and (4,) or (6,)
-        The coefficients of the fusion.
     objective_, history_, n_iter_
         Equation 5 of REML after each of its rounds; last, the sum of the rankers' objectives, without the validation
         rows unless there is a ``refit``.
@@ -233,118 +206,40 @@ class Cascade(UpdatableCascade):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (
-        "ranker_weights_",
-        "ranker_intercept_",
-        "has_ranker_",
-        "prototypes_",
-        "label_frequency_",
-        "cooccurrence_",
-        "name_weights_",
-        "name_rows_",
-        "fusion_own_",
-        "fusion_context_",
-        "fusion_level_",
-        "fusion_unseen_",
+    fields: ClassVar[Fields] = reduce(or_, (kind.fields for kind in OPINIONS), cooccurrence.FIELDS) | Fields(
+        opinions_=value(check_opinions, meaning="The names of the opinions that the fusion weighs."), **_FUSION
     )
-    _saved_values: ClassVar[tuple[str, ...]] = ("rankers_by_feature_", "n_rows_", "product_")
-    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "ranker_weights_": (1,),
-        "ranker_intercept_": (0,),
-        "ranker_dense_weights_": (0,),
-        "has_ranker_": (0,),
-        "prototypes_": (0,),
-        "dense_prototypes_": (0,),
-        "name_meanings_": (0,),
-        "label_frequency_": (0,),
-        "cooccurrence_": (0, 1),
-        "name_weights_": (0,),
-        "name_rows_": (0,),
-    }
-    _saved_models: ClassVar[Mapping[str, tuple[str, ...]]] = {"proposer_": ("REML",)}
+
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
 
-    dense_mean_: np.ndarray
-    dense_prototypes_: np.ndarray
-    name_meanings_: np.ndarray
-    rankers_by_feature_: bool
-    fusion_own_: np.ndarray
-    fusion_context_: np.ndarray
-    fusion_level_: np.ndarray
-    fusion_unseen_: np.ndarray
-    _rankers: sp.csr_matrix | Lookup
-    _no_shift: np.ndarray
-    _facts: LabelFacts
-    _unseen: UnseenLabels | None
-    _fusion: Fusion | Product
-
-    def __init__(
-        self,
-        rank: int = 16,
-        support: int = 200,
-        shortlist: int = 50,
-        hard_negatives: int = 100,
-        positive_weight: PositiveWeight = 1.0,
-        C: float = 0.5,
-        prune: float = 0.1,
-        unlisted: str = "off",
-        validation_fraction: float = 0.1,
-        refit: bool | str = "auto",
-        reg_low_rank: float = 1.0,
-        reg_sparse: float = 1.0,
-        max_iter: int = 5,
-        tol: float = 1.0,
-        normalize: bool = True,
-        memory_limit: float = 2**31,
-        updatable: bool = False,
-        dense_weight: float = 1.0,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.support = support
-        self.shortlist = shortlist
-        self.hard_negatives = hard_negatives
-        self.positive_weight = positive_weight
-        self.C = C
-        self.prune = prune
-        self.unlisted = unlisted
-        self.validation_fraction = validation_fraction
-        self.refit = refit
-        self.reg_low_rank = reg_low_rank
-        self.reg_sparse = reg_sparse
-        self.max_iter = max_iter
-        self.tol = tol
-        self.normalize = normalize
-        self.memory_limit = memory_limit
-        self.updatable = updatable
-        self.dense_weight = dense_weight
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    rank: Count = 16
+    support: Count = 200
+    shortlist: Count = 50
+    hard_negatives: Count = 100
+    positive_weight: PositiveWeight = 1.0
+    C: Positive = 0.5
+    prune: NonNegative = 0.1
+    unlisted: Literal["off", "unknown"] = "off"
+    validation_fraction: ValidationShare = 0.1
+    refit: bool | Literal["auto"] = "auto"
+    reg_low_rank: Positive = 1.0
+    reg_sparse: Positive = 1.0
+    max_iter: Count = 5
+    tol: NonNegative = 1.0
+    normalize: bool = True
+    memory_limit: Positive = 2**31
+    updatable: bool = False
+    dense_weight: NonNegative = 1.0
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: int = 0
 
     def _check_parameters(self) -> None:
-        self._new_proposer()._check_parameters()
-        check_integer(self.shortlist, "shortlist", minimum=1)
-        check_integer(self.hard_negatives, "hard_negatives", minimum=1)
-        check_real(self.C, "C", minimum=0, open_minimum=True)
-        check_real(self.prune, "prune", minimum=0)
-        check_real(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.5)
-        if isinstance(self.refit, str):
-            check_choice(self.refit, "refit", ("auto",))
-        else:
-            check_flag(self.refit, "refit")
-        check_choice(self.unlisted, "unlisted", UNLISTED)
         if self.unlisted == "unknown" and self.validation_fraction == 0:
             raise InvalidInputError("unlisted='unknown' needs validation rows; set validation_fraction above 0.")
 
     def _reads_blocks(self) -> bool:
         return True
-
-    def _fitted_arrays(self) -> tuple[str, ...]:
-        arrays = super()._fitted_arrays()
-        return (*arrays, *_DENSE_ARRAYS) if self.n_dense_features_in_ else arrays
 
     def _recognised(self, X: Features) -> Features:
         # Of arrays too, and dense columns alone: their rows have no words to look up.
@@ -377,324 +272,343 @@ class Cascade(UpdatableCascade):
 
         Notes
         -----
-        The other parameters are those of every model's :meth:`~tagwise.base.MultiLabelModel.fit`. ``callback`` hears of
-        the fit whose result is kept; with ``refit``, the cascades that teach the fusion before it cannot be stopped by
-        it.
+        The other parameters are those of every model's :meth:`~tagwise.estimator.MultiLabelModel.fit`. ``callback``
+        hears of the fit whose result is kept; with ``refit``, the cascades that teach the fusion before it cannot be
+        stopped by it.
         """
-        self._take_names(label_features, observed)
+        self._require_one_meaning(observed)
+        self._label_features = _checked_names(label_features)
         try:
             return super().fit(X, Y, observed, sample_weight=sample_weight, callback=callback, checkpoint=checkpoint)
         finally:
             del self._label_features
 
-    def _take_names(self, label_features: Any, observed: Any) -> None:
-        """Check what ``fit`` was given beside X and Y."""
+    def _require_one_meaning(self, observed: Any) -> None:
         if observed is not None and self.unlisted == "unknown":
             raise InvalidInputError(
                 "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
             )
-        self._label_features = None
-        if label_features is not None:
-            self._label_features = check_features(label_features, name="label_features", blocks=True)
+
+    def _require_names_fit(self, names: Features | None, n_labels: int, label: str) -> None:
+        expected = (n_labels, self.n_features_in_)
+        if names is not None and names.shape != expected:
+            raise InvalidInputError(
+                f"label_features must be {shape_text(expected)}, a row per {label} in the space of X; found "
+                f"{shape_text(names.shape)}."
+            )
+        if isinstance(names, FeatureBlocks) and names.n_dense != self.n_dense_features_in_:
+            raise InvalidInputError(
+                f"label_features has {names.n_dense} dense features, and X {self.n_dense_features_in_}; names and rows "
+                "must be embedded alike."
+            )
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
         return {} if self._label_features is None else {"label_features": self._label_features}
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
-        self._fit_rows(
-            LocalRows(
-                X if isinstance(X, FeatureBlocks) else sp.csr_matrix(X),
-                Y,
-                observed,
-                self._row_weight,
-                self.normalize,
-                threads,
-                self.dense_weight,
-            ),
-            X.dtype,
-            progress,
-        )
-
-    def _fit_rows(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> None:
-        """Fit to rows that are wherever they are."""
-        expected = (self.n_labels_, self.n_features_in_)
-        if self._label_features is not None and self._label_features.shape != expected:
-            raise InvalidInputError(
-                f"label_features must be {shape_text(expected)}, a row per label in the space of X; found "
-                f"{shape_text(self._label_features.shape)}."
-            )
-        if (
-            isinstance(self._label_features, FeatureBlocks)
-            and self._label_features.n_dense != self.n_dense_features_in_
-        ):
-            raise InvalidInputError(
-                f"label_features has {self._label_features.n_dense} dense features, and X {self.n_dense_features_in_}; "
-                "names and rows must be embedded alike."
-            )
-        folds, refit = self._validation_folds(rows)
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        """All stages, and before them those of the cascades that teach the fusion."""
+        if isinstance(problem.X, np.ndarray):
+            problem = replace(problem, X=sp.csr_matrix(problem.X))
+        self._require_names_fit(self._label_features, self.n_labels_, "label")
+        folds, refit = self._validation_folds(problem)
         if self.unlisted == "unknown" and not folds:
             warn(
-                f"unlisted='unknown' needs validation rows, and of {rows.n_rows} rows none can be set aside: they are "
-                "too few, or each has a label that no other row has. Unlisted labels are taken for off.",
+                f"unlisted='unknown' needs validation rows, and of {problem.n_rows} rows none can be set aside: they "
+                "are too few, or each has a label that no other row has. Unlisted labels are taken for off.",
                 TagwiseWarning,
             )
         if folds and not refit:
             (validation,) = folds
-            self._fit_opinions(rows.without(validation), dtype, progress)
-            self._take_fusion(self._prior())
+            self._fit_stages(_without(problem, validation), progress)
+            self._take_fusion(prior_fusion(self._present_opinions()))
             self._build_prediction_cache()
-            fusion = self._learn_fusion([self._lesson(rows.of(validation))], rows.positives)
+            fusion = self._learn_fusion([self._lesson(problem.rows(validation))], problem)
             if self.refit == "auto" and not progress.stopped:
-                self._learn_more_rows(rows, dtype, validation, progress)
+                self._learn_more_rows(problem, validation, progress)
         else:
-            learnt = self._fusion_of_folds(rows, dtype, folds, progress)
-            self._fit_opinions(rows, dtype, progress)
-            fusion = self._prior() if learnt is None else learnt
+            learnt = self._fusion_of_folds(problem, folds, progress)
+            self._fit_stages(problem, progress)
+            fusion = prior_fusion(self._present_opinions()) if learnt is None else learnt
         self._take_fusion(fusion)
 
-    def _validation_folds(self, rows: CascadeRows) -> tuple[list[np.ndarray], bool]:
+    def _validation_folds(self, problem: Problem) -> tuple[list[np.ndarray], bool]:
         return choose_validation_rows(
-            rows.positives,
-            rows.known_per_row(),
+            problem.Y,
+            problem.known_per_row(),
             fraction=self.validation_fraction,
             refit=self.refit,
             random_state=self.random_state,
         )
 
-    def _prior(self) -> Fusion:
-        return Fusion.prior(**self._opinions_beside())
-
-    def _opinions_beside(self) -> dict[str, bool]:
-        """Which opinions there are beside those that every cascade has."""
-        dense, name_meanings = self.n_dense_features_in_ > 0, self.name_meanings_.shape[1] > 0
-        return {"names": self.name_weights_.nnz > 0, "dense": dense, "name_meanings": name_meanings}
-
-    @property
-    def _weighs_names(self) -> bool:
-        """Whether the fusion has coefficients for names; it keeps them when the last label with a name has gone."""
-        beside = self._opinions_beside()
-        return len(self.fusion_own_) == n_terms(5 + beside["dense"] + beside["name_meanings"])
-
-    def _take_fusion(self, fusion: Fusion) -> None:
-        self.fusion_own_, self.fusion_context_ = fusion.own, fusion.context
-        self.fusion_level_, self.fusion_unseen_ = fusion.level, fusion.unseen
-
-    def _fit_opinions(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> None:
-        """All that has an opinion, from these rows."""
-        # 1. Propose.
-        self.proposer_ = self._fit_proposer(rows, progress)
-
-        # 2. Rank: a support vector machine per label on the shortlists' mistakes.
-        rankers = self._fit_rankers(rows, dtype, progress)
-        self.ranker_weights_, self.ranker_intercept_ = sp.csr_matrix(rankers.weights.T), rankers.intercept
-        self.ranker_dense_weights_, self.has_ranker_ = rankers.dense, rankers.trained
-        some = rows.head(_SAMPLE_ROWS)
+    def _fit_stages(self, problem: Problem, progress: FitProgress) -> None:
+        """Propose; rank the proposals that are wrong; say what labels look like, and which occur together."""
+        side = self._side(problem, self._label_features)
+        self.proposer_ = self._fit_proposer(problem, progress)
+        self._take(self._fit_rankers(side, progress))
+        some = problem.X[:_SAMPLE_ROWS]
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
-        self.rankers_by_feature_ = self._faster_by_feature(weights_of(some)[0], shortlists)
+        self.rankers_by_feature_ = faster_by_feature(some, self.ranker_weights_, shortlists)
+        self._describe_labels(side)
 
-        self._describe_labels(rows, dtype)
+    def _describe_labels(self, side: LabelSide) -> None:
+        self._learn_opinions(side)
+        self.cooccurrence_ = total_cooccurrence(side.problem.Y, side.executor)
+        self.n_rows_ = side.problem.n_rows
+        self.opinions_ = list(self._present_opinions())
 
-    def _describe_labels(self, rows: CascadeRows, dtype: np.dtype) -> None:
-        """What labels look like, which occur together, and what they are called."""
-        self.prototypes_ = rows.prototypes()
-        self.dense_mean_, self.dense_prototypes_ = rows.dense_prototypes()
-        self.label_frequency_ = np.bincount(rows.positives.indices, minlength=self.n_labels_)
-        self.cooccurrence_ = rows.cooccurrence()
-        self.name_weights_ = sp.csr_matrix((self.n_labels_, self.n_features_in_), dtype=dtype)
-        self.name_rows_ = np.zeros(self.n_labels_, dtype=np.int64)
-        self.name_meanings_ = np.zeros((self.n_labels_, 0), dtype=dtype)
-        if self._label_features is not None:
-            words = self._label_features
-            if isinstance(words, FeatureBlocks):
-                words, embeddings = weights_of(words)
-                self.name_meanings_ = name_directions(embeddings).astype(dtype)
-            names = name_weights(sp.csr_matrix(words), rows.feature_counts(), rows.n_rows)
-            self.name_weights_ = names.astype(dtype)
-            self.name_rows_ = rows.rows_with_name(self.name_weights_)
-        self.n_rows_, self.product_ = rows.n_rows, None
+    def _learn_opinions(self, side: LabelSide, labels: np.ndarray | None = None) -> None:
+        for kind in OPINIONS:
+            self._take(kind.fit(side), labels)
 
-    def _learn_more_rows(self, rows: CascadeRows, dtype: np.dtype, added: np.ndarray, progress: FitProgress) -> None:
+    def _learn_rankers(self, side: LabelSide, labels: np.ndarray, many: int) -> None:
+        """Rankers of some labels, against wrong proposals among these labels alone."""
+        self._take(learn_rankers(side, self.proposer_.of_labels(labels), many)[0], labels)
+
+    def _present_opinions(self) -> tuple[str, ...]:
+        return tuple(kind.name for kind in OPINIONS if kind.is_there(self))
+
+    def _learn_more_rows(self, problem: Problem, added: np.ndarray, progress: FitProgress) -> None:
         """Learn from all rows: proposer and rankers for labels that ``added`` rows have much of, if they are many.
 
         What labels look like and which occur together is learnt anew for all labels. Those that are learnt again are a
         problem of their own, with as many hard negatives per row as is their share of all labels. Most are rare, and
         get some more negatives by this than among all labels.
         """
-        labels = labels_to_learn_again(rows.positives, added)
+        labels = labels_to_learn_again(problem.Y, added)
         if len(labels):
             progress.note(f"{len(labels):,} labels again, with the validation rows")
-            proposer = rows.relearnt(self.proposer_, labels)
-            rankers = rows.learn_rankers(proposer, self._options_for(len(labels)), labels)
-            self.proposer_.sparse_weights_ = with_columns(
-                self.proposer_.sparse_weights_, labels, proposer.sparse_weights_
-            )
-            self.proposer_._build_prediction_cache()
-            self._take_rankers(rankers, labels)
-        self._describe_labels(rows, dtype)
+            self.proposer_ = self.proposer_.with_sparse_part_of(labels, problem)
+            many = math.ceil(self.hard_negatives * len(labels) / self.n_labels_)
+            self._learn_rankers(self._side(problem.labels(labels)), labels, many)
+        self._describe_labels(self._side(problem, self._label_features))
 
-    def _fusion_of_folds(
-        self, rows: CascadeRows, dtype: np.dtype, folds: list[np.ndarray], progress: FitProgress
-    ) -> Fusion | None:
-        """What cascades that were fitted without a part of the rows teach about it; None without a part."""
-        fusion = progress.resume(Fusion, "fusion")
-        if fusion is not None or not folds:
-            return fusion
+    def _fusion_of_folds(self, problem: Problem, folds: list[np.ndarray], progress: FitProgress) -> Fusion | None:
+        """The fusion learnt from cascades fitted without a fold, on that fold; None without folds."""
+        kept = progress.resume(_FUSION, problem.X.dtype)
+        if kept is not None:
+            return Fusion(*kept.values())
+        if not folds:
+            return None
         lessons = []
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
             with warnings.catch_warnings():  # the fit with all rows says it
                 warnings.simplefilter("ignore", TagwiseWarning)
-                model = self._fitted_alone(rows.without(validation), dtype)
-            lessons.append(model._lesson(rows.of(validation)))
+                model = self._fitted_alone(_without(problem, validation))
+            lessons.append(model._lesson(problem.rows(validation)))
             del model  # what it learnt is not needed beside what it taught
-        fusion = self._learn_fusion(lessons, rows.positives)
-        progress.finish_stage("fusion", fusion)
+        fusion = self._learn_fusion(lessons, problem)
+        progress.keep(now=True, **_attributes_of(fusion))
         return fusion
 
-    def _fitted_alone(self, rows: CascadeRows, dtype: np.dtype) -> Cascade:
+    def _fitted_alone(self, problem: Problem) -> Cascade:
         """The same cascade, fitted to other rows without a fusion of its own."""
         alone = {"validation_fraction": 0.0, "unlisted": "off", "updatable": False, "verbose": 0}
         model = Cascade(**self.get_params(deep=False) | alone)
-        model.n_features_in_, model._label_features = self.n_features_in_, self._label_features
-        model.n_dense_features_in_ = self.n_dense_features_in_
-        model._take_label_count(self.n_labels_)
+        model._label_features = self._label_features
         with FitProgress("Cascade", model._iterations()) as progress:
-            model._fit_rows(rows, dtype, progress)
-        model._complete_fit(progress)
+            model.fit_stage(problem, progress)
         return model
 
-    def _lesson(self, unseen: LocalRows) -> Lesson:
-        """What this cascade says about rows that it has not seen, beside what is known of them."""
-        opinions = self._opinions_on(unseen.X)
-        known = opinions.labels >= 0
+    def _lesson(self, unseen: Problem) -> Lesson:
+        """Candidates and opinions of this cascade on unseen rows, with their known labels."""
+        candidates = self._candidates(unseen.X, min(self.shortlist, self.n_labels_))
+        labels = candidates.labels
+        known = labels >= 0
         if unseen.observed is not None:
-            known &= contains_pairs(unseen.observed, opinions.labels)
-        on = contains_pairs(unseen.Y, opinions.labels) & known
-        weight = np.ones(len(on)) if unseen.weight is None else unseen.weight
-        return Lesson(opinions, self._facts, on, known, weight)
+            known &= contains_pairs(unseen.observed, labels)
+        by_name = np.zeros((0, 0, len(TERMS)))
+        if self._unseen is not None:
+            by_name = self._unseen.terms(labels, dict(zip(self.opinions_, candidates.opinions)))
+        weight = np.ones(unseen.n_rows) if unseen.row_weight is None else unseen.row_weight
+        on = contains_pairs(unseen.Y, labels) & known
+        return Lesson(tuple(self.opinions_), candidates, self._together, by_name, on, known, weight)
 
-    def _learn_fusion(self, lessons: list[Lesson], listed: sp.csr_matrix) -> Fusion:
-        lessons = of_labels_in_use(lessons, np.bincount(listed.indices, minlength=self.n_labels_))
+    def _learn_fusion(self, lessons: list[Lesson], problem: Problem) -> Fusion:
+        lessons = of_labels_in_use(lessons, problem.label_counts)
         if self.unlisted == "unknown":
-            lessons = counting_missing_labels(lessons, inverse_propensity(listed, listed_only=True))
+            lessons = counting_missing_labels(lessons, inverse_propensity(problem.Y, listed_only=True))
         return learn_fusion(lessons)
+
+    def _take_fusion(self, fusion: Fusion) -> None:
+        self._take(_attributes_of(fusion))
 
     def _new_proposer(self) -> REML:
         """An unfitted proposer with the parameters of this model."""
         return REML(sparse_part="support", **{name: getattr(self, name) for name in _PROPOSER_PARAMETERS})
 
-    def _fit_proposer(self, rows: CascadeRows, progress: FitProgress) -> REML:
+    def _fit_proposer(self, problem: Problem, progress: FitProgress) -> REML:
         """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
         proposer = self._new_proposer()
-        fitted = progress.resume(FittedProposer, "proposer", model=proposer)
-        if fitted is not None:
-            return fitted.model
-        rows.fit_proposer(proposer, progress)
+        kept = progress.resume(Proposer.fields, problem.X.dtype)
+        if kept is not None:
+            fitted: REML = kept["proposer_"]
+            self._check_inner("proposer_", fitted, problem.X.dtype)
+            return fitted.set_params(**proposer.get_params(deep=False))
+        proposer.fit_stage(problem, progress)
         if not progress.stopped:
-            progress.finish_stage("proposer", FittedProposer(proposer))
+            progress.keep(*REML.checkpointed, now=True, proposer_=proposer)
         return proposer
 
-    def _fit_rankers(self, rows: CascadeRows, dtype: np.dtype, progress: FitProgress) -> Rankers:
+    def _fit_rankers(self, side: LabelSide, progress: FitProgress) -> dict[str, Any]:
         """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
         n_labels, n_features, n_dense = self.n_labels_, self.n_features_in_, self.n_dense_features_in_
-        rankers = progress.resume(Rankers, "rankers", L=n_labels, d=n_features, q=n_dense, dtype=dtype)
-        if rankers is not None:
-            return rankers
+        kept = progress.resume(LEARNT, side.dtype, L=n_labels, d=n_features, q=n_dense)
+        if kept is not None:
+            return kept
         if progress.stopped:
-            return Rankers.none(n_labels, n_features, n_dense, dtype)
-        progress.note("shortlists of the training rows")
-        rankers = rows.learn_rankers(self.proposer_, self._ranker_options(), note=progress.note)
-        progress.step(rankers.objective, stage="rankers")
-        progress.finish_stage("rankers", rankers)
+            return no_rankers(n_labels, n_features, n_dense, side.dtype)
+        progress.note(f"shortlists of the training rows and rankers of {n_labels:,} labels")
+        rankers, objective = learn_rankers(side, self.proposer_, self.hard_negatives)
+        progress.keep(**rankers)
+        progress.step(objective, stage="rankers")
+        progress.keep(now=True)
         return rankers
 
-    def _ranker_options(self) -> RankerOptions:
-        seed = int(random_generator(self.random_state).integers(2**31))
-        return RankerOptions(self.C, self.prune, seed, self.hard_negatives)
+    def _side(self, problem: Problem, names: Features | None = None) -> LabelSide:
+        return LabelSide(self, problem, current_executor(), names)
 
-    def _faster_by_feature(self, X: sp.csr_matrix, labels: np.ndarray) -> bool:
-        """Which way of summing margins takes fewer steps on these rows (n×d) and their shortlists (n×M)."""
-        weights_of_label = np.bincount(self.ranker_weights_.indices, minlength=self.n_labels_)
-        by_label = weights_of_label[labels[labels >= 0]].sum()
-        return steps_by_feature(X, self.ranker_weights_, labels.shape[1]) <= _EASE_BY_FEATURE * by_label
+    def _take(self, found: dict[str, Any], labels: np.ndarray | None = None) -> None:
+        """Fitted attributes, of all labels or of some."""
+        axis_of_labels = dict(self.fields.along("L"))
+        for name, content in found.items():
+            if labels is not None and name in axis_of_labels:
+                content = put(getattr(self, name), labels, content, axis_of_labels[name])
+            setattr(self, name, content)
+
+    # ------------------------------------------------------------------ after the fit
+
+    def add_labels(self, X: Any, Y_new: Any, observed: Any = None, *, Y: Any = None, label_features: Any = None) -> Any:
+        """Learn labels beside those of the fit: proposer, ranker, prototype and co-occurrence of each.
+
+        Parameters
+        ----------
+        Y : CSR or array (n, L), optional
+            The labels of the fit that the rows have, so that it is known which of them occur together with the new
+            ones. A model with ``updatable=True`` knows.
+        label_features : CSR or array (m, d), optional
+            The features of the new labels' names, as in :meth:`fit`; of use where the model was fitted with names.
+
+        Notes
+        -----
+        See :meth:`tagwise.models.updating.UpdatableModel.add_labels` for the other parameters. Hard negatives of the
+        new labels are looked for among their own proposals, as many per row as they have among the hard negatives that
+        a fit would find for some of the rows; the coefficients of the fusion stay.
+        """
+        rows = self._rows_of_new_labels(X, Y_new, observed)
+        known = None if Y is None else check_labels(Y, n_rows=rows.n_rows, n_labels=self.n_labels_)
+        names = _checked_names(label_features)
+        self._require_names_fit(names, rows.n_labels, "new label")
+        return self._add(rows, known=self.kept_labels_ if self.updatable else known, names=names)
+
+    def update(self, X: Any, Y: Any, observed: Any = None, *, label_features: Any = None) -> Any:
+        """Learn further rows: see :meth:`tagwise.models.updating.UpdatableModel.update`.
+
+        ``label_features`` (m, d) are the features of the new labels' names, where there are new labels.
+        """
+        self._require_one_meaning(observed)
+        names = _checked_names(label_features)
+        if names is not None:
+            self._require_fitted()
+            self._require_names_fit(names, max(0, check_labels(Y).shape[1] - self.n_labels_), "new label")
+        return self._update(X, Y, observed, names)
+
+    def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
+        proposer = copy(self.proposer_).set_params(positive_weight=self.positive_weight)
+        proposer = proposer.with_labels_learnt(problem, labels, progress)
+        self.proposer_, many = proposer, self.hard_negatives
+        if len(labels) < self.n_labels_:
+            many = usual_mistakes(proposer, problem, labels, many)
+        side = self._side(problem, self.name_weights_[labels] if "name" in self.opinions_ else None)
+        self._learn_rankers(side, labels, many)
+        self._learn_opinions(side, labels)
+
+    def _take_new_names(self, labels: np.ndarray, names: Features) -> None:
+        if "name" in self.opinions_:  # their weights follow once the rows have been counted
+            self._take({"name_weights_": sp.csr_matrix(both_blocks(names)[0]).astype(self._floats())}, labels)
+
+    def _describe_new(
+        self, problem: Problem, labels: np.ndarray, known: sp.csr_matrix | None = None, names: Features | None = None
+    ) -> None:
+        """Co-occurrence with the ``known`` old labels, and names."""
+        if known is None:
+            known = sp.csr_matrix((problem.n_rows, self.n_labels_ - len(labels)), dtype=problem.Y.dtype)
+        side = self._side(problem, names if "name" in self.opinions_ else None)
+        some = np.flatnonzero(np.diff(problem.Y.indptr))  # no other row has a pair with a new label
+        both = sp.csr_matrix(sp.hstack([known[some], problem.Y[some]], format="csr"))
+        counts = total_cooccurrence(both, side.executor)
+        counts.data[counts.indices < labels[0]] = 0  # those are counted already
+        counts.eliminate_zeros()
+        self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
+        self.n_rows_ = max(self.n_rows_, problem.n_rows)
+        self._take(Name.fit(side), labels)
+
+    def _count_rows(self, start: int) -> None:
+        kept = self._kept
+        side = self._side(kept, self.name_weights_ if self.name_weights_.nnz else None)
+        self.n_rows_ = kept.n_rows
+        counts = total_cooccurrence(kept.Y[start:], side.executor)
+        self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts) if start else counts
+        for kind in (Frequency, Name):
+            self._take(kind.fit(side))
+
+    def _refit(self) -> None:
+        self._label_features = self.name_weights_ if self.name_weights_.nnz else None
+        try:
+            super()._refit()
+        finally:
+            del self._label_features
 
     # ------------------------------------------------------------------ predict
 
     def _build_prediction_cache(self) -> None:
-        W = self.ranker_weights_
-        self._rankers = Lookup.of(W) if self.rankers_by_feature_ else sp.csr_matrix(W.T)
-        self._no_shift = np.zeros_like(self.ranker_intercept_)
-        self._facts = LabelFacts.of(
-            self.has_ranker_,
-            self.label_frequency_,
-            self.n_rows_,
-            self.cooccurrence_,
-            self.name_rows_,
-            self.name_weights_,
+        self._opinions = [kind(self) for kind in OPINIONS if kind.name in self.opinions_]
+        self._together = Together.of(self.label_frequency_, self.n_rows_, self.cooccurrence_)
+        self._unseen = LabelsWithoutRows(self) if {"name", "name meaning"} & set(self.opinions_) else None
+        self._fusion = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
+
+    def answers_without_blas(self, X: Features) -> bool:
+        """Whether the proposer does."""
+        return self.proposer_.answers_without_blas(X)
+
+    def _rows(self, X: Features) -> Rows:
+        scaled = self._prepared(X)
+        return Rows(
+            sp.csr_matrix(scaled) if isinstance(scaled, np.ndarray) else scaled,
+            unit_length=self.normalize,
+            dense_mean=self.dense_mean_,
+            n_threads=self._threads_for(X),
         )
-        self._unseen = None
-        if self._weighs_names or self.name_meanings_.shape[1]:
-            self._unseen = UnseenLabels.of(self.name_weights_, self.label_frequency_, self.name_meanings_)
-        learnt = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
-        self._fusion = learnt if self.product_ is None else Product.from_values(self.product_)
 
-    def _answers_without_blas(self, X: Features) -> bool:
-        return self.proposer_._answers_without_blas(X)
-
-    def _opinions(self, features: sp.csr_matrix | FeatureBlocks, labels: np.ndarray, proposed: np.ndarray) -> Opinions:
-        """On proposed labels (n, N) of rows as the proposer reads them, and on unseen labels that the rows name."""
+    def _judged(self, rows: Rows, labels: np.ndarray, proposed: np.ndarray) -> Candidates:
+        """Opinions on proposed labels (n, N), and on unseen labels that the rows name."""
         finite_scores(proposed)  # then no label is −1
-        rows, dense = weights_of(features)
-        width, threads = min(self.shortlist, labels.shape[1]), self._threads_for(rows)
-        names = np.zeros((len(labels), 0), dtype=rows.dtype)
-        directions = self._directions(dense, threads) if dense.shape[1] else dense
-        if self._unseen is not None and self.name_meanings_.shape[1]:
-            labels, proposed, width = self._unseen.propose_by_meaning(
-                directions, labels, proposed, width, n_threads=threads
-            )
-        if self._unseen is not None and self._weighs_names:
-            there = (rows.data != 0).astype(rows.dtype)
-            present = sp.csr_matrix((there, rows.indices, rows.indptr), shape=rows.shape)
-            labels, proposed, width = self._unseen.propose(present, labels, proposed, width, n_threads=threads)
-            shares = shortlist_margins(
-                present, labels[:, :width], self.name_weights_, self._no_shift, n_threads=threads
-            )
-            names = shares**2
-        shortlist, b = labels[:, :width], self.ranker_intercept_
-        margins = shortlist_margins(rows, shortlist, self._rankers, b, n_threads=threads)
-        unit = rows if self.normalize else sp.csr_matrix(unit_rows(rows, n_threads=threads))
-        cosines = shortlist_margins(unit, shortlist, self.prototypes_, self._no_shift, n_threads=threads)
-        meanings = name_meanings = np.zeros((0, 0), dtype=rows.dtype)
-        if dense.shape[1]:
-            margins += listed_products(dense, shortlist, self.ranker_dense_weights_, n_threads=threads)
-            meanings = listed_products(directions, shortlist, self.dense_prototypes_, n_threads=threads)
-        if self.name_meanings_.shape[1]:
-            name_meanings = listed_products(directions, shortlist, self.name_meanings_, n_threads=threads)
-        numbers = finite_scores(margins), finite_scores(cosines), finite_scores(names)
-        return Opinions(labels, proposed, *numbers, meanings, name_meanings)
+        width, by_name = min(self.shortlist, labels.shape[1]), NO_ODDS
+        if self._unseen is not None:
+            labels, proposed, width = self._unseen.propose(rows, labels, proposed, width)
+        shortlist, scores = np.ascontiguousarray(labels[:, :width]), np.ascontiguousarray(proposed[:, :width])
+        opinions = np.empty((len(self._opinions), *shortlist.shape), dtype=proposed.dtype)
+        for opinion, out in zip(self._opinions, opinions):
+            opinion.write(rows, shortlist, scores, out)
+        if self._unseen is not None:
+            by_name = self._unseen.odds(shortlist, dict(zip(self.opinions_, opinions)), self.fusion_unseen_)
+        return Candidates(labels, proposed, opinions, by_name)
 
-    def _directions(self, dense: np.ndarray, n_threads: int) -> np.ndarray:
-        """The direction of dense rows (n, q) from their mean at fit."""
-        # A zero row stays one: it is no text, and has no direction from the mean.
-        there = (dense != 0).max(axis=1)[:, None]
-        return np.asarray(
-            unit_rows(unit_rows(dense, n_threads=n_threads) - there * self.dense_mean_, n_threads=n_threads)
-        )
-
-    def _opinions_on(self, X: Features) -> Opinions:
-        """On the shortlists of rows."""
-        return self._opinions(*self._proposals(X, min(self.shortlist, self.n_labels_)))
+    def _candidates(self, X: Features, width: int) -> Candidates:
+        """Opinions on the ``width`` labels that the proposer scores best, or on the shortlist of them."""
+        rows = self._rows(X)
+        # The order within the shortlist does not matter.
+        labels, proposed = self.proposer_.propose(rows.scaled, width, best_first=width > self.shortlist)
+        return self._judged(rows, labels, proposed)
 
     def _score_rows(self, X: Features) -> np.ndarray:
-        proposed = self.proposer_._score_rows(X)
-        rows, _ = self.proposer_._rows_and_embedding(X)
-        labels, best = top_k_of_scores(proposed, min(self.shortlist, self.n_labels_))
+        rows = self._rows(X)
+        proposed = self.proposer_.all_scores(rows.scaled)
+        candidates = self._judged(rows, *top_k_of_scores(proposed, min(self.shortlist, self.n_labels_)))
         scores = behind_shortlist(proposed)
-        opinions = self._opinions(rows, labels, best)
-        listed = opinions.labels >= 0
-        fused = self._fusion.scores(opinions, self._facts)
-        scores[np.nonzero(listed)[0], opinions.labels[listed]] = fused[listed]
+        listed = candidates.labels >= 0
+        fused = self._fusion.scores(candidates, self._together)
+        scores[np.nonzero(listed)[0], candidates.labels[listed]] = fused[listed]
         return scores
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
@@ -718,29 +632,12 @@ class Cascade(UpdatableCascade):
     def _top_k_of_block(
         self, X: Features, k: int, width: int, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        opinions = self._opinions(*self._proposals(X, width))
-        threads = self._threads_for(X)
-        hidden = None if exclude is None else contains_pairs(exclude, opinions.labels, n_threads=threads)
-        return self._fusion.best(opinions, self._facts, k, hidden, n_threads=threads)
+        candidates, threads = self._candidates(X, width), self._threads_for(X)
+        hidden = None if exclude is None else contains_pairs(exclude, candidates.labels, n_threads=threads)
+        return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
 
-    def _proposals(self, X: Features, width: int) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
-        """Rows as the proposer reads them, and the labels and scores (n, width) that it proposes."""
-        rows, embedded = self.proposer_._rows_and_embedding(X)
-        # The order within the shortlist does not matter.
-        best_first = width > self.shortlist
-        return rows, *self.proposer_._best_of_rows(rows, embedded, width, best_first=best_first)
-
-    @property
-    def probabilistic(self) -> bool:
-        """Whether a score is a calibrated probability minus ½: not in folders of version 0.1.0."""
-        return getattr(self, "product_", None) is None
-
-    def _purpose_facts(self) -> tuple[int, LabelCounts]:
-        if self.product_ is not None:
-            raise InvalidInputError(
-                "optimise needs to know how often labels occur, which folders of version 0.1.0 do not say; fit the "
-                "model again."
-            )
+    def purpose_facts(self) -> tuple[int, LabelCounts]:
+        """Number of labels per row that have probabilities, and counts of labels in the training rows."""
         counts = LabelCounts(self.label_frequency_, self.n_rows_, self.cooccurrence_)
         return min(self.shortlist, self.n_labels_), counts
 
@@ -759,70 +656,27 @@ class Cascade(UpdatableCascade):
         proposed = self.proposer_.label_intercepts(labels)
         return np.where(self.has_ranker_[labels], self.ranker_intercept_[labels], 2 * proposed)
 
-    def _check_restored(self) -> None:
-        if not self.n_dense_features_in_:
-            dtype, n_labels = self.ranker_intercept_.dtype, self.n_labels_
-            self.ranker_dense_weights_, self.dense_mean_ = np.zeros((n_labels, 0), dtype), np.zeros(0, dtype)
-            self.dense_prototypes_ = self.name_meanings_ = np.zeros((n_labels, 0), dtype)
-        W, b, has, C = self.ranker_weights_, self.ranker_intercept_, self.has_ranker_, self.prototypes_
-        names, frequency, pairs = self.name_weights_, self.label_frequency_, self.cooccurrence_
-        own, context, level, unseen = self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_
-        if self.updatable:
-            self._check_kept()
-        require_sparse(ranker_weights_=W, prototypes_=C, name_weights_=names, cooccurrence_=pairs)
-        require_dense(
-            1,
-            dense_mean_=self.dense_mean_,
-            ranker_intercept_=b,
-            has_ranker_=has,
-            label_frequency_=frequency,
-            name_rows_=self.name_rows_,
-            fusion_own_=own,
-            fusion_context_=context,
-            fusion_level_=level,
-            fusion_unseen_=unseen,
-        )
-        require_dense(2, **{name: getattr(self, name) for name in _DENSE_ARRAYS if name != "dense_mean_"})
-        proposer, n_features, n_labels = self.proposer_, self.n_features_in_, self.n_labels_
-        n_dense = self.n_dense_features_in_
+    def _check_fitted(self) -> None:
+        proposer, n_dense = self.proposer_, self.n_dense_features_in_
         if (proposer.n_dense_features_in_, proposer.dense_weight) != (n_dense, self.dense_weight):
             raise ValueError(f"a proposer of {proposer.n_dense_features_in_} dense features, where there are {n_dense}")
-        if (proposer.n_features_in_, proposer.n_labels_, proposer.normalize) != (n_features, n_labels, self.normalize):
-            raise ValueError(f"a proposer of {proposer.n_features_in_} features and {proposer.n_labels_} labels")
-        shapes = {
-            "ranker_weights_": (n_features, n_labels),
-            "ranker_intercept_": (n_labels,),
-            "has_ranker_": (n_labels,),
-            "prototypes_": (n_labels, n_features),
-            "name_weights_": (n_labels, n_features),
-            "ranker_dense_weights_": (n_labels, n_dense),
-            "dense_mean_": (n_dense,),
-            "dense_prototypes_": (n_labels, n_dense),
-            "name_meanings_": (n_labels, n_dense if self.name_meanings_.size else 0),
-            "label_frequency_": (n_labels,),
-            "name_rows_": (n_labels,),
-            "cooccurrence_": (n_labels, n_labels),
-        }
-        for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise ValueError(f"{name} of shape {getattr(self, name).shape} where {shape} is expected")
-        floats = {"ranker_weights_": W, "ranker_intercept_": b, "prototypes_": C, "name_weights_": names}
-        floats |= {name: getattr(self, name) for name in _DENSE_ARRAYS}
-        require_finite_floats(feature_factors_=proposer.feature_factors_, **floats)
-        require_finite_floats(fusion_own_=own, fusion_context_=context, fusion_level_=level, fusion_unseen_=unseen)
-        check_flag(self.rankers_by_feature_, "rankers_by_feature_")
-        if has.dtype != np.bool_:
-            raise ValueError(f"has_ranker_ must hold truth values; found {has.dtype}")
-        counts = frequency, self.name_rows_, pairs
-        if not (all(part.dtype.kind == "i" for part in counts) and pairs.has_canonical_format):
-            raise ValueError(
-                "label_frequency_, name_rows_ and cooccurrence_ must be whole numbers, each pair of labels once"
-            )
-        check_integer(self.n_rows_, "n_rows_", minimum=1)
-        LabelFacts.of(has, frequency, self.n_rows_, pairs, self.name_rows_).check()
-        if self.product_ is None:
-            # Names that the fusion weighs may be gone; labels do not get any that it does not weigh.
-            beside = self._opinions_beside()
-            Fusion(own, context, level, unseen).check(**beside | {"names": beside["names"] or None})
-        else:
-            Product.from_values(self.product_)
+        counts = self.label_frequency_, self.name_rows_, self.cooccurrence_.data
+        if not all((part <= self.n_rows_).all() for part in counts):
+            raise ValueError(f"labels, names and pairs of labels must occur in 0 to {self.n_rows_} rows")
+        if self.name_meanings_.shape[1] not in (0, n_dense):
+            raise ValueError(f"name_meanings_ must have {n_dense} columns or none")
+        fusion = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
+        fusion.check_terms(len(self.opinions_))
+
+
+def _checked_names(label_features: Any) -> Features | None:
+    return None if label_features is None else check_features(label_features, name="label_features", blocks=True)
+
+
+def _attributes_of(fusion: Fusion) -> dict[str, np.ndarray]:
+    return dict(zip(_FUSION, (fusion.own, fusion.context, fusion.level, fusion.unseen)))
+
+
+def _without(problem: Problem, rows: np.ndarray) -> Problem:
+    """The other rows."""
+    return problem.rows(np.setdiff1d(np.arange(problem.n_rows), rows))

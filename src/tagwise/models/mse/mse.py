@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from os import PathLike
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.base import OVERFLOW, MultiLabelModel
+from tagwise.estimator import OVERFLOW, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
+from tagwise.fields import Fields, dense, value
 from tagwise.kernels import unit_rows
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.mse.selection import DEFAULT_GRID, Grid, select_parameters
 from tagwise.parallel import thread_count
-from tagwise.persistence.loading import require_finite_floats
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
+from tagwise.randomness import random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
 from tagwise.solvers.subspace_decomposition import SubspaceParts, decomposition_memory, dictionary_memory, usable_ranks
-from tagwise.validation import Features, check_choice, check_integer, check_real
+from tagwise.validation import Features, check_integer, check_real, require_memory
 
 __all__ = ["MSE", "Direction", "feature_scales"]
 
 # Largest value of a feature over that of the median feature, up to which features count as having the same unit.
 _SAME_UNIT = 10
-# Of the cross-validation behind "auto".
+# What may be "auto", and the folds of the cross-validation behind it.
+_OPEN = ("subspace_rank", "reg", "threshold")
 _FOLDS = 3
 # Products such as 0.07 · 100 lie a little above the whole number that is meant.
 _ROUNDING = 1e-9
@@ -49,6 +52,12 @@ class Direction:
     features: list[tuple[Any, float]]  # (name or id, weight), largest absolute weight first
 
 
+def _check_dict(chosen: Any, name: str) -> None:
+    if not isinstance(chosen, dict):
+        raise ValueError(f"{name} must be a dict; found {chosen!r:.60}")
+
+
+@parameters
 class MSE(MultiLabelModel):
     r"""Multi-label subspace ensemble (Zhou and Tao, AISTATS 2012).
 
@@ -89,8 +98,6 @@ class MSE(MultiLabelModel):
         the objective still falls slowly; for a nearly converged decomposition use 1e-4 and a larger ``max_iter``.
     gap_tol : float
         A row's representation is solved to a duality gap of ``gap_tol`` · ½‖x‖².
-    normalize : bool
-        Scale rows of X to unit length, at fit and at prediction.
     scale : {"auto", "max", "none"}
         "max" first divides each feature by its largest absolute value in training, so that no feature outweighs the
         others because of its unit. "auto" does so where features are measurements in different units: more than half
@@ -100,28 +107,13 @@ class MSE(MultiLabelModel):
         The most bytes that a fit may take at its peak, without X and Y as given: scaled rows, L and S in factored form,
         the dense rows of the most expensive label, and the Gram matrix of all R directions. A fit that could need more
         is refused before any work, as is loading a folder whose dictionary would. ``float("inf")`` is no limit.
-    n_jobs : int or None
-        Threads, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the projections of "brp".
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    subspaces_ : array (R, p)
-        The orthonormal bases :math:`C^j`, stacked, in the floating type of X; within a label the strongest direction
-        first.
-    strengths_ : array (R,)
-        For each direction, the root mean square of its coefficients over the label's training rows.
-    subspace_starts_ : int array (L + 1,)
-        Label j has the rows subspace_starts_[j] to subspace_starts_[j + 1] of ``subspaces_``.
-    feature_scales_ : array (p,)
-        What each feature is divided by; ones if features are not scaled.
-    chosen_ : dict
-        What "auto" stands for: ``subspace_rank``, ``reg`` and ``threshold``, those of them that were "auto".
-    objective_, history_, n_iter_
-        ‖X − Σ L − S‖²_F after each round, which never rises (Theorem 1); the same with seconds; number of rounds.
+    objective_ : array (rounds,)
+        ‖X − Σ L − S‖²_F after each round, which never rises (Theorem 1).
 
     Notes
     -----
@@ -150,46 +142,44 @@ class MSE(MultiLabelModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = ("subspaces_", "strengths_", "subspace_starts_", "feature_scales_")
-    _saved_values: ClassVar[tuple[str, ...]] = ("chosen_",)
+    fields: ClassVar[Fields] = Fields(
+        subspaces_=dense(
+            "R",
+            "d",
+            meaning="The orthonormal bases :math:`C^j`, stacked, in the floating type of X; within a label the "
+            "strongest direction first.",
+        ),
+        strengths_=dense(
+            "R",
+            meaning="For each direction, the root mean square of its coefficients over the label's training rows.",
+        ),
+        subspace_starts_=dense(
+            "L+1",
+            numbers="int",
+            meaning="Label j has the rows subspace_starts_[j] to subspace_starts_[j + 1] of ``subspaces_``.",
+        ),
+        feature_scales_=dense("d", meaning="Divisors of the features; ones if features are not scaled."),
+        chosen_=value(
+            _check_dict,
+            'Values of those of ``subspace_rank``, ``reg`` and ``threshold`` that were "auto".',
+        ),
+    )
 
-    feature_scales_: np.ndarray
-    chosen_: dict[str, Any]
-    subspaces_: np.ndarray
-    strengths_: np.ndarray
-    subspace_starts_: np.ndarray
-
-    def __init__(
-        self,
-        subspace_rank: Any = 0.05,
-        outlier_fraction: float = 1e-4,
-        reg: float | str = 0.2,
-        threshold: float | str = 0.2,
-        decomposition: str = "brp",
-        max_iter: int = 30,
-        tol: float = 1e-2,
-        gap_tol: float = 1e-8,
-        normalize: bool = True,
-        memory_limit: float = 2**31,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-        scale: str = "auto",
-    ) -> None:
-        self.subspace_rank = subspace_rank
-        self.outlier_fraction = outlier_fraction
-        self.reg = reg
-        self.threshold = threshold
-        self.decomposition = decomposition
-        self.max_iter = max_iter
-        self.tol = tol
-        self.gap_tol = gap_tol
-        self.normalize = normalize
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.scale = scale
+    subspace_rank: Any = 0.05
+    outlier_fraction: Annotated[float, partial(check_real, minimum=0, maximum=1)] = 1e-4
+    reg: Positive | Literal["auto"] = 0.2
+    threshold: float | Literal["auto"] = 0.2
+    decomposition: Literal["brp", "svd"] = "brp"
+    max_iter: Count = 30
+    tol: NonNegative = 1e-2
+    gap_tol: Annotated[float, partial(check_real, minimum=1e-13)] = 1e-8
+    scale: Literal["auto", "max", "none"] = "auto"
+    memory_limit: float = 2**31
+    _: KW_ONLY
+    normalize: bool = True
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: int = 0
 
     @classmethod
     def select(
@@ -231,23 +221,15 @@ class MSE(MultiLabelModel):
 
     def _check_parameters(self) -> None:
         resolve_ranks(self.subspace_rank, None)
-        check_real(self.outlier_fraction, "outlier_fraction", minimum=0, maximum=1)
-        if not _is_auto(self.reg):
-            check_real(self.reg, "reg", minimum=0, open_minimum=True)
-        # No coefficient of a unit row comes near this; beyond it, δ would swallow the digits of the scores.
-        most = 1e6 if self.normalize else 1e15
-        if not _is_auto(self.threshold):
+        if self.threshold != "auto":
+            # No coefficient of a unit row comes near this; beyond it, δ would swallow the digits of the scores.
+            most = 1e6 if self.normalize else 1e15
             check_real(self.threshold, "threshold", minimum=0, maximum=most, open_minimum=True)
-        check_choice(self.scale, "scale", ("auto", "max", "none"))
-        check_choice(self.decomposition, "decomposition", ("brp", "svd"))
-        check_integer(self.max_iter, "max_iter", minimum=1)
-        check_real(self.tol, "tol", minimum=0)
-        check_real(self.gap_tol, "gap_tol", minimum=1e-13)
-        if not (isinstance(self.memory_limit, float) and self.memory_limit == np.inf):
+        if self.memory_limit != float("inf"):
             check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        check_random_state(self.random_state)
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, Y = problem.X, problem.Y
         self.chosen_ = self._choose(X, Y)
         self.feature_scales_ = feature_scales(X, self.scale)
         ranks = usable_ranks(Y, resolve_ranks(self._used("subspace_rank"), Y), X.shape[1])
@@ -266,12 +248,10 @@ class MSE(MultiLabelModel):
                 ConvergenceWarning,
             )
         self.subspaces_, self.strengths_, self.subspace_starts_ = parts.canonical()
-        del parts
-        self._build_dictionary()
 
     def _choose(self, X: Features, Y: sp.csr_matrix) -> dict[str, Any]:
         """Values for the parameters that are "auto", by :func:`select_parameters`."""
-        open_ones = [name for name in ("subspace_rank", "reg", "threshold") if _is_auto(getattr(self, name))]
+        open_ones = [name for name in _OPEN if _is_auto(getattr(self, name))]
         if not open_ones:
             return {}
         if X.shape[0] < _FOLDS:
@@ -324,8 +304,8 @@ class MSE(MultiLabelModel):
             previous = objective
         return parts, "max_iter"
 
-    def _build_dictionary(self) -> None:
-        """What prediction needs: the dictionary of distinct subspaces, and the group of each label that has one.
+    def _build_prediction_cache(self) -> None:
+        """The dictionary of distinct subspaces, and the group of each label that has one.
 
         Between two labels with the same subspace the group lasso has no preference and would give every coefficient to
         the first. So they share a group, with the basis of the lowest id. Time O(R²p), as for the dictionary itself.
@@ -351,26 +331,13 @@ class MSE(MultiLabelModel):
         training = decomposition_memory(X, Y, ranks, n_outliers, decomposition=self.decomposition, n_threads=threads)
         # When the dictionary is built, only the bases of what training needed are left.
         dictionary = size * n_features * X.dtype.itemsize + dictionary_memory(size, n_features, n_threads=threads)
-        most = int(np.bincount(Y.indices, minlength=1).max())
-        self._check_memory(
+        require_memory(
             scaled + max(training, dictionary),
-            f"{size:,.0f} directions of {n_features:,} features, {n_outliers:,} outliers and the {most:,} rows of the "
-            "most frequent label",
+            self.memory_limit,
+            f"MSE, with {size:,.0f} directions of {n_features:,} features and {n_outliers:,} outliers,",
             "lower subspace_rank or outlier_fraction, leave out rare labels, raise memory_limit, or use LEML or "
             "BinaryRelevance, which are made for many labels",
         )
-
-    def _check_dictionary_memory(self, advice: str) -> None:
-        size, n_features = self.subspaces_.shape
-        needed = dictionary_memory(size, n_features, n_threads=thread_count(self.n_jobs))
-        self._check_memory(needed, f"predicting with {size:,} directions of {n_features:,} features", advice)
-
-    def _check_memory(self, needed: float, purpose: str, advice: str) -> None:
-        if needed > self.memory_limit:
-            limit = _bytes_text(self.memory_limit)
-            raise InvalidInputError(
-                f"MSE needs memory of {_bytes_text(needed)} for {purpose}, above memory_limit ({limit}); {advice}."
-            )
 
     def _score_rows(self, X: Features) -> np.ndarray:
         scores = np.full((X.shape[0], self.n_labels_), LOWEST_SCORE, dtype=self.subspaces_.dtype)
@@ -381,19 +348,19 @@ class MSE(MultiLabelModel):
     def _one_norms(self, X: Features) -> np.ndarray:
         """‖β_G‖₁ per row and label that has a subspace."""
         threads = thread_count(self.n_jobs)
-        found = group_one_norms(
+        norms, gap, converged = group_one_norms(
             self._prepared(X), self._dictionary, self._used("reg"), tol=self.gap_tol, n_threads=threads
         )
-        if not found.converged:
+        if not converged:
             warn(
                 f"MSE: some rows stopped at a duality gap above gap_tol={self.gap_tol:g} (the largest is "
-                f"{found.gap.max():.2g}); raise gap_tol or reg.",
+                f"{gap.max():.2g}); raise gap_tol or reg.",
                 ConvergenceWarning,
             )
-        return found.norms[:, self._group_of]
+        return norms[:, self._group_of]
 
-    def _sparse_one_norms(self, X: Features) -> sp.csr_matrix:
-        """The same for all labels, block by block; only positive values are stored."""
+    def one_norms(self, X: Features) -> sp.csr_matrix:
+        """‖β_G‖₁ of rows (n, L), from which scores subtract δ; only positive values are stored."""
         labels = np.flatnonzero(np.diff(self.subspace_starts_))
         shape = (X.shape[0], self.n_labels_)
         if len(labels) == 0:
@@ -434,78 +401,41 @@ class MSE(MultiLabelModel):
     def _feature_names(self, given: Sequence[str] | None) -> Sequence[Any]:
         if given is None:
             return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
-        if isinstance(given, (str, bytes, Mapping, Set)) or not hasattr(given, "__len__"):
+        if not isinstance(given, (list, tuple, np.ndarray)):
             raise InvalidTypeError(f"feature_names must be a list of names; found {given!r:.60}.")
         if len(given) != self.n_features_in_:
             raise InvalidInputError(
                 f"feature_names has {len(given):,} names but the model has {self.n_features_in_:,} features."
             )
-        for name in given:
-            if not isinstance(name, Hashable):
-                raise InvalidTypeError(f"feature_names must be a list of names; it holds {name!r:.60}.")
         return list(given)
 
     def _label_id(self, label: int | str) -> int:
-        if isinstance(label, str):
-            names = self.label_names_
-            if names is None:
-                raise InvalidInputError(
-                    f"label is {label!r} but this model has no label names; pass the label's id, or save the model "
-                    "with label_names and load it."
-                )
-            if label not in names:
-                raise InvalidInputError(f"label {label!r} is not among the {len(names):,} label names of this model.")
-            return names.index(label)
-        number = check_integer(label, "label", minimum=0)
-        if number >= self.n_labels_:
-            raise InvalidInputError(f"label must be below {self.n_labels_:,}, the number of labels; found {number}.")
-        return number
+        if not isinstance(label, str):
+            return check_integer(label, "label", minimum=0, maximum=self.n_labels_ - 1)
+        names = self.label_names_ or []
+        if label not in names:
+            raise InvalidInputError(f"label {label!r} is not among the {len(names):,} label names of this model.")
+        return names.index(label)
 
-    def save(self, path: str | PathLike[str], *, label_names: list[str] | None = None, overwrite: bool = True) -> None:
-        """Write the fitted model as a folder; see :meth:`tagwise.base.MultiLabelModel.save`."""
-        self._require_fitted()
-        self._check_all_parameters()
-        self._check_dictionary_memory("a folder with this limit could not be loaded: raise memory_limit before saving")
-        super().save(path, label_names=label_names, overwrite=overwrite)
-
-    def _check_restored(self) -> None:
-        C, strengths, starts = self.subspaces_, self.strengths_, self.subspace_starts_
-        if C.ndim != 2 or C.shape[1] != self.n_features_in_ or strengths.shape != (len(C),):
-            raise ValueError(
-                f"subspaces of shape {C.shape} with {strengths.shape} strengths for {self.n_features_in_} features"
-            )
-        if starts.shape != (self.n_labels_ + 1,) or starts.dtype.kind != "i":
-            raise ValueError(f"subspace_starts_ of shape {starts.shape} for {self.n_labels_} labels")
+    def _check_fitted(self) -> None:
+        C, starts = self.subspaces_, self.subspace_starts_
         if starts[0] != 0 or starts[-1] != len(C) or (np.diff(starts) < 0).any():
             raise ValueError("subspace_starts_ must go from 0 to the number of directions")
-        require_finite_floats(subspaces_=C, strengths_=strengths, feature_scales_=self.feature_scales_)
-        if self.feature_scales_.shape != (self.n_features_in_,) or (self.feature_scales_ <= 0).any():
-            raise ValueError(f"feature_scales_ of shape {self.feature_scales_.shape}, or not all above 0")
-        self._check_chosen()
+        if (self.feature_scales_ <= 0).any():
+            raise ValueError("feature_scales_ must be above 0")
+        expected = {name for name in _OPEN if _is_auto(getattr(self, name))}
+        if set(self.chosen_) != expected or any(map(_is_auto, self.chosen_.values())):
+            raise ValueError(f'chosen_ must name what is "auto" ({", ".join(sorted(expected)) or "nothing"})')
+        type(self)(**{**self.get_params(deep=False), **self.chosen_})._check_all_parameters()
         if not np.allclose(np.einsum("ij,ij->i", C, C, dtype=np.float64), 1, atol=1e-3):
             raise ValueError("the directions of the subspaces must have unit length")
-        if not hasattr(self, "_dictionary"):
-            self._check_dictionary_memory(
-                "load it where the folder's memory_limit can be raised, or fit fewer directions"
-            )
-            self._build_dictionary()
-
-    def _check_chosen(self) -> None:
-        """What a folder says was chosen must be what is "auto", and allowed."""
-        names = ("subspace_rank", "reg", "threshold")
-        expected = {name for name in names if _is_auto(getattr(self, name))}
-        if (
-            not isinstance(self.chosen_, dict)
-            or set(self.chosen_) != expected
-            or any(_is_auto(value) for value in self.chosen_.values())
-        ):
-            raise ValueError(f'chosen_ must name what is "auto" ({", ".join(sorted(expected)) or "nothing"})')
-        if expected:
-            type(self)(**{**self.get_params(deep=False), **self.chosen_})._check_all_parameters()
+        # Gram matrix and norms of the directions are far larger than the folder that asks for them.
+        needed = dictionary_memory(*C.shape, n_threads=thread_count(self.n_jobs))
+        require_memory(needed, self.memory_limit, f"predicting with {len(C):,} directions", "raise memory_limit")
 
 
 def feature_scales(X: Features, scale: str = "auto") -> np.ndarray:
-    """What each feature is divided by (p,), in the floating type of X; ``scale`` as in :class:`MSE`. Time O(nnz(X))."""
+    """Divisors of the features (p,), in the floating type of X; ``scale`` as in :class:`MSE`. Time O(nnz(X))."""
     ones = np.ones(X.shape[1], dtype=X.dtype)
     dense = 2 * np.count_nonzero(_stored(X)) > X.shape[0] * X.shape[1]
     if scale == "none" or (scale == "auto" and not dense):
@@ -526,13 +456,6 @@ def _is_auto(value: Any) -> bool:
 
 def _stored(X: Features) -> np.ndarray:
     return X.reshape(-1) if isinstance(X, np.ndarray) else X.data
-
-
-def _bytes_text(n_bytes: float) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
-        if n_bytes >= 0.01 * unit:
-            return f"{n_bytes / unit:,.2f} {name}"
-    return f"{n_bytes:,.0f} bytes"
 
 
 def _first_same_group(dictionary: GroupDictionary) -> np.ndarray:
@@ -566,20 +489,10 @@ def resolve_ranks(given: Any, Y: sp.csr_matrix | None) -> np.ndarray:
             )
         rows_of_label = np.zeros(1) if Y is None else np.bincount(Y.indices, minlength=Y.shape[1])
         return np.maximum(np.ceil(given * rows_of_label - _ROUNDING), 1).astype(np.int64)
-    try:
-        ranks = np.asarray(given)
-    except ValueError:  # lists of unequal length
-        ranks = np.empty(0, dtype=object)
-    if ranks.ndim == 0:
-        # Ranks are reduced to the number of rows anyway, so numbers beyond 64 bits mean the same.
-        rank = min(check_integer(given, "subspace_rank", minimum=1), np.iinfo(np.int64).max)
+    if not isinstance(given, (list, tuple, np.ndarray)):
+        rank = check_integer(given, "subspace_rank", minimum=1)
         return np.full(1 if Y is None else Y.shape[1], rank, dtype=np.int64)
-    if ranks.ndim != 1 or ranks.dtype.kind not in "iu":
-        raise InvalidTypeError(
-            f"subspace_rank must be a number, or a list of whole numbers, one per label; found {given!r:.60}."
-        )
-    if (ranks < 1).any():
-        raise InvalidInputError(f"subspace_rank must be at least 1 for every label; found {ranks.min()}.")
+    ranks = np.array([check_integer(rank, "subspace_rank", minimum=1) for rank in given], dtype=np.int64)
     if Y is not None and len(ranks) != Y.shape[1]:
         raise InvalidInputError(
             f"subspace_rank has {len(ranks):,} numbers but Y has {Y.shape[1]:,} labels; pass one number, or one per "

@@ -13,7 +13,7 @@ from sklearn.model_selection import ParameterGrid
 from tagwise.data.splits import fold_numbers
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.metrics import example_f1
-from tagwise.solvers.search import Evaluation, search
+from tagwise.solvers.search import Outcome, search
 from tagwise.validation import Features, check_features, check_integer, check_labels
 
 __all__ = ["DEFAULT_GRID", "Grid", "best_threshold", "select_parameters"]
@@ -38,7 +38,7 @@ def select_parameters(
     fixed: dict[str, Any],
     value: Callable[[sp.csr_matrix, sp.csr_matrix], float] | None = None,
 ) -> list[dict[str, Any]]:
-    """What :meth:`tagwise.MSE.select` tried, best first: parameters, ``threshold`` and ``f1``.
+    """The trials of :meth:`tagwise.MSE.select`, best first: parameters, ``threshold`` and ``f1``.
 
     ``value`` of the true and the predicted labels (CSR) stands in for F1 where the grid gives the threshold; without a
     threshold in the grid, F1 finds it.
@@ -53,7 +53,7 @@ def select_parameters(
     group_of = {member: group for group in _by_fit(points) for member in group[1]}
     results: dict[int, tuple[float, float]] = {}
 
-    def evaluate(number: int, _: None) -> Evaluation:
+    def evaluate(number: int, _: None) -> Outcome:
         """Threshold and F1 of a point; the fits of the first point of a group serve the whole group."""
         if number not in results:
             parameters, members = group_of[number]
@@ -69,7 +69,7 @@ def select_parameters(
                     results[member] = given, value(labels, _predicted(found, given))
         threshold, f1 = results[number]
         # Sums in another order differ in the last digits; such values are equal.
-        return Evaluation(round(f1, 12), {"threshold": threshold, "f1": f1})
+        return Outcome(round(f1, 12), {"threshold": threshold, "f1": f1})
 
     ranked = search(range(len(points)), evaluate).ranked
     return [{**points[trial.candidate], **trial.details} for trial in ranked]
@@ -163,7 +163,7 @@ def _validation_scores(
         model = model_class(**parameters).fit(X[folds != fold], Y[folds != fold])
         for kind, part in parts.items():
             model.set_params(**{name: first[kind][name] for name in _OF_PREDICTION if name in first[kind]})
-            part.append(model._sparse_one_norms(X[folds == fold]))
+            part.append(model.one_norms(X[folds == fold]))
     back = np.argsort(np.argsort(folds, kind="stable"), kind="stable")
     scores = {kind: sp.csr_matrix(sp.vstack(part, format="csr")[back]) for kind, part in parts.items()}
     return [scores[kind] for kind in alike]

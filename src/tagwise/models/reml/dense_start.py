@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.linalg
 
 from tagwise.kernels import DenseFeatures, gram
 from tagwise.losses import get_loss
-from tagwise.problems.labels import TrainingLabels
+from tagwise.objectives.labels import TrainingLabels
 from tagwise.solvers.gram_system import cholesky_factor
 from tagwise.solvers.support import TOO_SMALL
 
-__all__ = ["DenseStart", "dense_rank", "start_of_dense"]
+__all__ = ["dense_rank", "start_of_dense"]
 
 # Multiplications that a dense block may cost per row and for all labels. Up to so many it has its full rank.
 _PRODUCTS = 1 << 21
@@ -21,24 +19,17 @@ _LEAST_RANK = 16
 
 
 def dense_rank(n_dense: int, n_labels: int) -> int:
-    """How many columns of the low rank belong to a dense block of q features: min(q, L), or 2²¹/L if that is less.
+    """Number of columns of the low rank for a dense block of q features: min(q, L), or 2²¹/L if that is less.
 
     But 16 at least, where there are so many features and labels.
     """
     return min(n_dense, n_labels, max(_LEAST_RANK, _PRODUCTS // n_labels))
 
 
-class DenseStart(NamedTuple):
-    """B = ``coefficients`` (q×r) · ``labels``ᵀ (r×L)."""
-
-    coefficients: np.ndarray
-    labels: np.ndarray
-
-
 def start_of_dense(
     D: DenseFeatures, labels: TrainingLabels, intercept: np.ndarray, reg: float, rank: int
-) -> DenseStart:
-    r"""The rank-r ridge regression of what constant scores leave on the dense block.
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Factors (q×r, L×r) of the rank-r ridge regression of what constant scores leave on the dense block.
 
     .. math:: \min_{\mathrm{rank} B \le r} \tfrac12\lVert R - DB\rVert^2 + \tfrac\lambda2\lVert B\rVert^2 ,
 
@@ -49,16 +40,15 @@ def start_of_dense(
     """
     slope, row = labels.slope_at(get_loss("squared"), intercept)
     cross = -slope.rmatmul(D.matrix).astype(np.float64)  # RᵀD (L×q)
-    n_rows = D.shape[0]
-    rows, weight = D.matrix, np.ones(n_rows)
+    n_rows, rows, weight = D.shape[0], D.matrix, labels.full_weight
     if labels.row_weight is not None:
-        weight = labels.row_weight
-        rows = rows * np.sqrt(weight).astype(rows.dtype)[:, None]
+        rows = rows * np.sqrt(labels.row_weight).astype(rows.dtype)[:, None]
     if row is not None:
-        cross -= np.outer(row, weight @ D.matrix)
-    if labels.observed is not None:
-        known = np.asarray(labels.observed.sum(axis=0), dtype=np.float64).ravel()
-        cross *= (n_rows / np.maximum(known, 1.0))[:, None]
+        cross -= np.outer(row, (np.ones(n_rows) if weight is None else weight) @ D.matrix)
+    if labels.known is not None:
+        pairs = np.bincount(labels.known.pairs.indices, minlength=len(cross))
+        known = pairs + np.count_nonzero(labels.known.complete)
+        cross *= (n_rows / np.maximum(known, 1))[:, None]
     system = gram(rows, n_threads=D.n_threads)
     system[np.diag_indices(len(system))] += reg
     factor, lower = cholesky_factor(system, TOO_SMALL.format(reg))
@@ -69,4 +59,4 @@ def start_of_dense(
     root = np.sqrt(np.maximum(sizes, 1e-6))
     coefficients = scipy.linalg.solve_triangular(triangle.T, U, lower=False, check_finite=False) * root
     dtype = D.matrix.dtype
-    return DenseStart(np.ascontiguousarray(coefficients, dtype), ((M.T @ U) / root).astype(dtype))
+    return np.ascontiguousarray(coefficients, dtype), ((M.T @ U) / root).astype(dtype)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tagwise.base import require_finite
-from tagwise.exceptions import ConvergenceWarning, InvalidInputError, TagwiseWarning, warn
+from tagwise.answers import require_finite
+from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
+from tagwise.executor import Executor, Threads
 from tagwise.feature_blocks import FeatureBlocks
+from tagwise.fields import Fields, csr, dense, matrix, put, value
 from tagwise.kernels import (
     BlockFeatures,
     CSRWithTranspose,
-    DenseFeatures,
     FeatureMatrix,
     feature_matrix,
     matmul,
@@ -31,26 +33,22 @@ from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
     LOWEST_SCORE,
     FactorModel,
+    FitData,
     PositiveWeight,
-    check_positive_weight,
     may_be_added,
-    resolve_positive_weight,
     usable_rank,
 )
-from tagwise.models.leml.steps import Factors, FixedFeatures, LocalRows, SquaredAlternation, TrainingRows
+from tagwise.models.leml.steps import FACTORS, Alternation, Factors
 from tagwise.models.reml.dense_start import dense_rank, start_of_dense
-from tagwise.models.reml.partitions import LearntParts, Part, map_parts, project_onto_first, random_parts
-from tagwise.models.reml.sparse_part import ADMMPart, Prepared, SparsePart, SparseStep, SupportPart, admm_fits, pruned
-from tagwise.models.updating import LabelRows, UpdatableModel, replaced, with_columns
-from tagwise.parallel import on_this_thread, single_threaded_blas, thread_count
-from tagwise.persistence.fit_state import State, count, flag, matrix, nested, real
-from tagwise.persistence.loading import require_finite_floats, require_sparse
-from tagwise.problems.labels import TrainingLabels
-from tagwise.problems.squared import SquaredTerms
+from tagwise.models.reml.partitions import PART, Part, project_onto_first, random_parts
+from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, SupportPart, admm_fits, pruned, words_of
+from tagwise.models.updating import UpdatableModel
+from tagwise.objectives.labels import TrainingLabels
+from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas, thread_count
+from tagwise.parameters import Count, NonNegative, Positive, Seed, Share, parameters
+from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import check_random_state, random_generator
-from tagwise.solvers.admm import L1FitRidge, WeightedL1FitRidge
-from tagwise.solvers.support import SupportFeatures, SupportRidge
+from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["REML"]
@@ -68,10 +66,18 @@ _FEW_LEARNT = 150
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
 
-Report: TypeAlias = Callable[..., bool]
-"""Called with the objective after every round, its ``state``, ``unsolved`` and ``fall``; True ends the alternation."""
+
+_ROUNDS = FACTORS | Fields(
+    S=matrix("d", "L", meaning="The sparse part of the last round."),
+    value=value(check_real, "The objective, an eighth of equation 5."),
+    first=value(check_real, "By how much the first round lowered it."),
+    fall=value(check_real, "By how much the last round lowered it."),
+    unsolved=value(check_integer, "Number of labels whose S fell short of its tolerance."),
+)
+"""An alternation under way, as a checkpoint holds it."""
 
 
+@parameters
 class REML(UpdatableModel, FactorModel):
     r"""Low rank plus sparse: correlations of labels in a low rank, rare labels in a sparse part of their own.
 
@@ -125,30 +131,13 @@ class REML(UpdatableModel, FactorModel):
         Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
         there are several. A dense H, while ADMM runs, comes on top. With "support" and very many features, a larger
         limit saves much time: the part of XᵀX that does not fit is added up again for every label that needs it.
-    updatable : bool
-        Keep the training rows in the model and its folder, so that :meth:`update` can learn further ones and
-        :meth:`merge_labels` can unite labels. See docs/updating.md.
-    dense_weight : float
-        What a dense block of features (:class:`~tagwise.data.FeatureBlocks`) is multiplied by, at fit and at
-        prediction, after its rows are scaled to unit length where rows are.
     n_jobs : int or None
         Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the start and the partition.
-    verbose : int
-        1 shows progress on standard error.
 
     Attributes
     ----------
-    feature_factors_, label_factors_, intercept_
-        U (d×k), V (L×k), b (L) in the scale of 0/1 labels, b less ½: scores are centred, 0 is the border between off
-        and on; twice a score is that of equation 5.
-    sparse_weights_ : CSR (d, L)
-        H, in the same scale. The column of a label without a positive is empty with "support".
-    sparse_part_ : str
-        "admm" or "support", whichever was used.
-    rank_ : int
-        k; with ``partitions`` that of the first part.
     objective_, history_, n_iter_
         Equation 5 after each round (without λ3‖XH‖₁ for "support", and before pruning); ``fall`` in the history is by
         how much the round lowered it, over what the first one did. With ``partitions``: the objective of each part
@@ -178,78 +167,42 @@ class REML(UpdatableModel, FactorModel):
     True
     """
 
-    _saved_arrays: ClassVar[tuple[str, ...]] = (*FactorModel._saved_arrays, "sparse_weights_")
-    _saved_values: ClassVar[tuple[str, ...]] = ("rank_", "sparse_part_")
-    _label_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        "label_factors_": (0,),
-        "intercept_": (0,),
-        "sparse_weights_": (1,),
-    }
+    fields: ClassVar[Fields] = Fields(
+        feature_factors_=dense("d", "k", meaning="U, in the scale of 0/1 labels, as all below."),
+        label_factors_=dense("L", "k", meaning="V."),
+        intercept_=dense(
+            "L",
+            meaning="b, less ½: scores are centred, 0 is the border between off and on; twice a score is that of "
+            "equation 5.",
+        ),
+        sparse_weights_=csr("d", "L", meaning='H. The column of a label without a positive is empty with "support".'),
+        rank_=value(partial(check_integer, minimum=1), "k; with ``partitions`` that of the first part."),
+        sparse_part_=value(partial(check_choice, choices=("admm", "support")), "How H was found."),
+    )
 
-    sparse_part_: str
-    sparse_weights_: sp.csr_matrix
-    _bounded: BoundedLabels
+    checkpointed: ClassVar[tuple[str, ...]] = tuple(_ROUNDS)
+    """Names of the arrays and values that its rounds keep in a checkpoint."""
 
-    def __init__(
-        self,
-        rank: int = 100,
-        reg_low_rank: float = 1.0,
-        reg_sparse: float = 1.0,
-        sparsity: float = 0.01,
-        partitions: int = 1,
-        sparse_part: str = "auto",
-        support: int = 200,
-        prune: float = 0.02,
-        max_iter: int = 5,
-        positive_weight: PositiveWeight = 1.0,
-        fit_intercept: bool = True,
-        normalize: bool = True,
-        inner_iter: int = 1,
-        tol: float = 0.2,
-        memory_limit: float = 2**31,
-        updatable: bool = False,
-        dense_weight: float = 1.0,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.reg_low_rank = reg_low_rank
-        self.reg_sparse = reg_sparse
-        self.sparsity = sparsity
-        self.partitions = partitions
-        self.sparse_part = sparse_part
-        self.support = support
-        self.prune = prune
-        self.max_iter = max_iter
-        self.positive_weight = positive_weight
-        self.fit_intercept = fit_intercept
-        self.normalize = normalize
-        self.inner_iter = inner_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.updatable = updatable
-        self.dense_weight = dense_weight
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_integer(self.rank, "rank", minimum=1)
-        check_real(self.reg_low_rank, "reg_low_rank", minimum=0, open_minimum=True)
-        check_real(self.reg_sparse, "reg_sparse", minimum=0, open_minimum=True)
-        check_real(self.sparsity, "sparsity", minimum=0)
-        check_integer(self.partitions, "partitions", minimum=1)
-        check_choice(self.sparse_part, "sparse_part", ("auto", "admm", "support"))
-        check_integer(self.support, "support", minimum=1)
-        check_real(self.prune, "prune", minimum=0, maximum=1)
-        check_integer(self.max_iter, "max_iter", minimum=1)
-        check_integer(self.inner_iter, "inner_iter", minimum=1)
-        check_real(self.tol, "tol", minimum=0)
-        check_positive_weight(self.positive_weight)
-        check_real(self.memory_limit, "memory_limit", minimum=0, open_minimum=True)
-        check_real(self.dense_weight, "dense_weight", minimum=0)
-        check_random_state(self.random_state)
+    rank: Count = 100
+    reg_low_rank: Positive = 1.0
+    reg_sparse: Positive = 1.0
+    sparsity: NonNegative = 0.01
+    partitions: Count = 1
+    sparse_part: Literal["auto", "admm", "support"] = "auto"
+    support: Count = 200
+    prune: Share = 0.02
+    max_iter: Count = 5
+    positive_weight: PositiveWeight = 1.0
+    fit_intercept: bool = True
+    normalize: bool = True
+    inner_iter: Count = 1
+    tol: NonNegative = 0.2
+    memory_limit: Positive = 2**31
+    updatable: bool = False
+    dense_weight: NonNegative = 1.0
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: int = 0
 
     def _reads_blocks(self) -> bool:
         return self.sparse_part != "admm" and self.partitions == 1
@@ -259,36 +212,28 @@ class REML(UpdatableModel, FactorModel):
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(self, X: Features, Y: sp.csr_matrix, observed: sp.csr_matrix | None, progress: FitProgress) -> None:
-        threads = thread_count(self.n_jobs)
-        weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        dtype, n_features, n_labels = X.dtype, X.shape[1], Y.shape[1]
+    def _fit(self, problem: Problem, progress: FitProgress) -> None:
+        X, n_features, n_labels = problem.X, problem.X.shape[1], problem.n_labels
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         if isinstance(X, FeatureBlocks):
             self.sparse_part_ = "support"
             rank += dense_rank(X.n_dense, n_labels)
-            features = feature_matrix(self._prepared(X), n_threads=threads)
         else:
-            self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, dtype.itemsize)
-            features = CSRWithTranspose(sp.csr_matrix(self._prepared(X)), n_threads=threads)
-        labels = TrainingLabels.build(Y, observed, weight, dtype=dtype, n_threads=threads, row_weight=self._row_weight)
-        unknown = labels.unknown_labels()
+            self.sparse_part_ = self._which_sparse_part(X.shape, n_labels, X.dtype.itemsize)
+        data = self._fit_data(problem)
+        unknown = data.targets.unknown_labels()
         known = np.setdiff1d(np.arange(n_labels), unknown)
-        partitions = self._usable_partitions(len(known))
+        partitions = usable_rank(
+            self.partitions, len(known), f"the {len(known)} labels to share out", name="partitions"
+        )
         # The same model with what the data made of its parameters; with parts, each has its share of the rank.
         model = clone(self).set_params(rank=-(-rank // partitions), sparse_part=self.sparse_part_)
-        prepared = model._prepare(features, labels)
+        steps = self._steps(data)
         rng = random_generator(self.random_state)
         if partitions == 1:
-            saved = model._resumed(features, labels, progress)
-            rounds = model._alternate_locally(features, prepared, labels, rng, progress.step, saved)
+            rounds = model._alternate(steps, lambda: model._start(steps, rng), progress)
         else:
-            ids = random_parts(known, partitions, rng)
-            rounds = model._divide_and_conquer(_words(features), prepared, labels, ids, rng, progress)
-        self._keep(rounds, unknown, dtype, progress)
-
-    def _keep(self, rounds: Rounds, unknown: np.ndarray, dtype: np.dtype, progress: FitProgress) -> None:
-        """The fitted attributes, and warnings where the rounds fell short."""
+            rounds = model._divide_and_conquer(steps, random_parts(known, partitions, rng), rng, progress)
         if not rounds.converged and not progress.stopped:
             warn(
                 f"REML stopped after max_iter={self.max_iter} rounds; the last one still lowered the objective by "
@@ -297,12 +242,12 @@ class REML(UpdatableModel, FactorModel):
             )
         if rounds.unsolved:
             warn(
-                f"ADMM did not reach its tolerance for {rounds.unsolved} of {len(rounds.factors.b)} labels in the last "
-                "round, which keep the best sparse part found; lower positive_weight or sparsity, scale the features, "
-                'or use sparse_part="support".',
+                f"ADMM did not reach its tolerance for {rounds.unsolved} of {n_labels} labels in the last round, which "
+                "keep the best sparse part found; lower positive_weight or sparsity, scale the features, or use "
+                'sparse_part="support".',
                 ConvergenceWarning,
             )
-        factors = rounds.factors
+        dtype, factors = X.dtype, rounds.factors
         factors.H[unknown] = 0
         factors.b[unknown] = LOWEST_SCORE
         self.rank_ = factors.H.shape[1]
@@ -311,176 +256,145 @@ class REML(UpdatableModel, FactorModel):
         self.intercept_ = (factors.b - 0.5).astype(dtype)
         self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
 
-    def _alternate_locally(
-        self,
-        X: FeatureMatrix,
-        prepared: Prepared,
-        labels: TrainingLabels,
-        seed: int | np.random.Generator,
-        report: Report,
-        rounds: Rounds | None = None,
-    ) -> Rounds:
-        """:meth:`_alternate` on rows in memory; ``rounds`` are those of a fit to resume."""
-        terms, fit_intercept = SquaredTerms.build(labels), self.fit_intercept
-        low_rank = SquaredAlternation(
-            X, terms, self.reg_low_rank / 2, fit_intercept=fit_intercept, inner_iter=self.inner_iter
-        )
-        sparse = self._sparse_part(X, prepared, labels, terms)
-        if rounds is None:
-            rows = LocalRows(X, labels, get_loss("squared"))
-            rounds = self._start(
-                rows,
-                lambda found: terms.value(found.A, found.H, found.b),
-                random_generator(seed),
-                dense=X.dense if isinstance(X, BlockFeatures) else None,
-            )
-        return self._alternate(low_rank, sparse, rounds, report)
+    def _fit_data(self, problem: Problem) -> FitData:
+        products = partial(feature_products, n_threads=thread_count(self.n_jobs))
+        prepared = replace(problem, X=self._prepared(problem.X))
+        return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs, products)
 
-    def _alternate(self, low_rank: Any, sparse: Any, rounds: Rounds, report: Report) -> Rounds:
+    def _steps(self, data: FitData, executor: Executor | None = None) -> Alternation:
+        return Alternation(
+            data,
+            self.reg_low_rank / 2,
+            fit_intercept=self.fit_intercept,
+            inner_iter=self.inner_iter,
+            executor=executor,
+        )
+
+    def _alternate(
+        self,
+        steps: Alternation,
+        start: Callable[[], Factors],
+        progress: FitProgress | None = None,
+        *,
+        fixed_features: bool = False,
+        keep_gram: bool = True,
+    ) -> Rounds:
         """Minimise equation 5 in turn over U, V and H, whose problems are 6b, 6a and 6c; no step raises it.
 
         U, V and H of the paper are W, H and the sparse part here.
         """
-        reg, offset, factors = self.reg_low_rank / 2, self._offset(), rounds.factors
+        reg, offset, data = self.reg_low_rank / 2, self._offset(), steps.local
+        sparse = self._sparse_part(data, keep_gram=keep_gram)
+        rounds = None if progress is None else self._resumed(progress, data)
+        if rounds is None:
+            factors = start()
+            value = steps.squared_loss(factors.shifted(offset)) + _penalty(factors, reg)
+            empty = sp.csr_matrix((len(factors.W), len(factors.H)), dtype=data.X.dtype)
+            rounds = Rounds(factors, empty, value)
+        factors = rounds.factors
         while not rounds.converged and rounds.done < self.max_iter:
-            low_rank.beside(rounds.sparse, offset)
-            low_rank.step_features(factors)  # U: a few steps of conjugate gradients
-            low_rank.step_labels(factors)  # V and b: closed form
-            step = sparse.step(factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
+            steps.beside(rounds.sparse, offset)
+            if not fixed_features:
+                steps.step_features(factors)  # U: a few steps of conjugate gradients
+            steps.step_labels(factors)  # V and b: closed form
+            step = sparse.step(steps, factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
             rounds.add(step, step.value + _penalty(factors, reg), self.tol)
-            if report(_EQUATION_5 * rounds.value, state=rounds, unsolved=step.unsolved, fall=rounds.share):
-                break
+            if progress is not None:
+                progress.keep(W=factors.W, H=factors.H, b=factors.b, S=rounds.sparse)
+                progress.keep(value=rounds.value, first=rounds.first, fall=rounds.fall, unsolved=rounds.unsolved)
+                if progress.step(_EQUATION_5 * rounds.value, unsolved=step.unsolved, fall=rounds.share):
+                    break
         return replace(rounds, factors=factors.shifted(offset))
 
-    def _start(
-        self,
-        rows: TrainingRows,
-        value: Callable[[Factors], float],
-        rng: np.random.Generator,
-        dense: DenseFeatures | None = None,
-    ) -> Rounds:
-        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept), S empty.
+    def _resumed(self, progress: FitProgress, data: FitData) -> Rounds | None:
+        """The rounds of a checkpoint, if there is one."""
+        kept = progress.resume(_ROUNDS, data.X.dtype, d=data.X.shape[1], k=self.rank, L=data.n_labels)
+        if kept is None:
+            return None
+        factors = Factors(kept["W"], kept["H"], kept["b"])
+        rounds = Rounds(factors, kept["S"], kept["value"], kept["first"], kept["fall"], len(progress.history))
+        rounds.unsolved = kept["unsolved"]
+        rounds.judge(self.tol)
+        return rounds
+
+    def _start(self, steps: Alternation, rng: np.random.Generator) -> Factors:
+        """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept).
 
         A dense block has the last columns of W and H to itself, which start at its least squares.
         """
-        dtype, constants = rows.dtype, self._constants(rows)
-        n_dense = 0 if dense is None else dense_rank(dense.shape[1], rows.n_labels)
-        factors = Factors(
-            W=np.zeros((rows.n_features, self.rank), dtype),
-            A=rows.zeros(self.rank),
-            H=rows.spectral_start(constants, self.rank - n_dense, rng),
-            b=constants - self._offset(),
-        )
+        data, X = steps.local, steps.local.features()
+        constants, dense = self._constants(data.targets), X.dense if isinstance(X, BlockFeatures) else None
+        n_dense = 0 if dense is None else dense_rank(dense.shape[1], data.n_labels)
+        W = np.zeros((X.shape[1], self.rank), data.X.dtype)
+        H = steps.spectral_start(constants, self.rank - n_dense, rng)
         if dense is not None:
-            assert isinstance(rows, LocalRows)
-            first = start_of_dense(dense, rows.labels, constants, self.reg_sparse, n_dense)
-            factors.W[-dense.shape[1] :, -n_dense:] = first.coefficients
-            factors.A[:, -n_dense:] = dense.matmul(first.coefficients)
-            factors.H = np.column_stack([factors.H, first.labels])
-        start = value(factors.shifted(self._offset())) + _penalty(factors, self.reg_low_rank / 2)
-        return Rounds(factors, sp.csr_matrix((rows.n_features, rows.n_labels), dtype=dtype), start)
+            coefficients, of_labels = start_of_dense(dense, data.targets, constants, self.reg_sparse, n_dense)
+            W[-dense.shape[1] :, -n_dense:] = coefficients
+            H = np.column_stack([H, of_labels])
+        return Factors(W, H, constants - self._offset())
 
     def _divide_and_conquer(
-        self,
-        X: CSRWithTranspose,
-        prepared: Prepared,
-        labels: TrainingLabels,
-        ids: list[np.ndarray],
-        rng: np.random.Generator,
-        progress: FitProgress,
+        self, steps: Alternation, ids: list[np.ndarray], rng: np.random.Generator, progress: FitProgress
     ) -> Rounds:
         """Algorithm 1: parts alone, their low ranks projected onto the first one's column space, then H for all."""
-        seeds = [int(seed) for seed in rng.integers(2**31, size=len(ids))]
-        ready = progress.resume(
-            LearntParts, check=lambda found: found.require_parts_of(ids, self.rank), d=X.shape[1], dtype=X.matrix.dtype
-        ) or LearntParts([])
-        parts = ready.parts
-        left = list(zip(ids, seeds))[len(parts) :]
-        tasks = ((self._of_part(len(part)), X, prepared, labels.of(part), part, seed) for part, seed in left)
-        work = X.matrix.nnz * self.rank
-        learnt = map_parts(_learn_part, tasks, n_parts=len(left), n_processes=thread_count(self.n_jobs), work=work)
-        for part in learnt:
-            parts.append(part)
-            if progress.step(part.objective, state=ready, part=len(parts)):
+        data, executor, threads = steps.local, steps.executor, thread_count(self.n_jobs)
+        tasks = list(zip(ids, [int(seed) for seed in rng.integers(2**31, size=len(ids))]))
+        sparse = self._sparse_part(data)
+        if isinstance(sparse, SupportPart):
+            sparse.features(data)  # what all parts use is made once
+        parts = self._resumed_parts(progress, ids, data)
+        done, together = len(parts), threads if executor.n_blocks == 1 else len(ids)
+        for start, stop in even_chunks(len(ids) - done, together):
+            first, last = done + start, done + stop
+            if executor.n_blocks == 1:
+                found = run_chunks(
+                    lambda place, _: learn_part(tasks[place], data, self),
+                    [(place, place + 1) for place in range(first, last)],
+                    threads,
+                )
+            else:
+                found = executor.map(learn_part, tasks[first:last], steps.data, executor.share(self))
+            for part in found:
+                parts.append(part)
+                progress.keep(parts=[part.kept() for part in parts])
+                progress.step(part.objective, part=len(parts))
+            if progress.stopped:
                 break
-        factors = project_onto_first(X, parts, self._constants(labels), labels.row_weight)
-        step = self._sparse_part(X, prepared, labels, SquaredTerms.build(labels)).step(factors, None)
+        progress.keep("parts")
+        factors = project_onto_first(words_of(data.features()), parts, self._constants(data.targets), data.row_weight)
+        step = sparse.step(steps, factors, None)
         value = step.value + _penalty(factors, self.reg_low_rank / 2)
         if not progress.stopped:
             progress.step(_EQUATION_5 * value, unsolved=step.unsolved)
-        return Rounds(
-            factors,
-            step.weights,
-            value,
-            first=1.0,
-            fall=max(part.fall for part in parts),
-            unsolved=step.unsolved,
-            converged=all(part.converged for part in parts),
+        falls, converged = max(part.fall for part in parts), all(part.converged for part in parts)
+        return Rounds(factors, step.weights, value, 1.0, falls, unsolved=step.unsolved, converged=converged)
+
+    def _resumed_parts(self, progress: FitProgress, ids: list[np.ndarray], data: FitData) -> list[Part]:
+        """The finished parts of a checkpoint."""
+        d, parts = data.X.shape[1], []
+        for labels, part in zip(ids, progress.kept.get("parts", ())):
+            sizes = {"d": d, "k": min(self.rank, len(labels)), "L": len(labels)}
+            kept = progress.resume(PART, data.X.dtype, part, **sizes)
+            if kept is not None:
+                factors = Factors(kept.pop("W"), kept.pop("H"), kept.pop("b"))
+                parts.append(Part(labels, factors, **kept))
+        return parts
+
+    def _sparse_part(self, data: FitData, *, keep_gram: bool = True) -> SparsePart:
+        if self.sparse_part != "support":
+            return ADMMPart(data, reg=self.reg_sparse, sparsity=self.sparsity, memory_limit=self.memory_limit)
+        return SupportPart(
+            reg=self.reg_sparse, support=self.support, memory_limit=self.memory_limit, keep_gram=keep_gram
         )
-
-    def _of_part(self, n_labels: int) -> REML:
-        return clone(self).set_params(rank=min(self.rank, n_labels), support=max(1, self.support // _SUPPORT_SHARE))
-
-    def _prepare(self, X: FeatureMatrix, labels: TrainingLabels, *, keep_gram: bool = True) -> Prepared:
-        """What the sparse part needs of X. Of the labels it matters whether there is a mask, and what rows weigh.
-
-        ``keep_gram=False`` for few labels, which add up what they need of XᵀX faster than all of it is.
-        """
-        if self.sparse_part == "support":
-            return SupportFeatures.build(
-                _words(X).matrix,
-                support=self.support,
-                with_gram=keep_gram and labels.observed is None,
-                row_weight=labels.row_weight,
-                memory_limit=self.memory_limit,
-                n_threads=_words(X).n_threads,
-            )
-        # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
-        parameters, memory = (X, self.reg_sparse, self.sparsity / 2), self.memory_limit / 2
-        if labels.observed is None and labels.positive_weight is None and labels.row_weight is None:
-            return L1FitRidge(*parameters, memory_limit=memory)
-        return WeightedL1FitRidge(*parameters, row_weight=labels.row_weight, memory_limit=memory)
-
-    def _sparse_part(
-        self, X: FeatureMatrix, prepared: Prepared, labels: TrainingLabels, terms: SquaredTerms
-    ) -> SparsePart:
-        if isinstance(prepared, SupportFeatures):
-            dense = X.dense if isinstance(X, BlockFeatures) else None
-            return SupportPart(prepared, labels, terms, reg=self.reg_sparse, support=self.support, dense=dense)
-        return ADMMPart(_words(X), prepared, labels, self.memory_limit)
-
-    def _resumed(self, X: CSRWithTranspose, labels: TrainingLabels, progress: FitProgress) -> Rounds | None:
-        """The rounds of a checkpoint, if there is one."""
-        support = self.support if self.sparse_part == "support" else None
-        rounds = progress.resume(
-            Rounds,
-            check=lambda found: _require_possible_sparse_part(found.sparse, _words(X), labels, support),
-            d=X.shape[1],
-            L=labels.shape[1],
-            k=self.rank,
-            dtype=_words(X).matrix.dtype,
-            max_iter=self.max_iter,
-        )
-        if rounds is not None:
-            rounds.factors.A = X.matmul(rounds.factors.W)
-        return rounds
 
     def _offset(self) -> float:
         """The score that is fixed where no intercept is learnt: the border between off and on."""
         return 0.0 if self.fit_intercept else get_loss("squared").threshold
 
-    def _constants(self, labels: TrainingRows | TrainingLabels) -> np.ndarray:
+    def _constants(self, labels: TrainingLabels) -> np.ndarray:
         """The best constant score of each label, or the border between off and on (L)."""
         loss, rates = get_loss("squared"), labels.rates()
         return loss.constant(rates) if self.fit_intercept else np.full(len(rates), loss.threshold)
-
-    def _usable_partitions(self, n_labels: int) -> int:
-        if self.partitions > n_labels:
-            warn(
-                f"partitions={self.partitions} is more than the {n_labels} labels to share out; using {n_labels}.",
-                TagwiseWarning,
-            )
-        return min(self.partitions, n_labels)
 
     def _which_sparse_part(self, shape: tuple[int, int], n_labels: int, itemsize: int) -> str:
         dense = itemsize * shape[1] * n_labels
@@ -494,140 +408,102 @@ class REML(UpdatableModel, FactorModel):
             return self.sparse_part
         return "admm" if admm_fits(shape, n_labels, self.memory_limit, itemsize) else "support"
 
-    def _relearnt(
-        self,
-        labels: np.ndarray,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        observed: sp.csr_matrix | None,
-        row_weight: np.ndarray | None,
-    ) -> REML:
-        """A model of some labels alone: their S learnt from these rows, low rank and intercepts those of this model."""
-        threads = thread_count(self.n_jobs)
-        weight = resolve_positive_weight(self.positive_weight, Y, observed)
-        known = TrainingLabels.build(Y, observed, weight, dtype=X.dtype, n_threads=threads, row_weight=row_weight).of(
-            labels
-        )
-        model, rows = self._of_labels(labels), self._prepared(X)
-        beside: np.ndarray | None = None
-        if isinstance(rows, FeatureBlocks):
-            beside = matmul(rows.dense, self.feature_factors_[-rows.n_dense :], n_threads=threads)
-        ridge = SupportRidge(
-            SupportFeatures.build(
-                words_of(rows),
-                support=self.support,
-                with_gram=observed is None,
-                row_weight=row_weight,
-                memory_limit=self.memory_limit,
-                n_threads=threads,
-            ),
-            known.positives,
-            known=known.observed,
-            reg=self.reg_sparse,
-            support=self.support,
-            positive_weight=known.positive_weight,
-            n_threads=threads,
-        )
-        intercept = model.intercept_.astype(np.float64) + 0.5
-        solved = ridge.solve(model.feature_factors_, model.label_factors_, intercept, beside=beside)
-        return self._with_sparse_part(model, solved.weights)
-
-    def _of_labels(self, labels: np.ndarray) -> REML:
-        """The low rank of some labels alone; their sparse part is still to be set."""
-        model = copy(self)
-        model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
-        model.intercept_ = self.intercept_[labels]
-        return model
-
-    def _with_sparse_part(self, model: REML, weights: sp.csr_matrix) -> REML:
-        model.sparse_weights_ = weights.astype(self.feature_factors_.dtype, copy=False)
-        model._build_prediction_cache()
-        return model
-
     # ------------------------------------------------------------------ after the fit
 
-    def _feature_axes(self) -> Mapping[str, tuple[int, ...]]:
-        return {"feature_factors_": (0,), "sparse_weights_": (0,)}
-
-    def _learn_labels(self, rows: LabelRows, labels: np.ndarray, progress: FitProgress) -> None:
+    def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
         """The rounds of a fit, in which W stays."""
         W, dtype = self.feature_factors_, self._floats()
-        features = CSRWithTranspose(sp.csr_matrix(self._prepared(rows.X)), n_threads=thread_count(self.n_jobs))
-        known = self._training_labels(rows, labels)
-        model = clone(self).set_params(rank=self.rank_, sparse_part=self.sparse_part_)
-        terms = SquaredTerms.build(known)
-        low_rank = FixedFeatures(
-            features, terms, self.reg_low_rank / 2, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+        model = clone(self).set_params(
+            rank=self.rank_, sparse_part=self.sparse_part_, positive_weight=self._weights_of(labels)
         )
-        prepared = model._prepare(features, known, keep_gram=len(labels) > _FEW_LEARNT)
-        sparse = model._sparse_part(features, prepared, known, terms)
-        factors = Factors(
-            W=W,
-            A=features.matmul(W),
-            H=np.zeros((len(labels), W.shape[1]), dtype=dtype),
-            b=model._constants(known) - model._offset(),
-        )
-        start = terms.value(factors.A, factors.H, factors.b + model._offset()) + _penalty(factors, 0.0)
-        empty = sp.csr_matrix((W.shape[0], len(labels)), dtype=dtype)
-        rounds = model._alternate(low_rank, sparse, Rounds(factors, empty, start), lambda *_, **__: False)
+        data = model._fit_data(problem)
+        known = data.targets
+
+        def start() -> Factors:
+            zeros = np.zeros((len(labels), W.shape[1]), dtype=dtype)
+            return Factors(W, zeros, model._constants(known) - model._offset())
+
+        rounds = model._alternate(model._steps(data), start, fixed_features=True, keep_gram=len(labels) > _FEW_LEARNT)
         found, unknown = rounds.factors, known.unknown_labels()
         found.H[unknown], found.b[unknown] = 0, LOWEST_SCORE
         weights = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
-        self.label_factors_ = replaced(self.label_factors_, labels, found.H)
-        self.intercept_ = replaced(self.intercept_, labels, found.b - 0.5)
-        self.sparse_weights_ = with_columns(self.sparse_weights_, labels, weights)
+        self.label_factors_ = put(self.label_factors_, labels, found.H)
+        self.intercept_ = put(self.intercept_, labels, found.b - 0.5)
+        self.sparse_weights_ = put(self.sparse_weights_, labels, weights, axis=1)
 
-    def _measured_drift(self) -> float:
-        return self._low_rank_drift(self._comparable_rows())
+    # ------------------------------------------------------------------ proposals
 
-    def _low_rank_drift(self, rows: LabelRows) -> float:
-        """By what share the low rank alone, labels solved for it, is worse on rows than one fitted to them."""
-        features = CSRWithTranspose(sp.csr_matrix(self._prepared(rows.X)), n_threads=thread_count(self.n_jobs))
-        known = self._training_labels(rows, np.arange(self.n_labels_))
-        model, terms = clone(self).set_params(rank=self.rank_), SquaredTerms.build(known)
-        steps = SquaredAlternation(
-            features, terms, self.reg_low_rank / 2, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter
+    def of_labels(self, labels: np.ndarray) -> REML:
+        """The same for some labels alone, in this order; for :class:`~tagwise.Cascade`, as are the next methods."""
+        model = copy(self)
+        model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
+        model.intercept_, model.sparse_weights_ = (
+            self.intercept_[labels],
+            sp.csr_matrix(self.sparse_weights_[:, labels]),
         )
+        model._build_prediction_cache()
+        return model
 
-        def value(factors: Factors) -> float:
-            return steps.step_labels(factors) + _penalty(replace(factors, H=factors.H[:0]), self.reg_low_rank / 2)
+    def with_sparse_part_of(self, labels: np.ndarray, problem: Problem) -> REML:
+        """The same with the sparse part of some labels learnt from other rows, beside low rank and intercepts."""
+        data = self._fit_data(problem).labels(labels)
+        intercept = self.intercept_[labels].astype(np.float64) + 0.5
+        low_rank = Factors(self.feature_factors_, self.label_factors_[labels], intercept)
+        weights = pruned(self._sparse_part(data).step(self._steps(data), low_rank, None).weights, self.prune)
+        model = copy(self)
+        model.sparse_weights_ = put(self.sparse_weights_, labels, weights.astype(self._floats(), copy=False), axis=1)
+        model._build_prediction_cache()
+        return model
 
-        local = LocalRows(features, known, get_loss("squared"))
-        fresh = model._start(local, lambda _: 0.0, random_generator(self.random_state)).factors
-        now = Factors(self.feature_factors_, features.matmul(self.feature_factors_), fresh.H, fresh.b)
-        for _ in range(min(self.n_iter_, self.max_iter)):
-            steps.step_features(fresh)
-            refitted = value(fresh)
-        return max(0.0, value(now) / refitted - 1) if refitted > 0 else 0.0
+    def propose(
+        self,
+        rows: sp.csr_matrix | FeatureBlocks,
+        k: int,
+        exclude: sp.csr_matrix | None = None,
+        *,
+        best_first: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labels and scores of rows that are scaled already; ``best_first`` or in the order of labels."""
+        H, threads = self.label_factors_, self._threads_for(rows)
+        embedded = matmul(rows, self.feature_factors_, n_threads=threads)
+        # Bounds rule out few labels where a dense block says much about all of them.
+        few_labels = len(H) < _FEW_LABELS or isinstance(rows, FeatureBlocks)
+        words = _words(rows)
+        most_weights = self._largest_weight * math.sqrt(words.nnz)
+        if not (may_be_added(embedded, self._longest) and may_be_added(words.data, most_weights)):
+            require_finite(lambda start, stop: self.all_scores(rows[start:stop]), self._row_blocks(words))
+        parts = {"rows": words, "sparse": self.sparse_weights_, "exclude": exclude}
+        if len(embedded) > _FEW_ROWS and few_labels and H.shape[1] > _SHORT_FACTORS:
+            return top_k_of_factors_and_sparse(embedded, H, k, intercept=self.intercept_, **parts, n_threads=threads)
+        return top_k_within_bounds(embedded, self._bounded, k, **parts, best_first=best_first, n_threads=threads)
+
+    def all_scores(self, rows: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
+        """All scores (n×L) of rows that are scaled already."""
+        threads = self._threads_for(rows)
+        return scores_of_factors_and_sparse(
+            matmul(rows, self.feature_factors_, n_threads=threads),
+            self.label_factors_,
+            intercept=self.intercept_,
+            rows=_words(rows),
+            sparse=self.sparse_weights_,
+            n_threads=threads,
+        )
 
     # ------------------------------------------------------------------ predict
 
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return super()._label_weights(labels) + self.sparse_weights_[:, labels].toarray().T
 
-    def _rows_and_embedding(self, X: Features) -> tuple[sp.csr_matrix | FeatureBlocks, np.ndarray]:
-        """The rows as they were at fit (n×d, CSR or blocks), and XW (n×k)."""
-        threads = self._threads_for(X)
+    def _as_sparse(self, X: Features) -> sp.csr_matrix | FeatureBlocks:
+        """The rows as they were at fit (n×d)."""
         rows = self._prepared(X)
-        rows = sp.csr_matrix(rows) if isinstance(rows, np.ndarray) else rows
-        return rows, matmul(rows, self.feature_factors_, n_threads=threads)
+        return sp.csr_matrix(rows) if isinstance(rows, np.ndarray) else rows
 
     def _score_rows(self, X: Features) -> np.ndarray:
-        return self._scores_of(*self._rows_and_embedding(X))
+        return self.all_scores(self._as_sparse(X))
 
-    def _scores_of(self, rows: sp.csr_matrix | FeatureBlocks, embedded: np.ndarray) -> np.ndarray:
-        """All scores (n×L) of rows (n×d) and their XW (n×k)."""
-        rows = words_of(rows)
-        return scores_of_factors_and_sparse(
-            embedded,
-            self.label_factors_,
-            intercept=self.intercept_,
-            rows=rows,
-            sparse=self.sparse_weights_,
-            n_threads=self._threads_for(rows),
-        )
-
-    def _answers_without_blas(self, X: Features) -> bool:
+    def answers_without_blas(self, X: Features) -> bool:
+        """Where rows are few and sparse."""
         return X.shape[0] <= _FEW_ROWS and not isinstance(X, FeatureBlocks)
 
     def _build_prediction_cache(self) -> None:
@@ -636,47 +512,11 @@ class REML(UpdatableModel, FactorModel):
         self._largest_weight = float(np.abs(self.sparse_weights_.data).max(initial=0))
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-        return self._best_of_rows(*self._rows_and_embedding(X), k, exclude)
-
-    def _best_of_rows(
-        self,
-        rows: sp.csr_matrix | FeatureBlocks,
-        embedded: np.ndarray,
-        k: int,
-        exclude: sp.csr_matrix | None = None,
-        *,
-        best_first: bool = True,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k best labels and scores of rows (n×d) and their XW (n×k); or in the order of labels."""
-        # Bounds rule out few labels where a dense block says much about all of them.
-        few_labels = len(self.label_factors_) < _FEW_LABELS or isinstance(rows, FeatureBlocks)
-        rows = words_of(rows)
-        most_weights = self._largest_weight * math.sqrt(rows.nnz)
-        if not (may_be_added(embedded, self._longest) and may_be_added(rows.data, most_weights)):
-            require_finite(
-                lambda start, stop: self._scores_of(rows[start:stop], embedded[start:stop]), self._row_blocks(rows)
-            )
-        H, threads = self.label_factors_, self._threads_for(embedded)
-        parts = {"rows": rows, "sparse": self.sparse_weights_, "exclude": exclude}
-        if len(embedded) > _FEW_ROWS and few_labels and H.shape[1] > _SHORT_FACTORS:
-            return top_k_of_factors_and_sparse(embedded, H, k, intercept=self.intercept_, **parts, n_threads=threads)
-        return top_k_within_bounds(embedded, self._bounded, k, **parts, best_first=best_first, n_threads=threads)
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        if self.updatable:
-            self._check_kept()
-        S = self.sparse_weights_
-        require_sparse(sparse_weights_=S)
-        if S.shape != (self.n_features_in_, self.n_labels_):
-            raise ValueError(f"sparse weights must be CSR of shape {(self.n_features_in_, self.n_labels_)}")
-        require_finite_floats(feature_factors_=self.feature_factors_, sparse_weights_=S)
-        check_integer(self.rank_, "rank_", minimum=1)
-        check_choice(self.sparse_part_, "sparse_part_", ("admm", "support"))
+        return self.propose(self._as_sparse(X), k, exclude)
 
 
 @dataclass
-class Rounds(State):
+class Rounds:
     """An alternation under way, and what it has come to in the end.
 
     Attributes
@@ -697,14 +537,14 @@ class Rounds(State):
         Whether the last round met the stopping rule.
     """
 
-    factors: Factors = nested(Factors)
-    sparse: sp.csr_matrix | np.ndarray = matrix("d", "L")
-    value: float = real()
-    first: float = real(default=0.0)
-    fall: float = real(default=0.0)
-    done: int = count(1, "max_iter", default=0)
-    unsolved: int = count(0, "L", default=0)
-    converged: bool = flag(default=False)
+    factors: Factors
+    sparse: sp.csr_matrix | np.ndarray
+    value: float
+    first: float = 0.0
+    fall: float = 0.0
+    done: int = 0
+    unsolved: int = 0
+    converged: bool = False
 
     def add(self, step: SparseStep, value: float, tol: float) -> None:
         """One more round, at whose end the objective is ``value``."""
@@ -712,7 +552,11 @@ class Rounds(State):
         self.first = self.first or self.fall
         self.sparse, self.value, self.unsolved = step.weights, value, step.unsolved
         self.done += 1
-        self.converged = bool(self.fall <= max(tol * self.first, _ROUNDING * abs(value)))
+        self.judge(tol)
+
+    def judge(self, tol: float) -> None:
+        """Whether the last round met the stopping rule."""
+        self.converged = bool(self.fall <= max(tol * self.first, _ROUNDING * abs(self.value)))
 
     @property
     def share(self) -> float:
@@ -720,42 +564,27 @@ class Rounds(State):
         return self.fall / self.first if self.first else 0.0
 
 
-def words_of(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
+def _words(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
     """The features that have a sparse part (n×d)."""
     return rows.words if isinstance(rows, FeatureBlocks) else rows
 
 
-def _words(X: FeatureMatrix) -> CSRWithTranspose:
-    words = X.words if isinstance(X, BlockFeatures) else X
-    assert isinstance(words, CSRWithTranspose)
-    return words
+def feature_products(X: Features, *, n_threads: int) -> FeatureMatrix:
+    """Products with rows as they are; arrays as CSR."""
+    if isinstance(X, FeatureBlocks):
+        return feature_matrix(X, n_threads=n_threads)
+    return CSRWithTranspose(sp.csr_matrix(X), n_threads=n_threads)
 
 
-def _require_possible_sparse_part(
-    S: sp.csr_matrix | np.ndarray, X: CSRWithTranspose, labels: TrainingLabels, support: int | None
-) -> None:
-    """Raise ValueError for an S of the wrong form (dense if ``support`` is None) or that no fit can have found.
-
-    A label with more features than it can have chosen would have no room for them in its next system.
-    """
-    if isinstance(S, np.ndarray) != (support is None):
-        raise ValueError(f"sparse must be a {'dense array' if support is None else 'CSR matrix'}")
-    if isinstance(S, np.ndarray) or support is None:
-        return
-    entries = np.asarray((X.matrix != 0).sum(axis=1)).ravel()
-    in_positives = (labels.positives.T != 0) @ entries
-    if (np.bincount(S.indices, minlength=S.shape[1]) > np.minimum(in_positives, support)).any():
-        raise ValueError("sparse has more entries in a column than the label can have features")
-
-
-def _learn_part(
-    model: REML, X: CSRWithTranspose, prepared: Prepared, labels: TrainingLabels, ids: np.ndarray, seed: int
-) -> Part:
+def learn_part(task: tuple[np.ndarray, int], data: FitData, model: REML) -> Part:
     """Equation 5 for one part of the labels, on one thread; its H is not kept."""
+    ids, seed = task
+    rank, support = min(model.rank, len(ids)), max(1, model.support // _SUPPORT_SHARE)
+    alone = clone(model).set_params(rank=rank, support=support)
     with single_threaded_blas(), on_this_thread():
-        rounds = model._alternate_locally(X, prepared, labels, seed, report=lambda *_, **__: False)
-    W, H, b = rounds.factors.W, rounds.factors.H, rounds.factors.b
-    return Part(ids, W, H, b, _EQUATION_5 * rounds.value, rounds.converged, rounds.share)
+        steps = model._steps(data.labels(ids), Threads())
+        rounds = alone._alternate(steps, lambda: alone._start(steps, random_generator(seed)))
+    return Part(ids, rounds.factors, _EQUATION_5 * rounds.value, rounds.converged, rounds.share)
 
 
 def _penalty(factors: Factors, reg: float) -> float:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels import CSRWithTranspose, DenseFeatures, gram
+from tagwise.executor import Block
+from tagwise.kernels import BlockFeatures, CSRWithTranspose, FeatureMatrix, gram
 from tagwise.losses import get_loss
-from tagwise.models.leml.steps import Factors
+from tagwise.models.factor_model import FitData
+from tagwise.models.leml.steps import Alternation, Factors, whole_shard
+from tagwise.objectives.labels import LabelColumns
+from tagwise.objectives.squared import with_intercept
 from tagwise.parallel import even_chunks, run_chunks
-from tagwise.problems.labels import LabelColumns, TrainingLabels
-from tagwise.problems.squared import SquaredTerms, with_intercept
 from tagwise.solvers.admm import (
-    ADMMOptions,
     ADMMResult,
     L1FitRidge,
     WeightedL1FitRidge,
@@ -30,21 +32,18 @@ from tagwise.solvers.admm import (
 )
 from tagwise.solvers.support import SupportFeatures, SupportRidge
 
-__all__ = ["ADMMPart", "Prepared", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
-
-Prepared: TypeAlias = SupportFeatures | L1FitRidge
-"""What the step needs of X, for all labels, rounds and parts: sorted features and XᵀX, or a factorisation."""
+__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned", "words_of"]
 
 # A factorisation of this side takes seconds.
 _QUICK_SIDE = 2000
 # ADMM within a round: the next round changes its problem, so that a few digits are enough.
-_WITHIN_A_ROUND = ADMMOptions(tol=1e-3, max_iter=50)
+_ROUND_TOL, _ROUND_STEPS = 1e-3, 50
 # Numbers of a dense S that are looked at together when it is pruned.
 _PRUNED_AT_ONCE = 1 << 18
 
-# Of a block of labels: the objective at an S, and ADMM from a split and a dual.
+# Of a block of labels: the objective at an S, and ADMM from a split.
 _Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]
-_Solve: TypeAlias = Callable[[tuple[np.ndarray, np.ndarray | None] | None], ADMMResult]
+_Solve: TypeAlias = Callable[[np.ndarray | None], ADMMResult]
 _Block: TypeAlias = Callable[[Factors, np.ndarray], tuple[_Objective, _Solve]]
 
 
@@ -60,36 +59,80 @@ class SparseStep:
 class SupportPart:
     """S on a few features per label, chosen in the first round and kept: restricted least squares.
 
-    A dense block of features is in the low rank alone.
+    A dense block of features is in the low rank alone. ``keep_gram=False`` is for few labels, which add up what they
+    need of XᵀX faster than all of it is.
     """
 
-    def __init__(
-        self,
-        features: SupportFeatures,
-        labels: TrainingLabels,
-        terms: SquaredTerms,
-        *,
-        reg: float,
-        support: int,
-        dense: DenseFeatures | None = None,
-    ) -> None:
-        self.terms, self.dense = terms, dense
-        self.ridge = SupportRidge(
-            features,
-            labels.positives,
-            known=labels.observed,
-            reg=reg,
-            support=support,
-            positive_weight=labels.positive_weight,
-            n_threads=labels.n_threads,
+    def __init__(self, *, reg: float, support: int, memory_limit: float, keep_gram: bool = True) -> None:
+        self.reg, self.support, self.memory_limit, self.keep_gram = reg, support, memory_limit, keep_gram
+        self._shared: Any = None
+
+    def step(self, steps: Alternation, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
+        """Exact on the supports, so that the value is known without another look at the data."""
+        executor = steps.executor
+        if self._shared is None:
+            self._shared = executor.share(self.features(steps.local))
+        shared = [executor.share(one) for one in (self, factors.W, factors.H, factors.b, last)]
+        weights, gains = zip(*executor.map(support_block, steps.label_blocks, steps.data, *shared))
+        value = steps.squared_loss(factors) - float(sum(gain.sum() for gain in gains))
+        whole = weights[0] if len(weights) == 1 else sp.csr_matrix(sp.hstack(weights, format="csr"))
+        return SparseStep(whole, value, unsolved=0)
+
+    def features(self, data: FitData) -> SupportFeatures:
+        """Statistics of the features that the supports of all labels share."""
+        return data.once(
+            ("support", self.keep_gram),
+            lambda: SupportFeatures.build(
+                words_of(data.features()).matrix,
+                support=self.support,
+                with_gram=self.keep_gram and data.known is None,
+                row_weight=data.row_weight,
+                memory_limit=self.memory_limit,
+                n_threads=data.n_threads,
+            ),
+            of_features=True,
         )
 
-    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
-        """Exact on the supports, so that the value is known without another look at the data."""
-        beside = None if self.dense is None else self.dense.matmul(factors.W[-self.dense.shape[1] :])
-        solved = self.ridge.solve(factors.W, factors.H, factors.b, pattern=last, beside=beside)
-        without = self.terms.value(factors.A, factors.H, factors.b)
-        return SparseStep(solved.weights, without - float(solved.gain.sum()), unsolved=0)
+    def ridge(self, data: FitData, block: Block) -> SupportRidge:
+        """The problems of some labels."""
+        labels = data.targets_of(block)
+        return data.once(
+            ("ridge", block),
+            lambda: SupportRidge(
+                self._shared,
+                labels.positives,
+                known=labels.observed,
+                reg=self.reg,
+                support=self.support,
+                positive_weight=labels.positive_weight,
+                n_threads=labels.n_threads,
+            ),
+        )
+
+
+def support_block(
+    block: Block,
+    data: FitData,
+    part: SupportPart,
+    W: np.ndarray,
+    H: np.ndarray,
+    b: np.ndarray,
+    last: sp.csr_matrix | None,
+) -> tuple[sp.csr_matrix, np.ndarray]:
+    """S of some labels beside a low rank, on the supports of the last round; and by how much it lowers the loss."""
+    X, columns = data.features(), slice(*block)
+    if last is not None and block != (0, last.shape[1]):
+        last = sp.csr_matrix(last[:, columns])
+    beside = X.dense.matmul(W[-X.dense.shape[1] :]) if isinstance(X, BlockFeatures) else None
+    solved = part.ridge(data, block).solve(W, H[columns], b[columns], pattern=last, beside=beside)
+    return solved.weights, solved.gain
+
+
+def words_of(X: FeatureMatrix) -> CSRWithTranspose:
+    """The features that have a sparse part, for products."""
+    words = X.words if isinstance(X, BlockFeatures) else X
+    assert isinstance(words, CSRWithTranspose)
+    return words
 
 
 class ADMMPart:
@@ -100,27 +143,37 @@ class ADMMPart:
     dense d×L array while the fit runs.
     """
 
-    def __init__(self, X: CSRWithTranspose, ridge: L1FitRidge, labels: TrainingLabels, memory_limit: float) -> None:
-        self.X, self.ridge, self.labels = X, ridge, labels
-        self.columns = LabelColumns(labels, get_loss("squared"))
-        self.weighted = isinstance(ridge, WeightedL1FitRidge)
-        width = columns_that_fit(
-            *X.shape, memory_limit / 2, itemsize=X.matrix.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
-        )
-        self.blocks = even_chunks(labels.shape[1], min(width, labels.shape[1]))
+    def __init__(self, data: FitData, *, reg: float, sparsity: float, memory_limit: float) -> None:
+        self.X, self.labels = words_of(data.features()), data.targets
+        self.weighted = any(one is not None for one in (data.known, data.positive_weight, data.row_weight))
 
-    def step(self, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
+        def factorised() -> L1FitRidge:
+            # The solver's objective has whole squares, twice the alternation's: ¼λ3 becomes ½λ3.
+            parameters = self.X, reg, sparsity / 2
+            if self.weighted:
+                return WeightedL1FitRidge(*parameters, row_weight=data.row_weight, memory_limit=memory_limit / 2)
+            return L1FitRidge(*parameters, memory_limit=memory_limit / 2)
+
+        self.ridge = data.once(("admm", self.weighted), factorised, of_features=True)
+        self.columns = LabelColumns(self.labels, get_loss("squared"))
+        width = columns_that_fit(
+            *self.X.shape, memory_limit / 2, itemsize=data.X.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
+        )
+        self.blocks = even_chunks(data.n_labels, min(width, data.n_labels))
+
+    def step(self, steps: Alternation, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Each label keeps the S of the last round where ADMM has not got below it."""
+        A = whole_shard(steps.local).embedded(steps.here(factors.W))
         n_features, n_labels = self.X.shape[1], self.labels.shape[1]
         S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
-        problem_of = self._weighted_block if self.weighted else self._plain_block(factors)
+        problem_of = partial(self._weighted_block, A) if self.weighted else self._plain_block(A, factors)
 
         def block(start: int, stop: int) -> tuple[float, int]:
             """The columns of S of some labels; their objective, and how many of them are not solved."""
             objective_of, solve = problem_of(factors, np.arange(start, stop))
             before = objective_of(S[:, start:stop])
             split = None if last is None else self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
-            found = solve(None if split is None else (split, None))
+            found = solve(split)
             better = found.objective < before
             S[:, start:stop][:, better] = found.solution[:, better]
             return float(np.where(better, found.objective, before).sum()), int((~found.converged).sum())
@@ -132,11 +185,11 @@ class ADMMPart:
             unsolved += short
         return SparseStep(S, 0.5 * total, unsolved)
 
-    def _plain_block(self, factors: Factors) -> _Block:
-        extended_A = with_intercept(factors.A)
+    def _plain_block(self, A: np.ndarray, factors: Factors) -> _Block:
+        extended_A = with_intercept(A)
         seen = self.X.rmatmul(extended_A)
         inner = gram(extended_A, n_threads=self.labels.n_threads)
-        H = np.column_stack([factors.H, factors.b]).astype(factors.A.dtype)
+        H = np.column_stack([factors.H, factors.b]).astype(A.dtype)
         ridge = self.ridge
 
         def block(factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
@@ -147,22 +200,22 @@ class ADMMPart:
             squared_norm += np.einsum("bk,kl,bl->b", H[ids], inner, H[ids], optimize=True)
             return (
                 lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
-                lambda start: ridge.solve(cross, squared_norm, start=start, options=_WITHIN_A_ROUND),
+                lambda start: ridge.solve(cross, squared_norm, start=start, tol=_ROUND_TOL, max_iter=_ROUND_STEPS),
             )
 
         return block
 
-    def _weighted_block(self, factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
+    def _weighted_block(self, A: np.ndarray, factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
         ridge = self.ridge
         assert isinstance(ridge, WeightedL1FitRidge)
         batch = self.columns.batch(ids, with_start=False)
-        residual = batch.targets - factors.A @ factors.H[ids].T
+        residual = batch.targets - A @ factors.H[ids].T
         residual -= factors.b[ids].astype(residual.dtype)
         weights = batch.weights
         assert weights is not None
         return (
             lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
-            lambda start: ridge.solve_weighted(residual, weights, start=start, options=_WITHIN_A_ROUND),
+            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=_ROUND_TOL, max_iter=_ROUND_STEPS),
         )
 
 

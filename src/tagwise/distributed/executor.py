@@ -1,0 +1,264 @@
+"""Blocks of a fit on the workers of a Dask cluster.
+
+Tasks are pure functions of a block and of what all blocks share, so any of them can be computed again: a worker that
+dies costs the blocks that it was working on. What is shared lies in files, which all workers of a machine map into
+memory: written once where workers see the client's folder, and otherwise sent once to each machine. Results come back
+by the same folder where both see it. Dask's own ``scatter`` was tried: it keeps a copy per worker, and what its only
+holder takes along when it dies has to be sent and everything that depends on it computed anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import dask
+import numpy as np
+from distributed import Client, Future
+from distributed.protocol.pickle import dumps, loads
+
+from tagwise.distributed.cluster import RETRIES, connected_client, gathered
+from tagwise.executor import Executor
+from tagwise.parallel import single_threaded_blas
+
+__all__ = ["DaskExecutor"]
+
+# Values with fewer bytes travel with the task.
+_STORED_BYTES = 1 << 16
+# Arrays begin at multiples of it, as numpy's own do: compiled code has another version for others.
+_ALIGNMENT = 64
+
+
+class DaskExecutor(Executor):
+    """An executor on the workers of a Dask cluster; use as a context manager.
+
+    Parameters
+    ----------
+    client : dask.distributed.Client, optional
+        By default that of this process.
+    storage : path, optional
+        A folder that the client and all workers see under the same path; shared values are then written once for all
+        machines. By default a temporary folder of this machine.
+
+    Attributes
+    ----------
+    n_blocks : int
+        Number of workers at the start.
+    tasks, bytes_shared, bytes_returned : int
+        Tasks so far, bytes of shared values (once for each machine that they were written on), and bytes of results.
+    """
+
+    def __init__(self, client: Client | None = None, storage: str | Path | None = None) -> None:
+        self.client = connected_client(client)
+        self.storage = storage
+        self.tasks = self.bytes_shared = self.bytes_returned = 0
+
+    def __enter__(self) -> DaskExecutor:
+        self.folder = Path(tempfile.mkdtemp(prefix="tagwise-", dir=self.storage))
+        self._shared: weakref.WeakSet[Shared] = weakref.WeakSet()
+        self._distant: dict[str, str] = {}
+        self._look_around()
+        self.n_blocks = max(1, len(self.client.nthreads()))
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for worker in self._distant.values():
+            self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
+
+    def _look_around(self) -> None:
+        """Find machines whose workers do not see the folder, and send them what is shared so far."""
+        seen = self.client.run(_sees, self.folder)
+        for worker, (host, sees) in sorted(seen.items()):
+            if not sees and host not in self._distant:
+                self._distant[host] = worker
+                for shared in self._shared:
+                    self._send(shared, worker)
+
+    def _send(self, shared: Shared, worker: str) -> None:
+        packed, in_use = Packed.read(shared.path), [one.path.name for one in self._shared]
+        sent = self.client.submit(_receive, shared.path, packed, in_use, workers=[worker], pure=False, retries=RETRIES)
+        gathered(self.client, sent)
+        self.bytes_shared += packed.n_bytes
+
+    def share(self, value: Any) -> Any:
+        """A handle of a value; a task gets the value, the same object in all tasks of a worker."""
+        if value is None or isinstance(value, (bool, int, float, str, Shared)):
+            return value
+        return self._stored(Packed.of(value), value)
+
+    def _stored(self, packed: Packed, value: Any) -> Shared:
+        within = [one for one in value if isinstance(one, Shared)] if isinstance(value, tuple) else []
+        shared = Shared(self.folder / uuid.uuid4().hex, within)
+        packed.write(shared.path)
+        self.bytes_shared += packed.n_bytes
+        self._shared.add(shared)
+        weakref.finalize(shared, shared.path.unlink, missing_ok=True)
+        for worker in self._distant.values():
+            self._send(shared, worker)
+        return shared
+
+    def stream(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> Iterator[Any]:
+        """``function(block, *common)`` of every block, in order, each result when it is there."""
+        workers = sorted(self.client.nthreads())
+        shared = [one.path if isinstance(one, Shared) else Packed.of(one) for one in common]
+        given: list[Packed | Shared] = []
+        for block in blocks:
+            packed = Packed.of(block)
+            # A file serves any worker that sees it; a block for another machine travels to one worker alone.
+            stored = packed.n_bytes >= _STORED_BYTES and not self._distant
+            given.append(self._stored(packed, block) if stored else packed)
+
+        def submit(number: int) -> Future:
+            # The same block goes to the same worker where it can, which has what it computed on it last time.
+            favourite = {"workers": [workers[number % len(workers)]], "allow_other_workers": True} if workers else {}
+            self.tasks += 1
+            block = given[number]
+            place = block.path if isinstance(block, Shared) else block
+            key = f"{getattr(function, '__name__', type(function).__name__)}-{uuid.uuid4().hex}"
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+                return self.client.submit(
+                    run_block, self.folder, function, place, *shared, key=key, retries=RETRIES, **favourite
+                )
+
+        futures = {number: submit(number) for number in range(len(given))}
+        for number in range(len(given)):
+            try:
+                result = gathered(self.client, futures[number])
+            except FileNotFoundError:
+                # A machine that joined later.
+                self._look_around()
+                result = gathered(self.client, submit(number))
+            del futures[number]
+            if isinstance(result, Path):
+                path, result = result, Packed.read(result)
+                with suppress(OSError):
+                    path.unlink()
+            self.bytes_returned += result.n_bytes
+            yield result.value()
+
+
+class Packed:
+    """A value as a pickle, with its arrays beside it: in memory, or mapped from a file copy-on-write."""
+
+    def __init__(self, pickled: bytes, arrays: list[np.ndarray]) -> None:
+        self.pickled, self.arrays = pickled, arrays
+
+    @classmethod
+    def of(cls, value: Any) -> Packed:
+        """The value, packed; arrays are not copied."""
+        found: list[Any] = []
+        pickled = dumps(value, buffer_callback=found.append, protocol=5)
+        return cls(pickled, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in found])
+
+    @property
+    def n_bytes(self) -> int:
+        """Size."""
+        return len(self.pickled) + sum(len(array) for array in self.arrays)
+
+    def value(self) -> Any:
+        """The value; its arrays are writable and begin at multiples of 64 bytes."""
+        return loads(self.pickled, buffers=[_usable(array) for array in self.arrays])
+
+    def write(self, path: Path) -> None:
+        """Arrays, the pickle, and where they begin; the file is there at once and whole."""
+        part, starts = path.with_suffix(".part"), []
+        with open(part, "wb") as file:
+            for array in self.arrays:
+                file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
+                starts.append(file.tell())
+                file.write(array.data)
+            tail = dumps((self.pickled, starts, [len(array) for array in self.arrays]), protocol=5)
+            file.write(tail)
+            file.write(len(tail).to_bytes(8, "little"))
+        part.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Packed:
+        """The content of a file, mapped into memory."""
+        content = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
+        size = int.from_bytes(content[-8:].tobytes(), "little")
+        pickled, starts, sizes = loads(content[-8 - size : -8].tobytes())
+        return cls(pickled, [content[start : start + size] for start, size in zip(starts, sizes)])
+
+
+def _usable(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy of one that is part of a message, which is read-only and may begin at any byte."""
+    if array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0:
+        return array
+    room = np.empty(len(array) + _ALIGNMENT, dtype=np.uint8)
+    copied = room[-room.ctypes.data % _ALIGNMENT :][: len(array)]
+    copied[:] = array
+    return copied
+
+
+class Shared:
+    """A value in a file; a task that gets it, or something that it is part of, gets the value."""
+
+    def __init__(self, path: Path, within: list[Shared]) -> None:
+        self.path, self.within = path, within
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return opened, (self.path,)
+
+
+_lock = threading.RLock()
+_open: dict[str, tuple[Path, Any]] = {}
+
+
+def opened(path: Path) -> Any:
+    """The value in a file, opened once in each process."""
+    with _lock:
+        # Values of earlier steps, whose files are gone, are not needed any more.
+        for token in [token for token, (place, _) in _open.items() if not place.exists()]:
+            del _open[token]
+        if path.name not in _open:
+            place = path if path.exists() else _distant_place(path)
+            _open[path.name] = place, Packed.read(place).value()
+        return _open[path.name][1]
+
+
+# ---------------------------------------------------------------------- what workers run
+
+
+def run_block(folder: Path, function: Callable[..., Any], *arguments: Packed | Path) -> Packed | Path:
+    """The function of a block, with the threads that it asks for and no others, so that workers do not crowd."""
+    with single_threaded_blas():
+        values = [opened(one) if isinstance(one, Path) else one.value() for one in arguments]
+        result = Packed.of(function(*values))
+    if result.n_bytes < _STORED_BYTES or not folder.is_dir():
+        return result
+    path = folder / uuid.uuid4().hex
+    result.write(path)
+    return path
+
+
+def _sees(folder: Path) -> tuple[str, bool]:
+    return socket.gethostname(), folder.is_dir()
+
+
+def _distant_place(path: Path) -> Path:
+    """Where a machine that does not see the client's folder keeps a shared value."""
+    return Path(tempfile.gettempdir(), path.parent.name, path.name)
+
+
+def _receive(path: Path, packed: Packed, in_use: list[str]) -> None:
+    path = _distant_place(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed.write(path)
+    for other in path.parent.iterdir():
+        if other.name not in in_use:
+            other.unlink(missing_ok=True)
+
+
+def _remove_distant(folder: str) -> None:
+    shutil.rmtree(Path(tempfile.gettempdir(), folder), ignore_errors=True)

@@ -1,0 +1,198 @@
+"""Arrays and CSR matrices as the tensors of a safetensors file.
+
+A CSR matrix is stored as four tensors: its name and ``.data``, ``.indices``, ``.indptr`` and ``.shape``.
+
+The safetensors library writes files and checks those that are read. Their bytes are mapped here: the library (0.4 to
+0.8) copies every tensor, so that processes could not share a model in memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+import stat
+from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
+
+__all__ = ["Tensor", "digest", "open_regular", "plain_arrays", "read_tensors", "require", "write_tensors"]
+
+Tensor: TypeAlias = np.ndarray | sp.csr_matrix
+
+_DTYPES = {
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "BOOL": "bool",
+}
+"""Types of tensors: name in safetensors → name in numpy."""
+_MATRIX = ("data", "indices", "indptr", "shape")
+
+
+def require(condition: object, fault: str) -> None:
+    """Refuse what was read where a condition does not hold."""
+    if not condition:
+        raise ModelFormatError(f"damaged: {fault}")
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def plain_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """The arrays to store, C-ordered and little-endian; copied only if need be."""
+    found: dict[str, np.ndarray] = {}
+    tensor: Any
+    for name, tensor in tensors.items():
+        if sp.issparse(tensor) and tensor.format == "csr":
+            nnz = int(tensor.indptr[-1])  # scipy allows spare room behind the last entry
+            parts = {"data": tensor.data[:nnz], "indices": tensor.indices[:nnz], "indptr": tensor.indptr}
+            found |= {f"{name}.{part}": array for part, array in parts.items()}
+            found[f"{name}.shape"] = np.array(tensor.shape, dtype=np.int64)
+        elif isinstance(tensor, np.ndarray) and not isinstance(tensor, np.ma.MaskedArray):
+            found[name] = tensor
+        else:
+            raise InvalidTypeError(f"{name} must be a numpy array or a CSR matrix; found {type(tensor).__name__}.")
+    for name, array in found.items():
+        if array.dtype.name not in _DTYPES.values():
+            raise InvalidTypeError(
+                f"{name} has entries of type {array.dtype}; a folder holds {', '.join(_DTYPES.values())}."
+            )
+        # np.ascontiguousarray would turn 0-d arrays into 1-d ones.
+        found[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return found
+
+
+def digest(tensor: Tensor) -> str:
+    """SHA-256 of type, shape and content of an array or a CSR matrix."""
+    found = hashlib.sha256()
+    for name, array in plain_arrays({"": tensor}).items():
+        found.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
+    """Write arrays of :func:`plain_arrays` as a safetensors file; returns the SHA-256 of the file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        # The library tells errors of the system as text.
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise InvalidInputError(f"the arrays cannot be saved: {error}") from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+    found = hashlib.sha256()
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+        while block := stream.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+# ---------------------------------------------------------------------- reading what may come from anyone
+
+
+def read_tensors(path: Path, size: int, sha256: str, *, mapped: bool = False) -> dict[str, Tensor]:
+    """All tensors of a safetensors file of this size and digest.
+
+    Memory: the size of the file and the parsed header. Where the tensors are ``mapped``, processes that read the same
+    file share it, and the digest is not checked. Matrices may hold any numbers: who uses them checks their indices.
+
+    Raises
+    ------
+    ModelFormatError
+        The file is a link, not a regular file, or damaged.
+    FileNotFoundError
+        There is no such file (a concurrent save may just have removed it).
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with open_regular(path) as stream:
+            found = os.fstat(stream.fileno()).st_size
+            require(found == size, f"{path.name} has {found:,} bytes instead of {size:,}.")
+            with safe_open(path, framework="numpy"):  # which compares the header with the size of the file
+                pass
+            memory: Any = None
+            if mapped:
+                memory = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY)
+            else:
+                memory = bytearray(size)
+                require(stream.readinto(memory) == size, f"{path.name} became shorter while it was read.")
+                same = hashlib.sha256(memory).hexdigest() == sha256
+                require(same, f"{path.name} does not have the sha256 of the manifest.")
+        return _with_matrices(_arrays(memory))
+    except (FileNotFoundError, ModelFormatError):
+        raise
+    except MemoryError:
+        raise ModelFormatError(f"{path.name} needs {size:,} bytes of memory, which are not available.") from None
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFormatError(f"damaged: {path.name} cannot be read: {error!s:.200}.") from error
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file opened for reading, unless it is a link or a special file; raises ModelFormatError or OSError."""
+    # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+    refused = f"{path.name} must be a regular file; links and special files are refused."
+    require(hasattr(os, "O_NOFOLLOW") or not path.is_symlink(), refused)  # Windows has no such flag
+    try:
+        stream = os.fdopen(os.open(path, flags), "rb")
+    except OSError as error:
+        # A socket, or a device that is not there, cannot be opened at all.
+        require(error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR), refused)
+        raise
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        require(False, refused)
+    return stream
+
+
+def _arrays(memory: Any) -> dict[str, np.ndarray]:
+    """The arrays of a file whose header the library has checked, on the memory that holds it."""
+    start = 8 + int.from_bytes(memory[:8], "little")
+    header, arrays = json.loads(bytes(memory[8:start])), {}
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        dtype, shape, at = _DTYPES[entry["dtype"]], entry["shape"], start + entry["data_offsets"][0]
+        count = math.prod(shape)
+        # numpy makes no empty array of a buffer's end.
+        array = np.frombuffer(memory, dtype, count, at).reshape(shape) if count else np.empty(shape, dtype)
+        if dtype == "bool":
+            require(array.view(np.uint8).max(initial=0) <= 1, f"{name} is of type bool but has bytes above 1.")
+        arrays[name] = array if array.flags.aligned else array.copy()
+    return arrays
+
+
+def _with_matrices(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """The arrays, those of a matrix put together."""
+    tensors: dict[str, Tensor] = dict(arrays)
+    for name in [key.removesuffix(".indptr") for key in arrays if key.endswith(".indptr")]:
+        data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in _MATRIX)
+        require(indices.dtype.kind == indptr.dtype.kind == shape.dtype.kind == "i", f"{name} is not a CSR matrix.")
+        for part in _MATRIX:
+            del tensors[f"{name}.{part}"]
+        tensors[name] = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()), copy=False)
+    return tensors
