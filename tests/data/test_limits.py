@@ -22,7 +22,7 @@ import pytest
 from systems import needs_limits
 
 from tagwise.data import read_arff, read_csv, read_jsonl, read_npz, read_svmlight, read_vocabulary, read_xmc
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.streams import LARGEST_EXPANSION, LONGEST_LINE, read_name_lines
 from tagwise.data.tables import read_table
 from tagwise.exceptions import InvalidInputError, ParseError
@@ -58,7 +58,7 @@ READ = """
 import json, resource, sys
 from pathlib import Path
 from tagwise import data
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import read_table
 from tagwise.exceptions import ParseError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import InvalidInputError, ParseError
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.data import read_csv, read_jsonl
-from tagwise.data.columns import TAG_NAMES, TEXT_NAMES
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import TAG_NAMES, TEXT_NAMES, Dialect
 from tagwise.data.formats import file_format
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseWarning

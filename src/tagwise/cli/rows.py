@@ -16,7 +16,7 @@ import click
 from tagwise import Tagger, data, load
 from tagwise.cli.options import ROWS, Given
 from tagwise.cli.output import echo_err, warn
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.feedback import Feedback, read_feedback, with_feedback
 from tagwise.data.formats import STANDARD_INPUT, FileFormat, file_format
 from tagwise.data.streams import read_name_lines

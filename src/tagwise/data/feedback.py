@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FORMATS
 from tagwise.data.records import Records, kind_of, open_records
 from tagwise.data.tables import Table

@@ -80,8 +80,8 @@ def _named(place: str) -> Any:
 
 _TABLE = (
     FileFormat("jsonl", "texts", (".jsonl", ".ndjson", ".json"), "records:JsonRecords", "text_files:write_jsonl"),
-    FileFormat("csv", "texts", (".csv",), "delimited:DelimitedRecords", "text_files:write_csv", delimiter=","),
-    FileFormat("tsv", "texts", (".tsv", ".tab"), "delimited:DelimitedRecords", "text_files:write_csv", delimiter="\t"),
+    FileFormat("csv", "texts", (".csv",), "records:DelimitedRecords", "text_files:write_csv", delimiter=","),
+    FileFormat("tsv", "texts", (".tsv", ".tab"), "records:DelimitedRecords", "text_files:write_csv", delimiter="\t"),
     FileFormat("parquet", "texts", (".parquet",), "parquet:ParquetRecords"),
     FileFormat("text", "texts", (".txt",), "records:TextRecords"),
     FileFormat("xmc", "matrix", (".xmc",), "sparse_text:read_xmc", "sparse_text:write_xmc", ("errors", "dtype")),

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FileFormat
-from tagwise.data.records import Records, Unreadable, require_table
+from tagwise.data.records import Records, Unreadable
 from tagwise.data.streams import LINE_BYTES, Expansion, UnskippableError, checked_path, longest_line, open_file
 from tagwise.exceptions import InvalidInputError, TagwiseError
 
@@ -34,7 +34,6 @@ class ParquetRecords(Records):
     has_lines = False
 
     def __init__(self, path: str, dialect: Dialect, entry: FileFormat, line_by_line: bool = False) -> None:
-        require_table(path, entry, dialect)
         if dialect.encoding is not None:
             raise InvalidInputError(f"{dialect.option('encoding')} is for lines of text; {path} is read as parquet.")
         try:
@@ -73,21 +72,16 @@ class ParquetRecords(Records):
     def _all(self) -> Iterator[dict[str, Any]]:
         with self._damage_as_parse_error():
             for batch in self._file.iter_batches(batch_size=_BATCH):
-                if batch.nbytes > self._longest:
-                    self._check_lengths(batch)
+                for place in range(batch.num_rows if batch.nbytes > self._longest else 0):
+                    if batch.slice(place, 1).nbytes > self._longest:
+                        reason = (
+                            f"the row has more than {self._longest:,} bytes; shorten it, or raise the environment "
+                            "variable TAGWISE_LONGEST_LINE"
+                        )
+                        raise UnskippableError(self.path, self.line + 1 + place, 0, reason)
                 self._expansion.count(max(batch.nbytes, LINE_BYTES * batch.num_rows), self.line + 1)
-                values = [self._values(column) for column in batch.columns]
-                for row in zip(*values):
+                for row in zip(*map(self._values, batch.columns)):
                     yield dict(zip(self.columns, row))
-
-    def _check_lengths(self, batch: Any) -> None:
-        for place in range(batch.num_rows):
-            if batch.slice(place, 1).nbytes > self._longest:
-                reason = (
-                    f"the row has more than {self._longest:,} bytes; shorten it, or raise the environment variable "
-                    "TAGWISE_LONGEST_LINE"
-                )
-                raise UnskippableError(self.path, self.line + 1 + place, 0, reason)
 
     def _values(self, array: Any) -> list[Any]:
         """The values as Python's objects."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from xml.parsers import expat
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FORMATS, FileFormat
 from tagwise.data.records import Records, kind_of, open_records
 from tagwise.data.streams import ByteSource, checked_path, suffix_without_compression
