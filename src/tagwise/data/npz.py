@@ -48,15 +48,14 @@ def read_npz(x_path: str | os.PathLike[str], labels: str | os.PathLike[str] | No
         raise ParseError(x_path, 0, 0, f"the features are unusable: {error}") from None
     if labels is None:
         return LabelledRows(X=X, Y=sp.csr_matrix((X.shape[0], 0), dtype=np.float32))
-    loaded = _load(labels)
-    if loaded.shape[0] != X.shape[0]:
-        reason = f"the labels have {loaded.shape[0]:,} rows, but the features have {X.shape[0]:,}"
+    Y = _load(labels)
+    if Y.shape[0] != X.shape[0]:
+        reason = f"the labels have {Y.shape[0]:,} rows, but the features have {X.shape[0]:,}"
         raise ParseError(labels, 0, 0, reason)
     try:
-        Y = check_labels(loaded)
+        return LabelledRows(X=X, Y=check_labels(Y))
     except InvalidInputError as error:
         raise ParseError(labels, 0, 0, f"the labels are unusable: {error}") from None
-    return LabelledRows(X=X, Y=Y)
 
 
 def labels_beside(path: str) -> str:

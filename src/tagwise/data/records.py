@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tagwise.data.columns import Dialect
 
 __all__ = [
+    "HALF_PAIR",
     "DelimitedRecords",
     "JsonRecords",
     "LineRecords",
@@ -35,6 +36,7 @@ __all__ = [
     "TextRecords",
     "Unreadable",
     "first_repeated",
+    "holds_half_pair",
     "kind_of",
     "open_records",
 ]
@@ -49,6 +51,18 @@ class Unreadable:
     """Stands for a value that cannot be read, which is a fault only where it is asked for."""
 
     what: str
+
+
+HALF_PAIR = "a string holds half of a surrogate pair, which is not a character"
+
+
+def holds_half_pair(strings: Iterable[str]) -> bool:
+    """Whether UTF-8 cannot hold one of the strings, which JSON can: :data:`HALF_PAIR`."""
+    try:
+        "".join(strings).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 class Records(ABC):

@@ -18,7 +18,8 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedIOBase, BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
@@ -140,15 +141,11 @@ class ByteSource:
         self._longest = longest_line()
         self._raw = open_file(self.path)
         self._size = os.fstat(self._raw.fileno()).st_size
-        suffix = Path(self.path).suffix.lower()
-        self._file: BufferedIOBase
-        if suffix == ".gz":
-            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb")
-        elif suffix == ".bz2":
-            self._file = bz2.BZ2File(self._raw, "rb")
-        else:
-            self._file = self._raw
-        self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
+        self._file: BufferedIOBase = self._raw
+        self._expansion = Expansion(self.path, self._size) if is_compressed(self.path) else None
+        if self._expansion is not None:
+            is_gzip = self.path.lower().endswith(".gz")
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else bz2.BZ2File(self._raw, "rb")
 
     def _set_encoding(self, encoding: str | None, propose: Callable[[str], str] | None) -> None:
         self._propose = propose
@@ -183,8 +180,13 @@ class ByteSource:
         """At most ``size`` bytes; none at the end of the file."""
         with self._damage_as_parse_error():
             block = self._file.read(size)
-        self.count(len(block))
+        if self._expansion is not None:
+            self._expansion.count(len(block), self.line)
         return block
+
+    def content(self) -> bytes:
+        """The rest of the file."""
+        return b"".join(iter(partial(self.read, 2**20), b""))
 
     def readline(self, limit: int) -> bytes:
         """One line with its newline; at most ``limit`` bytes of it."""
@@ -211,11 +213,6 @@ class ByteSource:
         except UnicodeError as error:
             reason = f"the bytes from here on are not valid {self._encoding}: {getattr(error, 'reason', error)}"
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
-
-    def count(self, n_bytes: int) -> None:
-        """Count what a compressed file holds; see :class:`Expansion`."""
-        if self._expansion is not None:
-            self._expansion.count(n_bytes, self.line)
 
     def check_length(self, n_bytes: int, line: int | None = None) -> None:
         """Refuse a line, or a record that started on ``line``, that is too long to be one."""
@@ -325,17 +322,14 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(checked_path(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", str(target.parent))
-    suffix = target.suffix.lower()
     with atomic_stream(target) as raw:
-        if suffix == ".gz":
-            # No name and no time in the header, so that equal content gives equal files.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
-                yield cast(IO[bytes], packed)
-        elif suffix == ".bz2":
-            with bz2.BZ2File(raw, "wb") as packed_bz2:
-                yield cast(IO[bytes], packed_bz2)
-        else:
+        if not is_compressed(target):
             yield raw
+            return
+        is_gzip = target.suffix.lower() == ".gz"
+        # No name and no time in the header, so that equal content gives equal files.
+        with gzip.GzipFile("", "wb", 6, raw, mtime=0) if is_gzip else bz2.BZ2File(raw, "wb") as packed:
+            yield cast(IO[bytes], packed)
 
 
 # ---------------------------------------------------------------------- encodings
@@ -346,14 +340,16 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Encodings of scripts that have several bytes per character, and the characters that texts in them consist of. A text
-# in another encoding hardly ever decodes by chance, and then to characters that nobody uses.
+# Encodings of scripts that have several bytes per character, the characters that texts in them consist of, and those of
+# which there must be one. A text in another encoding hardly ever decodes by chance, and then to characters that nobody
+# uses.
+_KANA, _KANJI, _MARKS_OF_SENTENCES = "\u3041-\u30fe", "\u4e00-\u9fff", "\u3001\u3002\uff01-\uff5e"
 _SEVERAL_BYTES = (
-    ("shift_jis", re.compile("[\u3041-\u30fe\u4e00-\u9fff\u3001\u3002\uff01-\uff5e\u300c\u300d]"), "[\u3041-\u30fe]"),
-    ("euc_jp", re.compile("[\u3041-\u30fe\u4e00-\u9fff\u3001\u3002\uff01-\uff5e\u300c\u300d]"), "[\u3041-\u30fe]"),
-    ("cp949", re.compile("[\uac00-\ud7a3]"), "[\uac00-\ud7a3]"),
-    ("big5", re.compile("[\u4e00-\u9fff\u3001\u3002\uff01-\uff5e]"), "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]"),
-    ("gb18030", re.compile("[\u4e00-\u9fff\u3001\u3002\uff01-\uff5e]"), "[\u4e00-\u9fff]"),
+    ("shift_jis", f"[{_KANA}{_KANJI}{_MARKS_OF_SENTENCES}\u300c\u300d]", f"[{_KANA}]"),
+    ("euc_jp", f"[{_KANA}{_KANJI}{_MARKS_OF_SENTENCES}\u300c\u300d]", f"[{_KANA}]"),
+    ("cp949", "[\uac00-\ud7a3]", "[\uac00-\ud7a3]"),
+    ("big5", f"[{_KANJI}{_MARKS_OF_SENTENCES}]", "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]"),
+    ("gb18030", f"[{_KANJI}{_MARKS_OF_SENTENCES}]", f"[{_KANJI}]"),
 )
 _MOSTLY = 0.9
 _IN_RUNS = 0.6
@@ -396,7 +392,7 @@ def guess_encoding(content: bytes) -> str | None:
         if name != "shift_jis" and not in_runs:
             continue
         text = _decoded(lines, name)
-        if text and len(characters.findall(text)) >= _MOSTLY * len(text) and re.search(typical, text):
+        if text and len(re.findall(characters, text)) >= _MOSTLY * len(text) and re.search(typical, text):
             return name
     if in_runs:
         lower, name = max((len(_LOWER.findall(_decoded(lines, name))), name) for name in _CYRILLIC)
@@ -410,10 +406,8 @@ def _decoded(lines: list[bytes], encoding: str) -> str:
     """The characters beyond ASCII of the lines that decode; none where more than one in twenty does not."""
     found = []
     for line in lines:
-        try:
+        with suppress(UnicodeDecodeError):
             found.append(line.decode(encoding))
-        except UnicodeDecodeError:
-            continue
     if len(found) < 0.95 * len(lines):
         return ""
     return re.sub("[\x00-\x7f]", "", "".join(found))

@@ -97,8 +97,9 @@ def make_low_rank_plus_sparse(
     -----
     Time O(nLk); memory that of the result plus a block of scores: never n×L.
     """
-    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
-    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
+    rows, features, labels, mean_features, mean_labels = _checked_shape(
+        n_rows, n_features, n_labels, features_per_row, labels_per_row
+    )
     k = check_integer(rank, "rank", minimum=1)
     if k > min(features, labels):
         raise InvalidInputError(f"rank must be at most min(n_features, n_labels) = {min(features, labels)}; found {k}.")
@@ -218,8 +219,9 @@ def make_power_law(
     Time is linear in the number of entries; memory is that of the result plus one block of rows, or three times the
     result where labels have features of their own.
     """
-    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
-    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
+    rows, features, labels, mean_features, mean_labels = _checked_shape(
+        n_rows, n_features, n_labels, features_per_row, labels_per_row
+    )
     feature_fall = check_real(feature_exponent, "feature_exponent", minimum=0)
     label_fall = check_real(label_exponent, "label_exponent", minimum=0)
     topic_number = check_integer(n_topics, "n_topics", minimum=0)
@@ -262,17 +264,18 @@ def _drawn_from_labels(
     return drawn
 
 
-def _check_sizes(n_rows: int, n_features: int, n_labels: int) -> tuple[int, int, int]:
+def _checked_shape(
+    n_rows: int, n_features: int, n_labels: int, features_per_row: float, labels_per_row: float
+) -> tuple[int, int, int, float, float]:
+    rows = check_integer(n_rows, "n_rows", minimum=1)
+    features = check_integer(n_features, "n_features", minimum=1)
+    labels = check_integer(n_labels, "n_labels", minimum=1)
+    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
     return (
-        check_integer(n_rows, "n_rows", minimum=1),
-        check_integer(n_features, "n_features", minimum=1),
-        check_integer(n_labels, "n_labels", minimum=1),
-    )
-
-
-def _check_means(features_per_row: float, labels_per_row: float, features: int, labels: int) -> tuple[float, float]:
-    return (
-        check_real(features_per_row, "features_per_row", minimum=1, maximum=features),
+        rows,
+        features,
+        labels,
+        mean_features,
         check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels),
     )
 

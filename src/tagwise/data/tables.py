@@ -27,7 +27,7 @@ from tagwise.data.columns import (
     tag_list,
 )
 from tagwise.data.formats import FileFormat, file_format
-from tagwise.data.records import NoRowsError, Records, kind_of, open_records
+from tagwise.data.records import HALF_PAIR, NoRowsError, Records, holds_half_pair, kind_of, open_records
 from tagwise.data.streams import UnskippableError, checked_path
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
@@ -348,10 +348,8 @@ class TableReader:
                 found = kind_of(identifier)
                 raise ValueError(f"the column {columns.id!r} must be a string or a whole number; found {found}")
             identifier = str(identifier)
-        try:
-            "".join([text, *tags, *(known or ()), identifier or ""]).encode()
-        except UnicodeEncodeError:
-            raise ValueError("a string holds half of a surrogate pair, which is not a character") from None
+        if holds_half_pair([text, *tags, *(known or ()), identifier or ""]):
+            raise ValueError(HALF_PAIR)
         return Row(line, identifier, text, tags, known, record)
 
     def _listed_tags(self, record: dict[str, Any]) -> tuple[list[str], list[str] | None]:
