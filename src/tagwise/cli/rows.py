@@ -217,7 +217,7 @@ def read_matrix(
     if given.labels is not None and "labels" not in entry.arguments:
         raise InvalidInputError(f"--labels has no meaning for {path}: {entry.name} files hold their labels themselves.")
     labels = given.labels
-    if labels is None and entry.labels_beside and labelled:
+    if labels is None and "labels" in entry.arguments and labelled:
         labels = entry.find_labels(path)
         if labels is not None:
             echo_err(f"{path}: labels from {labels} (guessed).")

@@ -316,10 +316,8 @@ def write_arff(
     ----------
     path : str or path
         The file; compressed if it ends in ``.gz`` or ``.bz2``.
-    X : sparse matrix or array of shape (n, d)
-        Finite features, written as the shortest text that reads back as the same float.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    X, Y : sparse matrices or arrays of shapes (n, d) and (n, L)
+        Finite features, written as the shortest text that reads back as the same float; 0/1 labels.
     feature_names, label_names : list of str or None
         All different from each other; None makes ``feature_0 …`` and ``label_0 …``.
     relation : str

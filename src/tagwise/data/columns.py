@@ -32,11 +32,29 @@ _MOST_LISTED = 300  # characters of names of columns in a message
 
 # Names that are guessed, in this order; capitals do not matter.
 TEXT_NAMES = (
-    *("text", "texts", "body", "content", "description", "abstract", "document", "message", "question", "summary"),
+    "text",
+    "texts",
+    "body",
+    "content",
+    "description",
+    "abstract",
+    "document",
+    "message",
+    "question",
+    "summary",
     "title",
 )
 TAG_NAMES = (
-    *("tags", "labels", "keywords", "subjects", "topics", "categories", "tag", "label", "keyword", "subject"),
+    "tags",
+    "labels",
+    "keywords",
+    "subjects",
+    "topics",
+    "categories",
+    "tag",
+    "label",
+    "keyword",
+    "subject",
     "subject_uris",
 )
 

@@ -1,9 +1,4 @@
-"""Data sets by name: the bundled sample, and folders in ``$TAGWISE_DATA`` and the user's cache folder.
-
-A data set is a folder. Required are ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz`` (scipy sparse
-matrices). Optional are ``labels.txt`` and ``features.txt`` (one name per line) and ``text.trn.jsonl.gz`` and
-``text.tst.jsonl.gz`` (one JSON object with ``text`` and ``labels`` per line, in the order of the matrices' rows).
-"""
+"""Data sets by name: the bundled sample, and folders in ``$TAGWISE_DATA`` and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -39,10 +34,8 @@ class Dataset:
     ----------
     name : str
         The name it was loaded by.
-    X_train, X_test : csr_matrix of float32, shape (rows, features)
-        Features.
-    Y_train, Y_test : csr_matrix of float32, shape (rows, labels)
-        Labels; every stored entry is 1.
+    X_train, Y_train, X_test, Y_test : csr_matrix of float32, shapes (rows, features) and (rows, labels)
+        Features, and labels: every stored entry is 1.
     feature_names, label_names : list of str, or None
         One name per column, where names are known.
     propensity_a, propensity_b : float
@@ -91,8 +84,9 @@ def load_dataset(name: str) -> Dataset:
 
     ``"debtags-sample"`` comes with tagwise. Any other name is a folder in ``$TAGWISE_DATA`` or, failing that, in the
     user's cache folder (``tagwise/datasets`` in ``$XDG_CACHE_HOME``, ``~/.cache``, ``~/Library/Caches`` or
-    ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz``, and may hold
-    ``labels.txt``, ``features.txt``, ``text.trn.jsonl.gz`` and ``text.tst.jsonl.gz``. Nothing is downloaded.
+    ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz``: scipy sparse
+    matrices. It may hold ``labels.txt`` and ``features.txt`` (one name per line), and ``text.trn.jsonl.gz`` and
+    ``text.tst.jsonl.gz`` (``text`` and ``labels`` of each row, in the order of the matrices). Nothing is downloaded.
 
     Parameters
     ----------

@@ -108,10 +108,8 @@ def write_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str], X:
     ----------
     x_path, y_path : str or path
         The files.
-    X : sparse matrix or array of shape (n, d)
-        Finite features; float32 and float64 keep their type.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    X, Y : sparse matrices or arrays of shapes (n, d) and (n, L)
+        Finite features, of which float32 and float64 keep their type; 0/1 labels.
     """
     features, labels = checked_pair(X, Y)
     if os.path.abspath(os.fspath(x_path)) == os.path.abspath(os.fspath(y_path)):

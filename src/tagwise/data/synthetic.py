@@ -25,14 +25,10 @@ class SyntheticProblem:
 
     Attributes
     ----------
-    X : csr_matrix of float32, shape (n, d)
-        Features, rows of unit length.
-    Y : csr_matrix of float32, shape (n, L)
-        Labels; every stored entry is 1.
-    W : array of float32, shape (d, k)
-        Planted feature factor.
-    H : array of float32, shape (L, k)
-        Planted label factor.
+    X, Y : csr_matrix of float32, shapes (n, d) and (n, L)
+        Features, rows of unit length; labels, of which every stored entry is 1.
+    W, H : arrays of float32, shapes (d, k) and (L, k)
+        Planted factors of features and labels.
     S : csr_matrix of float32, shape (d, L)
         Planted sparse part.
     """
@@ -209,10 +205,8 @@ def make_power_law(
 
     Returns
     -------
-    X : csr_matrix of float32, shape (n, d)
-        Rows of unit length.
-    Y : csr_matrix of float32, shape (n, L)
-        Every stored entry is 1.
+    X, Y : csr_matrix of float32, shapes (n, d) and (n, L)
+        Rows of unit length; labels, of which every stored entry is 1.
 
     Notes
     -----
@@ -271,13 +265,8 @@ def _checked_shape(
     features = check_integer(n_features, "n_features", minimum=1)
     labels = check_integer(n_labels, "n_labels", minimum=1)
     mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
-    return (
-        rows,
-        features,
-        labels,
-        mean_features,
-        check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels),
-    )
+    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
+    return rows, features, labels, mean_features, mean_labels
 
 
 # ---------------------------------------------------------------------- columns of power-law popularity

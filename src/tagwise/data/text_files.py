@@ -104,8 +104,7 @@ def read_csv(
     Returns
     -------
     LabelledRows
-        ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
-        columns are ignored.
+        As of :func:`read_jsonl`.
     """
     dialect = Dialect(
         text,
