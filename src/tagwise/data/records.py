@@ -12,14 +12,17 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any, cast
 
 from tagwise.data.formats import STANDARD_INPUT, FileFormat
-from tagwise.data.streams import ByteSource, StandardInput, UnskippableError, longest_line
+from tagwise.data.streams import ByteSource, UnskippableError, longest_line
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
 
@@ -117,8 +120,12 @@ class LineRecords(Records):
     raw: bytes | None  # the last line as it is in the file
 
     def __init__(self, path: str, dialect: Dialect, entry: FileFormat, line_by_line: bool = False) -> None:
-        kind = StandardInput if path == STANDARD_INPUT else ByteSource
-        self.source = kind(path, dialect.encoding, propose=lambda encoding: dialect.setting("encoding", encoding))
+        stream = None
+        if path == STANDARD_INPUT:
+            if sys.stdin is None:
+                raise InvalidInputError("Standard input is closed; name a file, or send rows through a pipe.")
+            path, stream = "standard input", cast(BufferedReader, sys.stdin.buffer)
+        self.source = ByteSource(path, dialect.encoding, propose=partial(dialect.setting, "encoding"), stream=stream)
         self.path = self.source.path
         self._rest: Iterator[bytes] = self.source.lines()
         self._returned: deque[bytes] = deque()

@@ -15,7 +15,6 @@ import gzip
 import math
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +31,6 @@ __all__ = [
     "LONGEST_LINE",
     "ByteSource",
     "Expansion",
-    "StandardInput",
     "UnskippableError",
     "atomic_writer",
     "checked_encoding",
@@ -97,17 +95,12 @@ def _limit(variable: str, usual: int) -> int:
 
 
 class Expansion:
-    """Content of a compressed file, counted while it is read: too much is an error before the memory is taken.
-
-    Attributes
-    ----------
-    allowed : float
-        Bytes that the file may hold; without limit where its size is unknown (a pipe).
-    """
+    """Content of a compressed file, counted while it is read: too much is an error before the memory is taken."""
 
     def __init__(self, path: str, file_size: int) -> None:
         self.path, self.file_size = path, file_size
         self._times = _limit("TAGWISE_LARGEST_EXPANSION", LARGEST_EXPANSION)
+        # A pipe, whose size is unknown, may hold as much as it likes.
         self.allowed: float = max(longest_line(), self._times * file_size) if file_size else math.inf
         self.used = 0
 
@@ -128,31 +121,33 @@ class ByteSource:
 
     Lines are in UTF-8 or in another ``encoding``. Where they are not, messages propose the one that they seem to be in,
     by the argument that ``propose`` makes of its name. A damaged or truncated compressed stream is a
-    :class:`ParseError` at the line after the last one that was consumed; the consumer keeps ``line`` up to date
-    (``lines`` does so by itself).
+    :class:`ParseError` at the line after the last one that was consumed. A ``stream`` that is open already, which
+    ``path`` is the name of in messages, is left open.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], encoding: str | None = None, *, propose: Callable[[str], str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        encoding: str | None = None,
+        *,
+        propose: Callable[[str], str] | None = None,
+        stream: BufferedReader | None = None,
     ) -> None:
-        self.path = checked_path(path)
-        self._set_encoding(encoding, propose)
-        self.line = 0
-        self._longest = longest_line()
-        self._raw = open_file(self.path)
-        self._size = os.fstat(self._raw.fileno()).st_size
-        self._file: BufferedIOBase = self._raw
-        self._expansion = Expansion(self.path, self._size) if is_compressed(self.path) else None
-        if self._expansion is not None:
-            is_gzip = self.path.lower().endswith(".gz")
-            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else bz2.BZ2File(self._raw, "rb")
-
-    def _set_encoding(self, encoding: str | None, propose: Callable[[str], str] | None) -> None:
-        self._propose = propose
+        self.path, self.line = checked_path(path), 0
+        self._propose, self._longest = propose, longest_line()
         self._encoding = checked_encoding(encoding or "utf-8")
         # Where the byte of a line feed is one wherever it stands, lines are told before they are decoded.
         self._by_lines = "\n".encode(self._encoding) == b"\n"
         self._transcoder: TextIOWrapper | None = None
+        self._is_own = stream is None
+        self._raw = open_file(self.path) if stream is None else stream
+        self._size = os.fstat(self._raw.fileno()).st_size if stream is None else 0
+        self._file: BufferedIOBase = self._raw
+        self._expansion: Expansion | None = None
+        if stream is None and is_compressed(self.path):
+            self._expansion = Expansion(self.path, self._size)
+            is_gzip = self.path.lower().endswith(".gz")
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else bz2.BZ2File(self._raw, "rb")
 
     def __enter__(self) -> ByteSource:
         return self
@@ -162,15 +157,12 @@ class ByteSource:
 
     def close(self) -> None:
         """Close the file."""
-        self._detach()
-        self._file.close()
-        self._raw.close()
-
-    def _detach(self) -> None:
-        """Take the file back from what decodes it, which would close it."""
-        if self._transcoder is not None:
+        if self._transcoder is not None:  # which would close the file
             self._transcoder.detach()
             self._transcoder = None
+        if self._is_own:
+            self._file.close()
+            self._raw.close()
 
     def fraction_read(self) -> float:
         """The part of the file consumed so far, in [0, 1]; 0 when its size is unknown (a pipe)."""
@@ -243,22 +235,17 @@ class ByteSource:
 
     def _advice(self, raw: bytes) -> str:
         """Advice on a line that does not decode: the encoding that the file seems to have."""
-        guess = guess_encoding(self._beginning() + b"\n" + raw)
+        beginning = b""
+        if self._size:
+            # What comes later in the file may be damaged, and is not what is wrong here.
+            with suppress(ParseError), ByteSource(self.path) as again:
+                beginning = again.read(_GUESSED_BYTES)
+        guess = guess_encoding(beginning + b"\n" + raw)
         if guess is None:
             return "the file holds zeros and may be no text at all; check what it is"
         if self._propose is None:
             return f"the file may be in {guess}; convert it to UTF-8 first: iconv -f {guess} -t utf-8"
         return f"the file may be in {guess}; if so, pass {self._propose(guess)}"
-
-    def _beginning(self) -> bytes:
-        """The first bytes of the file as they are; none of a pipe."""
-        if not self._size:
-            return b""
-        try:
-            with ByteSource(self.path) as again:
-                return again.read(_GUESSED_BYTES)
-        except ParseError:  # what comes later in the file is damaged, and is not what is wrong here
-            return b""
 
     @contextmanager
     def _damage_as_parse_error(self) -> Iterator[None]:
@@ -270,24 +257,6 @@ class ByteSource:
                 raise
             reason = f"the compressed stream is truncated or damaged ({error}); get the file again"
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
-
-
-class StandardInput(ByteSource):
-    """Standard input in place of a file."""
-
-    def __init__(
-        self, path: str = "-", encoding: str | None = None, *, propose: Callable[[str], str] | None = None
-    ) -> None:
-        if sys.stdin is None:
-            raise InvalidInputError("Standard input is closed; name a file, or send rows through a pipe.")
-        self.path, self.line = "standard input", 0
-        self._set_encoding(encoding, propose)
-        self._raw = self._file = cast(BufferedReader, sys.stdin.buffer)
-        self._size, self._expansion, self._longest = 0, None, longest_line()
-
-    def close(self) -> None:
-        """Leave it open: it is not ours to close."""
-        self._detach()
 
 
 def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
