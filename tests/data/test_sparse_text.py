@@ -204,6 +204,5 @@ def test_memory_is_little_more_than_that_of_the_matrices(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     final = sum(a.nbytes for m in (found.X, found.Y) for a in (m.data, m.indices, m.indptr))
-    print("PEAK", peak, final)
     assert final > 8e6
     assert peak < 1.25 * final + 6e6

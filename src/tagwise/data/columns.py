@@ -19,9 +19,9 @@ __all__ = [
     "NEITHER",
     "TAG_NAMES",
     "TEXT_NAMES",
+    "ColumnSearch",
     "Columns",
     "Dialect",
-    "find_columns",
     "join_tags",
     "require_columns",
     "switched",
@@ -187,25 +187,15 @@ class Columns:
     fields: tuple[str, ...] = ()  # all columns of the header, or of the first records
 
 
-def find_columns(
-    records: Records, sample: Sequence[dict[str, Any]], dialect: Dialect, *, with_tags: bool, is_table: bool
-) -> Columns:
-    """Decide on columns, from their names and the first records.
-
-    In a table a cell of tags is text, and its separator is guessed; elsewhere tags are lists unless one is given.
-    """
-    return _Search(records, sample, dialect).columns(with_tags, is_table)
-
-
 def require_columns(records: Records, columns: Columns, dialect: Dialect) -> None:
     """Raise where a file, one of several that are read alike, lacks one of the columns that were found in another."""
     stated = replace(dialect, text=columns.text, tags=columns.tags or None, known=columns.known, id=columns.id)
     for what in ("text", "tags", "known", "id"):
-        _Search(records, (), stated).given(what)
+        ColumnSearch(records, (), stated).given(what)
 
 
-class _Search:
-    """The search of one file for its columns."""
+class ColumnSearch:
+    """The search for the columns of one file, by their names and its first records."""
 
     def __init__(self, records: Records, sample: Sequence[dict[str, Any]], dialect: Dialect) -> None:
         self.records, self.sample, self.dialect = records, sample, dialect
@@ -213,7 +203,11 @@ class _Search:
         self.names = list(dict.fromkeys(fields)) if records.columns is None else records.columns
         self.guesses = list(records.guesses)
 
-    def columns(self, with_tags: bool, is_table: bool) -> Columns:
+    def columns(self, *, with_tags: bool, is_table: bool) -> Columns:
+        """All columns.
+
+        In a table a cell of tags is text, and its separator is guessed; elsewhere tags are lists unless one is given.
+        """
         dialect, path = self.dialect, self.records.path
         text = self.given("text")
         if not text:

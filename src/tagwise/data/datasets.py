@@ -175,8 +175,9 @@ def _missing_files(folder: Path) -> list[str]:
 def read_folder(folder: Path, name: str) -> Dataset:
     """Read the data set that a folder holds; its texts only when they are asked for."""
     train, test = (read_npz(folder / f"X.{side}.npz", folder / f"Y.{side}.npz") for side in ("trn", "tst"))
-    matrices = [matrix for rows in (train, test) if rows.X is not None for matrix in (rows.X, rows.Y)]
-    X_train, Y_train, X_test, Y_test = matrices
+    X_train, Y_train, X_test, Y_test = train.X, train.Y, test.X, test.Y
+    assert X_train is not None
+    assert X_test is not None
     for file, matrix in (("X.trn.npz", X_train), ("X.tst.npz", X_test)):
         if 0 in matrix.shape:
             raise ParseError(folder / file, 0, 0, "holds no rows or no features.")
@@ -199,7 +200,10 @@ def read_folder(folder: Path, name: str) -> Dataset:
     propensity_a, propensity_b = propensity_constants(name)
     return Dataset(
         name,
-        *matrices,
+        X_train,
+        Y_train,
+        X_test,
+        Y_test,
         feature_names=names("features", X_train.shape[1]),
         label_names=names("labels", Y_train.shape[1]),
         propensity_a=propensity_a,

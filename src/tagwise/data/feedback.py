@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from io import FileIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,8 +31,6 @@ __all__ = ["ANSWERS", "Feedback", "FeedbackFile", "feedback_line", "read_feedbac
 
 ANSWERS = ("accepted", "rejected", "withdrawn")
 """The fields of a record that hold lists of tags."""
-
-_PIECE = 1 << 16
 
 
 class Answer(NamedTuple):
@@ -387,19 +386,11 @@ class FeedbackFile:
         size = self._file.seek(0, os.SEEK_END)
         if not size:
             return
-        self._file.seek(size - 1)
-        if self._file.read(1) == b"\n":
-            return
-        start, tail = size, b""
-        while start and b"\n" not in tail:
-            step = min(start, _PIECE)
-            start -= step
-            self._file.seek(start)
-            tail = self._file.read(step) + tail
-        last = tail.rpartition(b"\n")[2]
+        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as content:
+            last = content[content.rfind(b"\n") + 1 :]
         if _record_of(last) is not None:
             self._file.write(b"\n")
-        else:
+        elif last:
             self._file.truncate(size - len(last))
 
     @contextmanager

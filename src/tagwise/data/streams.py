@@ -309,22 +309,21 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Encodings of scripts that have several bytes per character, the characters that texts in them consist of, and those of
-# which there must be one. A text in another encoding hardly ever decodes by chance, and then to characters that nobody
-# uses.
-_KANA, _KANJI, _MARKS_OF_SENTENCES = "\u3041-\u30fe", "\u4e00-\u9fff", "\u3001\u3002\uff01-\uff5e"
-_SEVERAL_BYTES = (
-    ("shift_jis", f"[{_KANA}{_KANJI}{_MARKS_OF_SENTENCES}\u300c\u300d]", f"[{_KANA}]"),
-    ("euc_jp", f"[{_KANA}{_KANJI}{_MARKS_OF_SENTENCES}\u300c\u300d]", f"[{_KANA}]"),
-    ("cp949", "[\uac00-\ud7a3]", "[\uac00-\ud7a3]"),
-    ("big5", f"[{_KANJI}{_MARKS_OF_SENTENCES}]", "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]"),
-    ("gb18030", f"[{_KANJI}{_MARKS_OF_SENTENCES}]", f"[{_KANJI}]"),
+# Encodings of other scripts, the characters that texts in them consist of, and typical ones, which make up more than the
+# share given. A text in another encoding hardly ever decodes by chance, and then to characters that nobody uses; of
+# Cyrillic letters, capitals and small ones change places.
+_KANA, _HAN, _SIGNS = "\u3041-\u30fe", "\u4e00-\u9fff", "\u3001\u3002\uff01-\uff5e"
+_SCRIPTS = (
+    ("shift_jis", f"[{_KANA}{_HAN}{_SIGNS}\u300c\u300d]", f"[{_KANA}]", 0),
+    ("euc_jp", f"[{_KANA}{_HAN}{_SIGNS}\u300c\u300d]", f"[{_KANA}]", 0),
+    ("cp949", "[\uac00-\ud7a3]", "[\uac00-\ud7a3]", 0),
+    ("big5", f"[{_HAN}{_SIGNS}]", "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]", 0),
+    ("gb18030", f"[{_HAN}{_SIGNS}]", f"[{_HAN}]", 0),
+    ("cp1251", "[\u0410-\u044f\u0401\u0451]", "[\u0430-\u044f]", 0.5),
+    ("koi8_r", "[\u0410-\u044f\u0401\u0451]", "[\u0430-\u044f]", 0.5),
 )
 _MOSTLY = 0.9
 _IN_RUNS = 0.6
-_CYRILLIC = ("cp1251", "koi8_r")
-_LOWER = re.compile("[\u0430-\u044f]")
-_CYRILLIC_LETTER = re.compile("[\u0410-\u044f\u0401\u0451]")
 
 
 def checked_encoding(name: str, option: str = "encoding") -> str:
@@ -357,16 +356,10 @@ def guess_encoding(content: bytes) -> str | None:
     runs = re.findall(b"[\x80-\xff]+", b"\n".join(lines))
     # In a Western text most of these bytes stand alone, within words.
     in_runs = sum(len(run) for run in runs if len(run) > 1) > _IN_RUNS * sum(map(len, runs))
-    for name, characters, typical in _SEVERAL_BYTES:
-        if name != "shift_jis" and not in_runs:
-            continue
-        text = _decoded(lines, name)
-        if text and len(re.findall(characters, text)) >= _MOSTLY * len(text) and re.search(typical, text):
-            return name
-    if in_runs:
-        lower, name = max((len(_LOWER.findall(_decoded(lines, name))), name) for name in _CYRILLIC)
-        text = _decoded(lines, name)
-        if lower > len(text) / 2 and len(_CYRILLIC_LETTER.findall(text)) > _MOSTLY * len(text):
+    for name, characters, typical, share in _SCRIPTS:
+        text = _decoded(lines, name) if in_runs or name == "shift_jis" else ""
+        n_of_script, n_typical = len(re.findall(characters, text)), len(re.findall(typical, text))
+        if n_of_script >= _MOSTLY * len(text) and n_typical > share * len(text):
             return name
     return "cp1252" if _decoded(lines, "cp1252") else "latin-1"
 

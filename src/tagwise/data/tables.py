@@ -20,8 +20,8 @@ from tagwise.data.columns import (
     EVERY_TAG,
     NEITHER,
     Columns,
+    ColumnSearch,
     Dialect,
-    find_columns,
     require_columns,
     switched,
     tag_list,
@@ -218,7 +218,7 @@ class TableReader:
                     break
                 sample += _first_sound(further, entry, dialect, size - len(sample))
             is_table = entry.name not in ("jsonl", "text")
-            self.columns = find_columns(self.records, sample, dialect, with_tags=with_tags, is_table=is_table)
+            self.columns = ColumnSearch(self.records, sample, dialect).columns(with_tags=with_tags, is_table=is_table)
         except BaseException:
             self.records.close()
             raise
