@@ -309,8 +309,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Encodings of other scripts, the characters that texts in them consist of, and typical ones, which make up more than the
-# share given. A text in another encoding hardly ever decodes by chance, and then to characters that nobody uses; of
+# Encodings of other scripts, the characters that texts in them consist of, and typical ones, which are more than the
+# given share. A text in another encoding hardly ever decodes by chance, and then to characters that nobody uses; of
 # Cyrillic letters, capitals and small ones change places.
 _KANA, _HAN, _SIGNS = "\u3041-\u30fe", "\u4e00-\u9fff", "\u3001\u3002\uff01-\uff5e"
 _SCRIPTS = (
