@@ -6,6 +6,9 @@ line does, a :class:`Table` for ``Tagger.fit``; and :func:`read_vocabulary` a di
 line, column and reason. Line-based readers take ``errors="skip"`` to leave faulty rows out and count them. Writers
 check what they are given and replace their file in one step. Names are imported on first use, so that ``import
 tagwise.data`` pulls in neither numba nor scikit-learn.
+
+From a table to texts and tags: ``formats`` knows who reads a file, ``streams`` gives its lines, ``records`` (and
+``parquet``) make a dictionary of each, ``columns`` finds what is text and what is tags, ``tables`` makes the rows.
 """
 
 from __future__ import annotations

@@ -142,12 +142,12 @@ class TableReader:
     """The rows of a file (``-``: standard input), read one by one. Use it as a context.
 
     Memory is that of one record and the first hundred, whatever the size of the file; where records are put together
-    (``dialect.group_by``), that of all rows.
+    (``dialect.group_by``), that of all rows. ``columns`` are those that were found.
 
     Parameters
     ----------
-    path : str
-    dialect : Dialect
+    path, dialect
+        The file, and how to read it.
     with_tags : bool
         Whether tags (and known tags) are read.
     empty_texts : bool
@@ -158,11 +158,6 @@ class TableReader:
         Those of another part of the same table: nothing is guessed, and the file may hold no rows.
     followed_by : sequence of str
         Further parts of the same table, to guess from where this file is short.
-
-    Attributes
-    ----------
-    columns : Columns
-        Columns of texts, tags and the rest.
 
     Raises
     ------
@@ -526,8 +521,7 @@ def read_table(
     on_progress : callable, optional
         Called now and then with the fraction of the file and the number of rows read.
     columns : Columns, optional
-        Those of another part of the same table (:attr:`TableReader.columns`): nothing is guessed, and the file may hold
-        no rows.
+        Those of another part of the same table: nothing is guessed, and the file may hold no rows.
     **fields
         Fields of :class:`Dialect` in place of those of ``dialect``: ``text=["title", "abstract"]``.
 
