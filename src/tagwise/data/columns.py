@@ -322,8 +322,13 @@ class ColumnSearch:
         """Whether a column holds nothing but 0 and 1 in the first records, and is not always empty."""
         if name.strip().lower() in _NUMBERS_OF_ROWS:
             return False
-        states = {switched(record.get(name), bool(self.dialect.tags_wide)) for record in self.sample}
-        return NEITHER not in states and states != {None}
+        is_empty = True
+        for record in self.sample:
+            state = switched(record.get(name), bool(self.dialect.tags_wide))
+            if state == NEITHER:
+                return False
+            is_empty = is_empty and state is None
+        return not is_empty
 
     def _has_row_per_tag(self, text: tuple[str, ...], tags: tuple[str, ...]) -> bool:
         """Whether most of the first rows stand beside one of the same text, and each has one tag, another one."""
