@@ -74,11 +74,8 @@ class Feedback:
     def add(self, record: Mapping[str, Any]) -> None:
         """Take a checked record, which is later than all before it."""
         identifier, text = record.get("id"), record.get("text")
-        answers = (
-            self.by_text.setdefault(str(text), Answers())
-            if identifier is None
-            else self.by_id.setdefault(str(identifier), Answers())
-        )
+        part, key = (self.by_text, text) if identifier is None else (self.by_id, identifier)
+        answers = part.setdefault(str(key), Answers())
         answers.text = answers.text if text is None else text
         for name, right in zip(ANSWERS, (True, False, None)):
             for tag in dict.fromkeys(record.get(name) or ()):

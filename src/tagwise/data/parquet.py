@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from tagwise.data.columns import Dialect
 from tagwise.data.formats import FileFormat
 from tagwise.data.records import Records, Unreadable
-from tagwise.data.streams import LINE_BYTES, Expansion, UnskippableError, checked_path, longest_line, open_file
-from tagwise.exceptions import InvalidInputError, TagwiseError
+from tagwise.data.streams import (
+    LINE_BYTES,
+    Expansion,
+    UnskippableError,
+    checked_path,
+    damage_as_parse_error,
+    longest_line,
+    open_file,
+)
+from tagwise.exceptions import InvalidInputError
 
 __all__ = ["ParquetRecords"]
 
@@ -46,7 +53,7 @@ class ParquetRecords(Records):
         self.path, self._arrow, self._longest = checked_path(path), pyarrow, longest_line()
         with open_file(self.path) as stream:
             self._expansion = Expansion(self.path, os.fstat(stream.fileno()).st_size)
-        with self._damage_as_parse_error():
+        with damage_as_parse_error(self.path, "Parquet file", lambda: self.line and self.line + 1):
             self._file = ParquetFile(self.path)
             # Not the metadata of columns: pyarrow 26 ends the process where these are damaged.
             self._total = self._file.metadata.num_rows
@@ -70,7 +77,7 @@ class ParquetRecords(Records):
         self._file.close()
 
     def _all(self) -> Iterator[dict[str, Any]]:
-        with self._damage_as_parse_error():
+        with damage_as_parse_error(self.path, "Parquet file", lambda: self.line and self.line + 1):
             for batch in self._file.iter_batches(batch_size=_BATCH):
                 for place in range(batch.num_rows if batch.nbytes > self._longest else 0):
                     if batch.slice(place, 1).nbytes > self._longest:
@@ -105,17 +112,3 @@ class ParquetRecords(Records):
             return Unreadable("a text that is not valid UTF-8")
         except Exception:
             return Unreadable(f"a value of the type {scalar.type}, which Python has no object for")
-
-    @contextmanager
-    def _damage_as_parse_error(self) -> Iterator[None]:
-        try:
-            yield
-        except (TagwiseError, GeneratorExit):
-            raise
-        except Exception as error:
-            # pyarrow reports damage by a dozen types of exceptions. Faults of the disk have a number.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
-            raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None

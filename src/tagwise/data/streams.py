@@ -35,6 +35,7 @@ __all__ = [
     "atomic_writer",
     "checked_encoding",
     "checked_path",
+    "damage_as_parse_error",
     "guess_encoding",
     "is_compressed",
     "longest_line",
@@ -257,6 +258,24 @@ class ByteSource:
                 raise
             reason = f"the compressed stream is truncated or damaged ({error}); get the file again"
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
+
+
+@contextmanager
+def damage_as_parse_error(
+    path: str | os.PathLike[str], kind: str, line: Callable[[], int] = lambda: 0
+) -> Iterator[None]:
+    """Turn what a library raises about a damaged file, exceptions of a dozen types, into one error."""
+    try:
+        yield
+    except ParseError:
+        raise
+    except Exception as error:
+        # Faults of the disk have a number, and so has a damaged archive whose directory points before its start: EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        reason = f"not a readable {kind}: {what[:300]}; get or write the file again"
+        raise UnskippableError(path, line(), 0, reason) from None
 
 
 def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
