@@ -270,7 +270,7 @@ def damage_as_parse_error(
     except ParseError:
         raise
     except Exception as error:
-        # Faults of the disk have a number, and so has a damaged archive whose directory points before its start: EINVAL.
+        # Faults of the disk have a number; a damaged archive whose directory points before its start has EINVAL.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
