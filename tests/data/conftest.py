@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 
 from tagwise.exceptions import ParseError
 
-ENDINGS = ("", ".gz", ".bz2")
-
 
 @pytest.fixture(scope="session")
 def assert_same_matrix() -> Callable[[sp.csr_matrix, sp.csr_matrix], None]:

@@ -30,16 +30,8 @@ def test_sparse_and_dense_rows_and_nominal_values(arff):
     found = read_arff(arff(HEADER + rows), labels=-2)
     assert found.feature_names == ["a", "b", "c"]
     assert found.label_names == ["l1", "l2"]
-    assert found.X.toarray().tolist() == [
-        [1.5, 1, 0],
-        [0, 0, 0],
-        [0, 0, 0],
-        [-2, 0, 0],
-        [0.5, 2, 1],
-        [100, 0, 0],
-        [0, 2, 0],
-        [3, 1, 0],
-    ]
+    sparse, dense = [[1.5, 1, 0], [0, 0, 0], [0, 0, 0], [-2, 0, 0]], [[0.5, 2, 1], [100, 0, 0]]
+    assert found.X.toarray().tolist() == [*sparse, *dense, [0, 2, 0], [3, 1, 0]]
     assert found.Y.toarray().tolist() == [[0, 1], [0, 0], [0, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 0]]
     assert found.X.dtype == found.Y.dtype == np.float32
     assert found.X.has_canonical_format
@@ -59,24 +51,22 @@ def test_comments_case_crlf_bom_and_no_newline_at_the_end(arff):
     assert found.Y.toarray().tolist() == [[1], [0]]
 
 
-@pytest.mark.parametrize(
-    ("relation", "labels", "expected"),
-    [
+def test_where_the_labels_are(arff):
+    for relation, labels, expected in (
         ("'r: -C 2'", None, ["a", "b"]),
         ("'r: -C -2'", None, ["c", "d"]),
         ("'r -C 1 -x'", None, ["a"]),
         ("'r: -C 2'", -1, ["d"]),
         ("r", 3, ["a", "b", "c"]),
+        ("r", "3", ["a", "b", "c"]),
         ("r", ["c", "a"], ["c", "a"]),
         ("r", ("b",), ["b"]),
-    ],
-)
-def test_where_the_labels_are(arff, relation, labels, expected):
-    path = arff(f"@relation {relation}\n" + "".join(f"@attribute {n} {{0,1}}\n" for n in "abcd") + "@data\n1,1,0,1\n")
-    found = read_arff(path, labels=labels)
-    assert found.label_names == expected
-    assert found.feature_names == [name for name in "abcd" if name not in expected]
-    assert found.Y.toarray()[0].tolist() == [0 if name == "c" else 1 for name in expected]
+    ):
+        attributes = "".join(f"@attribute {name} {{0,1}}\n" for name in "abcd")
+        found = read_arff(arff(f"@relation {relation}\n{attributes}@data\n1,1,0,1\n"), labels=labels)
+        assert found.label_names == expected
+        assert found.feature_names == [name for name in "abcd" if name not in expected]
+        assert found.Y.toarray()[0].tolist() == [0 if name == "c" else 1 for name in expected]
 
 
 def test_mulan_xml_labels_follow_the_attributes(arff, tmp_path):

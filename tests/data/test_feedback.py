@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.data import Table, read_feedback, with_feedback
-from tagwise.data.feedback import FeedbackFile, feedback_line
+from tagwise.data.feedback import ANSWERS, FeedbackFile, feedback_line
 from tagwise.exceptions import InvalidInputError, ParseError
 
 GOOD = {"text": "a cat", "accepted": ["pets"], "rejected": ["food"]}
@@ -44,31 +44,22 @@ def test_the_latest_answer_counts_and_the_others_are_counted(tmp_path):
         {"text": "b", "accepted": ["x", "x"]},
     )
     assert latest(found) == {("a", "x"): True, ("a", "y"): False, ("7", "x"): False, ("b", "x"): True}
-    assert found.counts() == {
-        "records": 5,
-        "texts": 3,
-        "accepted": 2,
-        "rejected": 2,
-        "repeated": 1,
-        "contradicted": 2,
-    }
+    counts = {"records": 5, "texts": 3, "accepted": 2, "rejected": 2, "repeated": 1, "contradicted": 2}
+    assert found.counts() == counts
     assert found.account == (
         "5 records of feedback on 3 texts: 2 tags accepted, 2 rejected; 1 answer repeated and 2 changed, of which the "
         "latest counts."
     )
 
 
-names = st.sampled_from(["x", "y", "z"])
+def record_of(text, answers):
+    return {"text": text} | {name: [tag for tag, given in answers.items() if given == name] for name in ANSWERS}
+
+
 records = st.builds(
-    lambda text, answers: {
-        "text": text,
-        **{
-            name: [tag for tag, given in answers.items() if given == name]
-            for name in ("accepted", "rejected", "withdrawn")
-        },
-    },
+    record_of,
     st.sampled_from(["a", "b"]),
-    st.dictionaries(names, st.sampled_from(["accepted", "rejected", "withdrawn"]), min_size=1),
+    st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(ANSWERS), min_size=1),
 )
 
 
@@ -76,7 +67,7 @@ records = st.builds(
 def test_the_latest_answer_counts_as_in_a_dictionary(tmp_path_factory, given_records):
     expected, repeated, changed = {}, 0, 0
     for record in given_records:
-        for name, right in (("accepted", True), ("rejected", False), ("withdrawn", None)):
+        for name, right in zip(ANSWERS, (True, False, None)):
             for tag in record[name]:
                 before = expected.get((record["text"], tag))
                 repeated += before is not None and before is right
@@ -198,14 +189,8 @@ def test_rows_learn_what_was_answered_and_nothing_else(tmp_path):
     )
     assert found.texts == ["a cat", "a dog", "red wine", "beer", "a new text", "only rejected"]
     assert found.tags == [["cats"], ["pets"], ["drinks"], ["drinks"], ["pets"], []]
-    assert found.known == [
-        ["pets", "food", "cats"],
-        None,
-        ["drinks"],
-        ["food", "drinks"],
-        ["pets", "drinks"],
-        ["drinks"],
-    ]
+    of_table = [["pets", "food", "cats"], None, ["drinks"], ["food", "drinks"]]
+    assert found.known == [*of_table, ["pets", "drinks"], ["drinks"]]
     assert found.ids == ["1", "2", "3", "4", "feedback 1", "feedback 2"]
     assert found.counts == {"feedback_rows": 3, "feedback_texts": 2, "feedback_lost": 1}
     assert found.account == (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from functools import partial
 
 import numpy as np
@@ -110,36 +108,20 @@ def read_back(path, write, read, rows, assert_same_matrix):
     assert_same_matrix(found.Y, Y[:, :-1])
 
 
-def test_empty_rows_are_kept(tmp_path, example_pair, assert_same_matrix):
-    X, Y = example_pair
-    write_xmc(tmp_path / "a.txt", X, Y)
-    assert (tmp_path / "a.txt").read_text() == "4 3 4\n0,2 0:0.5 2:2\n 1:-1e-07\n1 \n \n"
-    write_svmlight(tmp_path / "a.svm", X, Y)
-    assert_same_matrix(read_svmlight(tmp_path / "a.svm", n_labels=4).Y, Y)
-
-
-def test_sparse_arrays_other_formats_and_dense_input(tmp_path, example_pair, assert_same_matrix):
+def test_forms_of_matrices_and_what_is_written(tmp_path, example_pair, assert_same_matrix):
     X, Y = example_pair
     for make in (sp.csr_array, sp.csc_matrix, sp.coo_array, lambda m: m.toarray()):
         write_xmc(tmp_path / "a.txt", make(X), make(Y))
-        found = read_xmc(tmp_path / "a.txt")
-        assert_same_matrix(found.X, X)
-        assert_same_matrix(found.Y, Y)
+        # Rows without labels, and with nothing at all, are kept.
+        assert (tmp_path / "a.txt").read_text() == "4 3 4\n0,2 0:0.5 2:2\n 1:-1e-07\n1 \n \n"
+        write_svmlight(tmp_path / "a.svm", make(X), make(Y))
+        assert_same_matrix(read_svmlight(tmp_path / "a.svm", n_labels=4).Y, Y)
 
 
 def test_equal_content_gives_equal_compressed_files(tmp_path, example_pair):
     write_xmc(tmp_path / "a.txt.gz", *example_pair)
     write_xmc(tmp_path / "b.txt.gz", *example_pair)
     assert (tmp_path / "a.txt.gz").read_bytes() == (tmp_path / "b.txt.gz").read_bytes()
-
-
-def test_written_files_follow_the_umask(tmp_path, example_pair):
-    before = os.umask(0o022)
-    try:
-        write_xmc(tmp_path / "a.txt", *example_pair)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, example_pair, monkeypatch):
@@ -169,8 +151,10 @@ def test_arff_with_mulan_xml(tmp_path, example_pair, assert_same_matrix):
 
 def test_writers_refuse(tmp_path, example_pair):
     X, Y = example_pair
-    path, rows = tmp_path / "out.dat", (list("wxyz"), Y)
+    path, rows, names = tmp_path / "out.dat", (list("wxyz"), Y), list("abcd")
     arff, jsonl, csv = (partial(write, path) for write in (write_arff, write_jsonl, write_csv))
+    commas = partial(csv, delimiter=",")
+    not_in_xml = partial(arff, label_names=list("ab\x00c"), labels_xml=path.with_name("l.xml"))
     for words, error, write, *arguments in (
         ("X contains NaN", InvalidInputError, write_xmc, path, X * np.float32("nan"), Y),
         ("Y must hold only 0 and 1", InvalidInputError, write_xmc, path, X, Y * 2),
@@ -183,36 +167,44 @@ def test_writers_refuse(tmp_path, example_pair):
         ("must be a string", InvalidTypeError, partial(arff, feature_names=["a", 1, "b"]), X, Y),
         ("twice", InvalidInputError, partial(arff, feature_names=["a", "a", "b"]), X, Y),
         ("UTF-8", InvalidInputError, partial(arff, label_names=list("ab\ud800c")), X, Y),
-        (
-            "XML",
-            InvalidInputError,
-            partial(arff, label_names=list("ab\x00c"), labels_xml=path.with_name("l.xml")),
-            X,
-            Y,
-        ),
-        ("Y has 4 rows", InvalidInputError, jsonl, ["a"], Y, list("abcd")),
+        ("XML", InvalidInputError, not_in_xml, X, Y),
+        ("Y has 4 rows", InvalidInputError, jsonl, ["a"], Y, names),
         ("4 labels where 3", InvalidInputError, jsonl, *rows, list("abc")),
         ("twice", InvalidInputError, jsonl, *rows, list("abca")),
         ("empty name", InvalidInputError, jsonl, *rows, ["", "b", "c", "d"]),
         ("empty name", InvalidInputError, jsonl, *rows, [" ", "b", "c", "d"]),
         ("list of strings", InvalidTypeError, jsonl, *rows, "abcd"),
-        ("texts[0]", InvalidTypeError, jsonl, [1, 2, 3, 4], Y, list("abcd")),
-        ("texts[3]", InvalidInputError, jsonl, list("wxy\ud800"), Y, list("abcd")),
-        ("(and row_ids) have [1, 4]", InvalidInputError, partial(jsonl, row_ids=["1"]), *rows, list("abcd")),
-        ("different columns", InvalidInputError, partial(jsonl, text="tags"), *rows, list("abcd")),
-        ("neither .csv", InvalidInputError, csv, *rows, list("abcd")),
-        ("does not separate", InvalidInputError, partial(csv, delimiter=","), *rows, list("abc;")),
-        ("blanks", InvalidInputError, partial(csv, delimiter=","), *rows, ["a ", *"bcd"]),
-        (
-            "does not separate",
-            InvalidInputError,
-            partial(csv, delimiter=",", tag_separator="aa"),
-            *rows,
-            ["xa", *"bcd"],
-        ),
-        ("delimiter", InvalidInputError, partial(csv, delimiter="\n"), *rows, list("abcd")),
+        ("texts[0]", InvalidTypeError, jsonl, [1, 2, 3, 4], Y, names),
+        ("texts[3]", InvalidInputError, jsonl, list("wxy\ud800"), Y, names),
+        ("(and row_ids) have [1, 4]", InvalidInputError, partial(jsonl, row_ids=["1"]), *rows, names),
+        ("different columns", InvalidInputError, partial(jsonl, text="tags"), *rows, names),
+        ("neither .csv", InvalidInputError, csv, *rows, names),
+        ("does not separate", InvalidInputError, commas, *rows, list("abc;")),
+        ("blanks", InvalidInputError, commas, *rows, ["a ", *"bcd"]),
+        ("does not separate", InvalidInputError, partial(commas, tag_separator="aa"), *rows, ["xa", *"bcd"]),
+        ("delimiter", InvalidInputError, partial(csv, delimiter="\n"), *rows, names),
     ):
         with pytest.raises(error) as caught:
             write(*arguments)
         assert words in str(caught.value), words
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "n_labels"), [("bibtex", 159), ("delicious", 983)])
+@pytest.mark.parametrize(("word", "part"), [("train", "trn"), ("test", "tst")])
+def test_one_content_in_every_format(data_folder, tmp_path, assert_same_matrix, name, n_labels, word, part):
+    folder = data_folder / name
+    expected = read_npz(folder / f"X.{part}.npz", folder / f"Y.{part}.npz")
+    text = read_xmc(folder / f"{name}_{word}.txt.gz")
+    arff = read_arff(folder / f"{name}-{word}.arff.gz", labels=-n_labels)
+    for found in (text, arff):
+        assert_same_matrix(found.X, expected.X)
+        assert_same_matrix(found.Y, expected.Y)
+    assert arff.label_names == (folder / "labels.txt").read_text(encoding="utf-8").split("\n")[:n_labels]
+    assert (
+        arff.feature_names == (folder / "features.txt").read_text(encoding="utf-8").split("\n")[: expected.X.shape[1]]
+    )
+    write_xmc(tmp_path / "again.txt.bz2", text.X, text.Y)
+    again = read_xmc(tmp_path / "again.txt.bz2")
+    assert_same_matrix(again.X, expected.X)
+    assert_same_matrix(again.Y, expected.Y)

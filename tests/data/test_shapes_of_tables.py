@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagwise.data import read_csv, read_jsonl, read_table
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.streams import guess_encoding
 from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError

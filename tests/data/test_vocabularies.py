@@ -8,14 +8,10 @@ from tagwise.data import read_vocabulary
 from tagwise.exceptions import InvalidInputError, ParseError
 
 
-def test_tags_with_and_without_names(tmp_path):
-    path = tmp_path / "tags.tsv"
-    path.write_bytes("\ufeffp1\tchess game\r\n lone tag \nz\t ü \n".encode())
-    assert read_vocabulary(path) == {"p1": "chess game", "lone tag": "lone tag", "z": "ü"}
-    assert list(read_vocabulary(path)) == ["p1", "lone tag", "z"]
-    packed = tmp_path / "tags.txt.gz"
-    packed.write_bytes(gzip.compress(b"a\nb"))
-    assert read_vocabulary(packed) == {"a": "a", "b": "b"}
+def test_tags_with_and_without_names(write):
+    found = read_vocabulary(write("tags.tsv", "\ufeffp1\tchess game\r\n lone tag \nz\t ü \n"))
+    assert list(found.items()) == [("p1", "chess game"), ("lone tag", "lone tag"), ("z", "ü")]
+    assert read_vocabulary(write("tags.txt.gz", gzip.compress(b"a\nb"))) == {"a": "a", "b": "b"}
 
 
 def test_faults_have_a_line(tmp_path):
@@ -35,31 +31,28 @@ def test_faults_have_a_line(tmp_path):
         assert caught.value.line == line, content
 
 
-def test_alternative_names(tmp_path):
-    path = tmp_path / "tags.tsv"
-    path.write_text("p1\tcar\tautomobile\tmotor car\t\np2\ttree\np3\n")
-    expected = {"p1": ["car", "automobile", "motor car"], "p2": "tree", "p3": "p3"}
-    assert read_vocabulary(path) == expected
-    path.write_text("ID\tPrefLabel\tAlternative names\np1\tcar\tautomobile|motor car\np2\ttree\t\np3\t\t\n")
-    assert read_vocabulary(path) == expected
-    lines = tmp_path / "tags.jsonl"
-    lines.write_text(
+def test_alternative_names(write):
+    table = "ID\tPrefLabel\tAlternative names\np1\tcar\tautomobile|motor car\np2\ttree\t\np3\t\t\n"
+    lines = (
         '{"id": "p1", "name": "car", "alternatives": ["automobile", "motor car"]}\n{"id": "p2", "label": "tree"}\n'
         '{"id": "p3", "other": 3}\n'
     )
-    assert read_vocabulary(lines) == expected
-    table = tmp_path / "tags.csv"
-    table.write_text('uri,name,synonyms\np1,car,"automobile; motor car"\np2,tree,\np3,,\n')
-    assert read_vocabulary(table) == expected
+    for name, content in (
+        ("tags.tsv", "p1\tcar\tautomobile\tmotor car\t\np2\ttree\np3\n"),
+        ("tags.tsv", table),
+        ("tags.jsonl", lines),
+        ("tags.csv", 'uri,name,synonyms\np1,car,"automobile; motor car"\np2,tree,\np3,,\n'),
+    ):
+        expected = {"p1": ["car", "automobile", "motor car"], "p2": "tree", "p3": "p3"}
+        assert read_vocabulary(write(name, content)) == expected
 
 
-def test_vocabularies_of_annif(tmp_path):
+def test_vocabularies_of_annif(write):
     """<uri>, a tab and the label, maybe with a notation; or a table with labels in several languages."""
-    lines = tmp_path / "yso.tsv"
-    lines.write_text("<http://yso.fi/p1>\tcats\t59.7\n<http://yso.fi/p2>\tdogs\n")
+    lines = write("yso.tsv", "<http://yso.fi/p1>\tcats\t59.7\n<http://yso.fi/p2>\tdogs\n")
     assert read_vocabulary(lines) == {"http://yso.fi/p1": "cats", "http://yso.fi/p2": "dogs"}
-    table = tmp_path / "yso.csv"
-    table.write_text("uri,label_fi,label_en,notation\n<http://yso.fi/p1>,kissat,cats,1\nhttp://yso.fi/p2,koirat,,2\n")
+    rows = "<http://yso.fi/p1>,kissat,cats,1\nhttp://yso.fi/p2,koirat,,2\n"
+    table = write("yso.csv", "uri,label_fi,label_en,notation\n" + rows)
     assert read_vocabulary(table) == {"http://yso.fi/p1": "cats", "http://yso.fi/p2": "http://yso.fi/p2"}
     assert read_vocabulary(table, language="fi") == {"http://yso.fi/p1": "kissat", "http://yso.fi/p2": "koirat"}
     with pytest.raises(InvalidInputError, match="no names in 'sv'; it has en, fi"):
@@ -68,17 +61,17 @@ def test_vocabularies_of_annif(tmp_path):
         read_vocabulary(lines, language="fi")
 
 
-def test_tables_without_tags_and_values_that_are_no_names(tmp_path):
-    (tmp_path / "tags.csv").write_text("a,b\n1,2\n")
+def test_tables_without_tags_and_values_that_are_no_names(write):
     with pytest.raises(InvalidInputError, match=r"id, name and alternatives\. Columns found: 'a', 'b'"):
-        read_vocabulary(tmp_path / "tags.csv")
-    for record, reason in (('{"id": null}', "'id' must be a string"), ('{"id": "a", "name": 3}', "'name' must hold")):
-        (tmp_path / "tags.jsonl").write_text('{"id": 7}\n' + record + "\n")
-        with pytest.raises(ParseError, match=f"line 2: the field {reason}"):
-            read_vocabulary(tmp_path / "tags.jsonl")
-    (tmp_path / "tags.jsonl").write_text('{"id": "\\ud800"}\n')
-    with pytest.raises(ParseError, match="half of a surrogate pair"):
-        read_vocabulary(tmp_path / "tags.jsonl")
+        read_vocabulary(write("tags.csv", "a,b\n1,2\n"))
+    for record, reason in (
+        ('{"id": null}', "the field 'id' must be a string"),
+        ('{"id": "a", "name": 3}', "the field 'name' must hold"),
+        ('{"id": "a", "aliases": ["b", 3]}', "the field 'aliases' must hold"),
+        ('{"id": "\\ud800"}', "half of a surrogate pair"),
+    ):
+        with pytest.raises(ParseError, match=f"line 2: .*{reason}"):
+            read_vocabulary(write("tags.jsonl", '{"id": 7}\n' + record + "\n"))
 
 
 SKOS = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .

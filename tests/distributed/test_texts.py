@@ -17,7 +17,7 @@ from systems import needs_signals
 
 from tagwise import LEML, Cascade, Tagger, TextFeatures
 from tagwise.data import load_dataset
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.tables import read_table
 from tagwise.distributed import fit_tagger, read_files, texts
 from tagwise.exceptions import ClusterError, InvalidInputError, ParseError, TagwiseWarning

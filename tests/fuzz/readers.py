@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise import data
+from tagwise.data.columns import Dialect
 from tagwise.data.datasets import read_folder
-from tagwise.data.dialects import Dialect
 from tagwise.data.streams import read_name_lines
 from tagwise.data.tables import TableReader, read_table
 from tagwise.exceptions import ParseError, TagwiseWarning

@@ -16,7 +16,7 @@ import click
 from tagwise import Tagger, data, load
 from tagwise.cli.options import ROWS, Given
 from tagwise.cli.output import echo_err, warn
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.feedback import Feedback, read_feedback, with_feedback
 from tagwise.data.formats import STANDARD_INPUT, FileFormat, file_format
 from tagwise.data.streams import read_name_lines
@@ -217,7 +217,7 @@ def read_matrix(
     if given.labels is not None and "labels" not in entry.arguments:
         raise InvalidInputError(f"--labels has no meaning for {path}: {entry.name} files hold their labels themselves.")
     labels = given.labels
-    if labels is None and entry.labels_beside and labelled:
+    if labels is None and "labels" in entry.arguments and labelled:
         labels = entry.find_labels(path)
         if labels is not None:
             echo_err(f"{path}: labels from {labels} (guessed).")

@@ -1,7 +1,7 @@
 """Mulan's and MEKA's ARFF files, sparse and dense, and the XML file that lists Mulan's labels.
 
-``scipy.io.arff`` takes sparse rows for faults and makes a record of all columns of dense ones. Rows are parsed in
-Python here, 1 to 2 million entries per second.
+``scipy.io.arff`` takes sparse rows for faults and makes a record of all columns of dense ones, and no dependency reads
+sparse rows. They are parsed in Python here, 1 to 2 million entries per second.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
-
-import scipy.sparse as sp
+from xml.sax.saxutils import quoteattr
 
 from tagwise.data.labelled_rows import GrowingRows, LabelledRows, checked_pair, checked_strings, shortest_texts
 from tagwise.data.streams import ByteSource, UnskippableError, atomic_writer, is_compressed
@@ -23,7 +22,6 @@ from tagwise.validation import check_choice, check_integer
 
 __all__ = ["labels_beside", "read_arff", "write_arff"]
 
-_BLOCK_BYTES = 1 << 16
 _NAMESPACE = "http://mulan.sourceforge.net/labels"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?[0-9]{1,9})(?=\s|$)")
@@ -73,18 +71,17 @@ def read_arff(
 
     Notes
     -----
-    Rows are parsed in Python, about 1-2 million entries per second (dense files count every entry); memory is that of
-    the matrices, one row and the header. Lines and expansions are limited (see docs/data-formats.md).
+    About 1-2 million entries per second (dense files count every entry); memory is that of the matrices, one row and
+    the header. Lines and expansions are limited (see docs/data-formats.md).
     """
     skip = check_choice(errors, "errors", ("strict", "skip")) == "skip"
-    wanted = _check_labels_argument(labels)
+    wanted = _wanted_labels(labels)
     with ByteSource(path) as source:
         attributes, meka_labels = _read_header(source)
-        label_places = _find_labels(source.path, attributes, meka_labels if wanted is None else wanted)
+        label_places = _label_places(source.path, attributes, meka_labels if wanted is None else wanted)
         feature_places = sorted(set(range(len(attributes))).difference(label_places))
         is_label = set(label_places)
-        firsts = [next(iter(attribute.values.values()), 0) for attribute in attributes if attribute.values is not None]
-        starts_with_zeros = not any(firsts)
+        starts_with_zeros = not any(next(iter(values.values()), 0) for _, values in attributes if values is not None)
         rows, n_skipped = GrowingRows(), 0
         for raw in source.lines():
             try:
@@ -124,28 +121,26 @@ def labels_beside(path: str) -> str | None:
     return str(beside) if beside.is_file() else None
 
 
-def _check_labels_argument(labels: Any) -> int | list[str] | tuple[str, ...] | None:
+def _wanted_labels(labels: Any) -> int | list[str] | tuple[str, ...] | None:
     """The argument, with a path replaced by the tuple of names in it; a list stays a list, in its order."""
     if isinstance(labels, str) and re.fullmatch("-?[0-9]{1,9}", labels):  # as a command line has it
         labels = int(labels)
     if isinstance(labels, (str, os.PathLike)):
         return tuple(_read_mulan_xml(labels))
     if isinstance(labels, Sequence):
-        names = list(labels)
-        for name in names:
+        for name in labels:
             if not isinstance(name, str):
                 raise InvalidTypeError(f"labels must list attribute names; found {name!r}.")
-        if not names:
-            raise InvalidInputError("labels is an empty list; name at least one label attribute.")
-        if len(set(names)) < len(names):
-            raise InvalidInputError("labels lists a name twice; name each label attribute once.")
-        return names
+        if not labels or len(set(labels)) < len(labels):
+            found = "lists a name twice" if labels else "is an empty list"
+            raise InvalidInputError(f"labels {found}; name each label attribute once.")
+        return list(labels)
     if labels is not None and check_integer(labels, "labels") == 0:
         raise InvalidInputError("labels is 0; pass how many of the first (positive) or last (negative) attributes.")
     return None if labels is None else int(labels)
 
 
-def _find_labels(
+def _label_places(
     path: str, attributes: list[_Attribute], wanted: int | list[str] | tuple[str, ...] | None
 ) -> list[int]:
     """Places of the label attributes, in the order of the columns of Y."""
@@ -169,12 +164,13 @@ def _find_labels(
         if isinstance(wanted, tuple):
             places.sort()
     for place in places:
-        values = attributes[place].values
+        name, values = attributes[place]
         if values is not None and not set(values) <= {"0", "1"}:
-            raise fault(
-                f"the label {attributes[place].name!r} must have the values {{0,1}}; found {list(values)!s:.60}"
-            )
+            raise fault(f"the label {name!r} must have the values {{0,1}}; found {list(values)!s:.60}")
     return places
+
+
+# ---------------------------------------------------------------------- header and rows
 
 
 class _Attribute(NamedTuple):
@@ -218,7 +214,7 @@ def _attribute(line: str) -> _Attribute:
         if kind.lower() not in _NUMERIC_TYPES:
             raise ValueError(f"the type {kind[:40]!r}, which is neither numeric nor {{value, value}}")
         return _Attribute(_unquoted(name), None)
-    words = [_unquoted(word) for word in _only_words(_fields(values))]
+    words = [_unquoted(word) for word in _only_words(values)]
     if len(set(words)) < len(words):
         raise ValueError(f"a value that is listed twice in {line[:60]!r}")
     try:
@@ -248,8 +244,9 @@ def _fields(text: str) -> list[list[str]]:
     return fields
 
 
-def _only_words(fields: list[list[str]]) -> list[str]:
-    """The words of fields that have one each."""
+def _only_words(text: str) -> list[str]:
+    """The fields between commas, which are one word each."""
+    fields = _fields(text)
     words = [word for words in fields for word in words]
     if len(words) != len(fields) or not all(fields):
         raise ValueError("a field between two commas that is not one value; put blanks in quotes")
@@ -260,10 +257,9 @@ def _entries(line: str, attributes: list[_Attribute]) -> list[tuple[int, float]]
     """Place and value of what is not 0 in a row; a ValueError says what is wrong."""
     total = len(attributes)
     if not line.startswith("{"):
-        words = _only_words(_fields(line))
-        if len(words) != total:
-            raise ValueError(f"the row has {len(words)} values for {total} attributes (is the line truncated?)")
-        numbered = list(enumerate(words))
+        numbered = list(enumerate(_only_words(line)))
+        if len(numbered) != total:
+            raise ValueError(f"the row has {len(numbered)} values for {total} attributes (is the line truncated?)")
     else:
         if not line.endswith("}"):
             raise ValueError("the sparse row does not end with } (is the line truncated?)")
@@ -297,8 +293,7 @@ def _number(word: str) -> float:
     return value
 
 
-def _quoted(name: str) -> str:
-    return "'" + name.translate(_QUOTING) + "'"
+# ---------------------------------------------------------------------- writing
 
 
 def write_arff(
@@ -321,10 +316,8 @@ def write_arff(
     ----------
     path : str or path
         The file; compressed if it ends in ``.gz`` or ``.bz2``.
-    X : sparse matrix or array of shape (n, d)
-        Finite features, written as the shortest text that reads back as the same float.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    X, Y : sparse matrices or arrays of shapes (n, d) and (n, L)
+        Finite features, written as the shortest text that reads back as the same float; 0/1 labels.
     feature_names, label_names : list of str or None
         All different from each other; None makes ``feature_0 …`` and ``label_0 …``.
     relation : str
@@ -336,48 +329,41 @@ def write_arff(
     """
     features, labels = checked_pair(X, Y)
     d, L = features.shape[1], labels.shape[1]
-    x_names = _names(feature_names, "feature_names", d, "feature")
-    y_names = _names(label_names, "label_names", L, "label")
-    if len(set(x_names) | set(y_names)) < d + L:
+    names = []
+    for given, size, word in ((feature_names, d, "feature"), (label_names, L, "label")):
+        own = [f"{word}_{place}" for place in range(size)] if given is None else checked_strings(given, f"{word}_names")
+        if len(own) != size:
+            raise InvalidInputError(f"{word}_names has {len(own)} names for {size} columns.")
+        names += own
+    if len(set(names)) < d + L:
         raise InvalidInputError("feature_names and label_names must all differ; a name occurs twice.")
     checked_strings([relation], "relation")
-    header = f"@relation {_quoted(f'{relation}: -C {-L}')}\n\n"
-    header += "".join(f"@attribute {_quoted(name)} numeric\n" for name in x_names)
-    header += "".join(f"@attribute {_quoted(name)} {{0,1}}\n" for name in y_names)
-    if labels_xml is not None:
-        for name in y_names:
-            if _NOT_XML.search(name):
-                raise InvalidInputError(f"the label name {name!r} holds a character that XML cannot hold; rename it.")
+    lines = [f"@relation {_quoted(f'{relation}: -C {-L}')}\n"]
+    lines += [f"@attribute {_quoted(name)} {'numeric' if place < d else '{0,1}'}" for place, name in enumerate(names)]
+    for name in names[d:] if labels_xml is not None else ():
+        if _NOT_XML.search(name):
+            raise InvalidInputError(f"the label name {name!r} holds a character that XML cannot hold; rename it.")
     with atomic_writer(path) as stream:
-        stream.write(f"{header}\n@data\n".encode())
+        stream.write(("\n".join(lines) + "\n\n@data\n").encode())
         for row in range(features.shape[0]):
-            stream.write(_row_text(features, labels, row, sparse).encode())
+            x, y = (slice(*matrix.indptr[row : row + 2]) for matrix in (features, labels))
+            texts = dict(zip(features.indices[x].tolist(), shortest_texts(features.data[x])))
+            texts |= dict.fromkeys((labels.indices[y] + d).tolist(), "1")
+            if sparse:
+                pairs = (f"{place} {text}" for place, text in texts.items() if text not in ("0", "-0"))
+                stream.write(f"{{{','.join(pairs)}}}\n".encode())
+            else:
+                stream.write((",".join(texts.get(place, "0") for place in range(d + L)) + "\n").encode())
     if labels_xml is not None:
-        _write_mulan_xml(labels_xml, y_names)
+        # Line breaks are written as references, because a parser turns them into spaces inside an attribute.
+        listed = "".join(f"<label name={quoteattr(name)}></label>\n" for name in names[d:])
+        head = f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n'
+        with atomic_writer(labels_xml) as stream:
+            stream.write(f"{head}{listed}</labels>\n".encode())
 
 
-def _row_text(X: sp.csr_matrix, Y: sp.csr_matrix, row: int, sparse: bool) -> str:
-    d = X.shape[1]
-    low, high = X.indptr[row], X.indptr[row + 1]
-    texts = shortest_texts(X.data[low:high])
-    places = X.indices[low:high].tolist()
-    label_places = [d + label for label in Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()]
-    if sparse:
-        entries = [f"{place} {text}" for place, text in zip(places, texts) if text not in ("0", "-0")]
-        return "{" + ",".join(entries + [f"{place} 1" for place in label_places]) + "}\n"
-    dense = ["0"] * (d + Y.shape[1])
-    for place, text in zip(places, texts):
-        dense[place] = text
-    for place in label_places:
-        dense[place] = "1"
-    return ",".join(dense) + "\n"
-
-
-def _names(given: Sequence[str] | None, argument: str, size: int, word: str) -> list[str]:
-    names = [f"{word}_{place}" for place in range(size)] if given is None else checked_strings(given, argument)
-    if len(names) != size:
-        raise InvalidInputError(f"{argument} has {len(names)} names for {size} columns.")
-    return names
+def _quoted(name: str) -> str:
+    return "'" + name.translate(_QUOTING) + "'"
 
 
 # ---------------------------------------------------------------------- Mulan's XML file of label names
@@ -393,27 +379,16 @@ class _NoDocumentType(ElementTree.TreeBuilder):
 def _read_mulan_xml(path: str | os.PathLike[str]) -> list[str]:
     """The names of ``<labels><label name="…"/></labels>``, in the order of the file; nested labels count too."""
     with ByteSource(path) as source:
-        content = b"".join(iter(partial(source.read, _BLOCK_BYTES), b""))
+        content = source.content()
     try:
         root = ElementTree.fromstring(content, ElementTree.XMLParser(target=_NoDocumentType()))
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         line, column = getattr(error, "position", (0, -1))
         raise ParseError(path, line, column + 1, f"not readable as XML: {error}") from None
-    found = [element.get("name") for element in root.iter() if element is not root]
-    names = [name for name in found if name is not None]
+    names = [name for element in root.iter() if element is not root and (name := element.get("name")) is not None]
     tags = [element.tag.rpartition("}")[2] for element in root.iter()]
     if tags != ["labels"] + ["label"] * len(names) or not names:
         raise ParseError(path, 0, 0, "the XML file must hold <labels> with <label name=…> elements and nothing else")
     if len(set(names)) < len(names):
         raise ParseError(path, 0, 0, "the XML file lists a label twice")
     return names
-
-
-def _write_mulan_xml(path: str | os.PathLike[str], names: list[str]) -> None:
-    # Control characters as references, because a parser turns them into spaces inside an attribute.
-    escapes = {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
-    table = str.maketrans(escapes)
-    lines = "".join(f'<label name="{name.translate(table)}"></label>\n' for name in names)
-    head = f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n'
-    with atomic_writer(path) as stream:
-        stream.write(f"{head}{lines}</labels>\n".encode())

@@ -1,4 +1,4 @@
-"""Columns of texts and tags, and the separator of tags: given, or guessed from the first records."""
+"""Columns of texts and tags, and the separator of tags: as stated, or guessed from the first records."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from tagwise.data.dialects import Dialect
 from tagwise.data.records import Records, first_repeated, kind_of
-from tagwise.exceptions import InvalidInputError, ParseError
+from tagwise.data.streams import checked_encoding
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, ParseError
+from tagwise.validation import check_choice
 
 __all__ = [
     "EVERY_TAG",
-    "JSON_LISTS",
+    "NEITHER",
     "TAG_NAMES",
     "TEXT_NAMES",
-    "URIS",
+    "ColumnSearch",
     "Columns",
-    "find_columns",
+    "Dialect",
     "join_tags",
     "require_columns",
     "switched",
@@ -29,6 +30,7 @@ __all__ = [
 
 _MOST_LISTED = 300  # characters of names of columns in a message
 
+# Names that are guessed, in this order; capitals do not matter.
 TEXT_NAMES = (
     "text",
     "texts",
@@ -55,7 +57,6 @@ TAG_NAMES = (
     "subject",
     "subject_uris",
 )
-"""Names that are guessed, in this order; capitals do not matter."""
 
 JSON_LISTS = "JSON"
 """The separator that stands for cells such as ``["a", "b"]``."""
@@ -66,22 +67,108 @@ URIS = "URI"
 EVERY_TAG = "*"
 """Content of a cell of the known tags where every tag was looked at."""
 
+NEITHER = "neither"
+"""State of a cell of a wide table that holds neither 0 nor 1."""
+
 _ONE_TAG = "\0"  # the separator of cells that are one tag, whatever it holds
 _SEPARATORS = (";", "|", ",")
 _URI = re.compile(r"<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s]+", re.IGNORECASE)
-_SWITCHES: dict[str, bool | None] = {
-    "": None,
-    "1": True,
-    "1.0": True,
-    "true": True,
-    "0": False,
-    "0.0": False,
-    "false": False,
-}
+_SWITCHES: dict[str, bool | None] = {"": None}
+_SWITCHES |= dict.fromkeys(("1", "1.0", "true"), True) | dict.fromkeys(("0", "0.0", "false"), False)
 # Where a table is declared to be wide, people's own words for it too.
-_WORDS: dict[str, bool | None] = {"yes": True, "y": True, "x": True, "no": False, "n": False}
+_WORDS = _SWITCHES | dict.fromkeys(("yes", "y", "x"), True) | dict.fromkeys(("no", "n"), False)
 # Columns that count rows, in however few they hold nothing but 0 and 1.
 _NUMBERS_OF_ROWS = ("", "id", "index", "row")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How to read a table. What is None is guessed where it is needed; ``known`` and ``id`` are read only if given.
+
+    Attributes
+    ----------
+    text : str, sequence of str or None
+        Names of the columns of texts; those of several columns are joined, one per line, and some may be empty.
+    tags : str, sequence of str or None
+        Names of the columns of tags; a row has those of all of them.
+    known, id : str or None
+        Names of columns: the tags that were looked at, the row's identifier.
+    tag_separator : str or None
+        Separator of the tags of a cell; ``"JSON"`` for JSON lists, ``"URI"`` for addresses between blanks, which may
+        be written in angle brackets.
+    tags_wide : bool or None
+        Whether each column of ``tags``, or else each that holds only 0 and 1, is a tag. In a table that holds zeros, an
+        empty cell means that nobody looked. Where it is True, cells may also be yes and no, or x and nothing.
+    group_by : str or None
+        The column whose value rows share that belong together, in a table with one row per tag; ``""`` keeps all rows
+        apart. None: rows are put together by their texts if most of the first ones stand beside one of the same text,
+        each with one tag, another one.
+    format : str
+        ``"jsonl"``, ``"csv"``, ``"tsv"``, ``"parquet"``, ``"text"``, or ``"auto"`` to go by the ending of the name.
+    delimiter : str or None
+        Separator of the columns of a CSV or TSV file.
+    quoting : {"auto", "none", "standard"}
+        ``"standard"``: a field that starts with ``"`` runs to the closing ``"``, may hold delimiters and line breaks,
+        and writes a quote as ``""``. ``"none"``: quotes are text, and every line is a row. ``"auto"`` is standard for
+        CSV, and for TSV only where the first lines hold a quote that opens and closes a field.
+    header : bool
+        Whether the first line of CSV or TSV names the columns. Otherwise their names are their numbers, from ``"1"``.
+    encoding : str or None
+        Name of the encoding; None is UTF-8.
+    skip_faulty : bool
+        Leave faulty rows out and count them, instead of stopping at the first one.
+    flags : bool
+        Whether messages name flags of the command line (``--text``) instead of Python's arguments (``text=``).
+    """
+
+    text: str | Sequence[str] | None = None
+    tags: str | Sequence[str] | None = None
+    known: str | None = None
+    id: str | None = None
+    tag_separator: str | None = None
+    tags_wide: bool | None = None
+    group_by: str | None = None
+    format: str = "auto"
+    delimiter: str | None = None
+    quoting: str = "auto"
+    header: bool = True
+    encoding: str | None = None
+    skip_faulty: bool = False
+    flags: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice(self.quoting, "quoting", ("auto", "none", "standard"))
+        if self.encoding is not None:
+            checked_encoding(self.encoding, "--encoding" if self.flags else "encoding")
+        for name in ("text", "tags"):
+            columns = self.names(name)
+            if getattr(self, name) is not None and not columns:
+                raise InvalidInputError(f"{name} names no column; leave it out to have one guessed.")
+            if not all(isinstance(column, str) for column in columns):
+                raise InvalidTypeError(f"{name} must be the name of a column, or several; found {columns!r:.60}.")
+            if len(set(columns)) < len(columns):
+                raise InvalidInputError(f"{self.option(name)} names a column twice: {', '.join(columns):.200}.")
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """The columns given for ``what``; none where they are to be guessed."""
+        given = getattr(self, what)
+        if what == "group_by" and given == "":
+            return ()
+        return (given,) if isinstance(given, str) else tuple(given or ())
+
+    def option(self, name: str) -> str:
+        """A field as messages name it."""
+        if self.flags:
+            return "--no-header" if name == "header" else "--" + name.replace("_", "-")
+        return {"skip_faulty": 'errors="skip"', "header": "header=False"}.get(name, f"{name}=")
+
+    def or_skip(self) -> str:
+        """The advice to skip faulty rows, as the end of another; empty where they are skipped."""
+        return "" if self.skip_faulty else f", or pass {self.option('skip_faulty')}"
+
+    def setting(self, name: str, value: str) -> str:
+        """A field with a value, as messages propose it: ``--quoting none``, ``quoting="none"``."""
+        return f"{self.option(name)} {value}" if self.flags else f'{name}="{value}"'
 
 
 @dataclass(frozen=True)
@@ -100,234 +187,191 @@ class Columns:
     fields: tuple[str, ...] = ()  # all columns of the header, or of the first records
 
 
-def find_columns(
-    records: Records, sample: Sequence[dict[str, Any]], dialect: Dialect, *, with_tags: bool, is_table: bool
-) -> Columns:
-    """Decide on columns, from their names and the first records.
-
-    In a table a cell of tags is text, and its separator is guessed; elsewhere tags are lists unless one is given.
-    """
-    names = records.columns
-    if names is None:
-        names = list(dict.fromkeys(name for record in sample for name in record))
-    guesses = list(records.guesses)
-    text = _given(records, names, dialect, "text")
-    if not text:
-        text = (_guessed_column(records, names, dialect, "text", TEXT_NAMES),)
-        if len(names) > 1 and not records.is_corpus:  # where there is but one column, nothing is guessed
-            guesses.append(f"column `{text[0]}` for texts")
-    single = {what: _given(records, names, dialect, what) for what in ("known", "id", "group_by")}
-    group = single.pop("group_by")
-    tags: tuple[str, ...] = ()
-    separators: tuple[str | None, ...] = ()
-    wide = False
-    if with_tags:
-        if dialect.tag_separator == "":
-            raise InvalidInputError(f"{dialect.option('tag_separator')} must not be empty.")
-        taken = {*text, *(name for found in single.values() for name in found), *group}
-        rest = [name for name in names if name not in taken]
-        tags, wide = _tag_columns(records, names, rest, sample, dialect, guesses)
-        if not wide and dialect.group_by is None and _has_row_per_tag(sample, text, tags, dialect):
-            group = text
-            guesses.append("one row per tag: rows with the same text are one")
-        cells = [[record.get(name) for record in sample] for name in tags]
-        if not wide:
-            separators = tuple(_separator(column, dialect, is_table, bool(group), guesses) for column in cells)
-    else:
-        single["known"] = ()
-    if wide and single["known"]:
-        raise InvalidInputError(
-            f"{dialect.option('known')} has no meaning for {records.path}, which has a column per tag: an empty cell "
-            "is unknown there."
-        )
-    identifier = single["id"] or (group if dialect.group_by is not None else ())
-    used = [*text, *tags, *single["known"], *single["id"]]
-    if len(set(used)) < len(used):
-        twice = next(name for name in used if used.count(name) > 1)
-        raise InvalidInputError(
-            f"{records.path}: the column {twice!r} is named for two things; name a column for each."
-        )
-    return Columns(
-        text,
-        tags,
-        next(iter(single["known"]), None),
-        next(iter(identifier), None),
-        separators,
-        wide,
-        wide and any(_is_off(record.get(name), bool(dialect.tags_wide)) for record in sample for name in tags),
-        group,
-        tuple(dict.fromkeys(guesses)),
-        tuple(names),
-    )
-
-
 def require_columns(records: Records, columns: Columns, dialect: Dialect) -> None:
     """Raise where a file, one of several that are read alike, lacks one of the columns that were found in another."""
-    stated = replace(
-        dialect, text=columns.text, tags=columns.tags or None, known=columns.known, id=columns.id, group_by=None
-    )
+    stated = replace(dialect, text=columns.text, tags=columns.tags or None, known=columns.known, id=columns.id)
     for what in ("text", "tags", "known", "id"):
-        _given(records, records.columns or [], stated, what)
+        ColumnSearch(records, (), stated).given(what)
 
 
-def _given(records: Records, names: Sequence[str], dialect: Dialect, what: str) -> tuple[str, ...]:
-    """The columns that the dialect names for ``what``, which must be there."""
-    given = dialect.names(what)
-    for name in given:
-        if records.columns is not None and name not in names:
-            found = _listed(names)
-            reason = f"the column {name!r} is missing ({dialect.option(what)}); columns found: {found}"
-            raise ParseError(records.path, 1, 0, reason)
-        _require_one(records, names, name)
-    return given
+class ColumnSearch:
+    """The search for the columns of one file, by their names and its first records."""
 
+    def __init__(self, records: Records, sample: Sequence[dict[str, Any]], dialect: Dialect) -> None:
+        self.records, self.sample, self.dialect = records, sample, dialect
+        fields = (name for record in sample for name in record)
+        self.names = list(dict.fromkeys(fields)) if records.columns is None else records.columns
+        self.guesses = list(records.guesses)
 
-def _require_one(records: Records, names: Sequence[str], name: str) -> None:
-    if names.count(name) > 1:
-        reason = f"the column {name!r} occurs {names.count(name)} times; columns found: {_listed(names)}"
-        raise ParseError(records.path, 1, 0, reason)
+    def columns(self, *, with_tags: bool, is_table: bool) -> Columns:
+        """All columns.
 
-
-def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names)) or "none"
-    return listed if len(listed) <= _MOST_LISTED else f"{listed[:_MOST_LISTED]} …"
-
-
-def _guessed_column(
-    records: Records,
-    names: Sequence[str],
-    dialect: Dialect,
-    what: str,
-    usual: Sequence[str],
-    every: Sequence[str] | None = None,
-) -> str:
-    """One of ``names`` that looks like a column of ``what``; ``every`` has those that are taken, too."""
-    by_name = {name.strip().lower(): name for name in reversed(names)}
-    name = next((by_name[usual_name] for usual_name in usual if usual_name in by_name), None)
-    if name is None and not dialect.header and records.columns is not None and len(records.columns) == 2:
-        name = "1" if what == "text" else "2"  # a text and its tags
-        name = name if name in names else None
-    if name is None:
-        others = ""
-        if what == "tags":
-            others += f", or pass {dialect.option('tags_wide')} if each tag has a column of 0 and 1"
-        if records.header_lines:
-            others += f", or pass {dialect.option('header')} if the first line is a row"
-        raise InvalidInputError(
-            f"{records.path}: no column looks like one of {what if what == 'tags' else 'texts'}; name it with "
-            f"{dialect.option(what)}{others}. Columns found: {_listed(every or names)}."
+        In a table a cell of tags is text, and its separator is guessed; elsewhere tags are lists unless one is given.
+        """
+        dialect, path = self.dialect, self.records.path
+        text = self.given("text")
+        if not text:
+            text = (self._guessed("text", TEXT_NAMES, self.names),)
+            if len(self.names) > 1 and not self.records.is_corpus:  # where there is but one column, nothing is guessed
+                self.guesses.append(f"column `{text[0]}` for texts")
+        known, identifier, group = self.given("known"), self.given("id"), self.given("group_by")
+        tags: tuple[str, ...] = ()
+        separators: tuple[str | None, ...] = ()
+        wide = False
+        if with_tags:
+            if dialect.tag_separator == "":
+                raise InvalidInputError(f"{dialect.option('tag_separator')} must not be empty.")
+            taken = {*text, *known, *identifier, *group}
+            tags, wide = self._tags([name for name in self.names if name not in taken])
+            if not wide and dialect.group_by is None and self._has_row_per_tag(text, tags):
+                group = text
+                self.guesses.append("one row per tag: rows with the same text are one")
+            if not wide:
+                cells = ([record.get(name) for record in self.sample] for name in tags)
+                separators = tuple(self._separator(column, is_table, bool(group)) for column in cells)
+        else:
+            known = ()
+        if wide and known:
+            raise InvalidInputError(
+                f"{dialect.option('known')} has no meaning for {path}, which has a column per tag: an empty cell is "
+                "unknown there."
+            )
+        twice = first_repeated([*text, *tags, *known, *identifier])
+        if twice is not None:
+            raise InvalidInputError(f"{path}: the column {twice!r} is named for two things; name a column for each.")
+        if dialect.group_by is not None:
+            identifier = identifier or group
+        declared = bool(dialect.tags_wide)
+        return Columns(
+            text,
+            tags,
+            next(iter(known), None),
+            next(iter(identifier), None),
+            separators,
+            wide,
+            wide and any(switched(record.get(name), declared) is False for record in self.sample for name in tags),
+            group,
+            tuple(dict.fromkeys(self.guesses)),
+            tuple(self.names),
         )
-    _require_one(records, names, name)
-    return name
 
+    def given(self, what: str) -> tuple[str, ...]:
+        """The columns that the dialect names for ``what``, which must be there."""
+        given = self.dialect.names(what)
+        for name in given:
+            if self.records.columns is not None and name not in self.names:
+                self._fault(f"is missing ({self.dialect.option(what)})", name)
+            self._require_one(name)
+        return given
 
-def _tag_columns(
-    records: Records,
-    every: Sequence[str],
-    names: Sequence[str],
-    sample: Sequence[dict[str, Any]],
-    dialect: Dialect,
-    guesses: list[str],
-) -> tuple[tuple[str, ...], bool]:
-    """The columns of tags among ``names``, those of ``every`` that are not taken, and whether each of them is a tag."""
-    given = _given(records, records.columns or names, dialect, "tags")
-    wide = bool(dialect.tags_wide)
-    if given:
-        return given, wide
-    has_usual = not {name.strip().lower() for name in names}.isdisjoint(TAG_NAMES)
-    switches = () if not wide and (has_usual or dialect.tags_wide is False) else _switch_columns(names, sample, wide)
-    if not wide and len(switches) < 2:
-        name = _guessed_column(records, names, dialect, "tags", TAG_NAMES, every)
-        guesses += [] if records.is_corpus else [f"column `{name}` for tags"]
-        return (name,), False
-    if not switches:
-        raise InvalidInputError(
-            f"{records.path}: no column holds only 0 and 1 in the first {len(sample):,} rows; name the columns of the "
-            f"tags with {dialect.option('tags')}. Columns found: {_listed(every)}."
-        )
-    twice = first_repeated(switches)
-    if twice is not None:
-        _require_one(records, names, twice)
-    several = f"`{switches[0]}`" + (f" to `{switches[-1]}`" if len(switches) > 1 else "")
-    columns = "column" if len(switches) == 1 else "columns"
-    guesses.append(f"{len(switches):,} {columns} of 0 and 1 for tags, {several}")
-    return switches, True
+    def _require_one(self, name: str) -> None:
+        if self.names.count(name) > 1:
+            self._fault(f"occurs {self.names.count(name)} times", name)
 
+    def _fault(self, what: str, name: str) -> None:
+        raise ParseError(self.records.path, 1, 0, f"the column {name!r} {what}; columns found: {self._listed()}")
 
-def _switch_columns(names: Sequence[str], sample: Sequence[dict[str, Any]], declared: bool) -> tuple[str, ...]:
-    """The columns that hold nothing but 0 and 1 in the first records, and are not always empty."""
-    found = []
-    for name in names:
+    def _listed(self) -> str:
+        listed = ", ".join(map(repr, self.names)) or "none"
+        return listed if len(listed) <= _MOST_LISTED else f"{listed[:_MOST_LISTED]} …"
+
+    def _guessed(self, what: str, usual: Sequence[str], names: Sequence[str]) -> str:
+        """The one of ``names`` that looks like a column of ``what``."""
+        records, option = self.records, self.dialect.option
+        by_name = {name.strip().lower(): name for name in reversed(names)}
+        name = next((by_name[usual_name] for usual_name in usual if usual_name in by_name), None)
+        if name is None and not self.dialect.header and records.columns is not None and len(records.columns) == 2:
+            name = by_name.get("1" if what == "text" else "2")  # a text and its tags
+        if name is None:
+            others = f", or pass {option('tags_wide')} if each tag has a column of 0 and 1" if what == "tags" else ""
+            if records.header_lines:
+                others += f", or pass {option('header')} if the first line is a row"
+            raise InvalidInputError(
+                f"{records.path}: no column looks like one of {what if what == 'tags' else 'texts'}; name it with "
+                f"{option(what)}{others}. Columns found: {self._listed()}."
+            )
+        self._require_one(name)
+        return name
+
+    def _tags(self, names: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+        """The columns of tags among ``names``, which are not taken, and whether each of them is a tag."""
+        given, wide = self.given("tags"), bool(self.dialect.tags_wide)
+        if given:
+            return given, wide
+        has_usual = not {name.strip().lower() for name in names}.isdisjoint(TAG_NAMES)
+        maybe_wide = wide or not (has_usual or self.dialect.tags_wide is False)
+        switches = [name for name in names if self._is_switch(name)] if maybe_wide else []
+        if not wide and len(switches) < 2:
+            name = self._guessed("tags", TAG_NAMES, names)
+            self.guesses += [] if self.records.is_corpus else [f"column `{name}` for tags"]
+            return (name,), False
+        if not switches:
+            raise InvalidInputError(
+                f"{self.records.path}: no column holds only 0 and 1 in the first {len(self.sample):,} rows; name the "
+                f"columns of the tags with {self.dialect.option('tags')}. Columns found: {self._listed()}."
+            )
+        twice = first_repeated(switches)
+        if twice is not None:
+            self._require_one(twice)
+        several = f"`{switches[0]}`" + (f" to `{switches[-1]}`" if len(switches) > 1 else "")
+        columns = "column" if len(switches) == 1 else "columns"
+        self.guesses.append(f"{len(switches):,} {columns} of 0 and 1 for tags, {several}")
+        return tuple(switches), True
+
+    def _is_switch(self, name: str) -> bool:
+        """Whether a column holds nothing but 0 and 1 in the first records, and is not always empty."""
         if name.strip().lower() in _NUMBERS_OF_ROWS:
-            continue
-        try:
-            values = {switched(record.get(name), declared=declared) for record in sample}
-        except ValueError:
-            continue
-        if values != {None}:
-            found.append(name)
-    return tuple(found)
+            return False
+        is_empty = True
+        for record in self.sample:
+            state = switched(record.get(name), bool(self.dialect.tags_wide))
+            if state == NEITHER:
+                return False
+            is_empty = is_empty and state is None
+        return not is_empty
+
+    def _has_row_per_tag(self, text: tuple[str, ...], tags: tuple[str, ...]) -> bool:
+        """Whether most of the first rows stand beside one of the same text, and each has one tag, another one."""
+        if len(self.sample) < 4 or len(tags) != 1 or self.dialect.tag_separator is not None:
+            return False
+        rows = [(*(record.get(name) for name in text), record.get(tags[0])) for record in self.sample]
+        marks = (*_SEPARATORS, "[")
+        one_tag = all(isinstance(row[-1], str) and not any(mark in row[-1] for mark in marks) for row in rows)
+        if not one_tag or not any(row[-1] for row in rows):
+            return False
+        beside = [first[:-1] == second[:-1] and first[-1] != second[-1] for first, second in pairwise(rows)]
+        paired = sum(before or after for before, after in zip([False, *beside], [*beside, False]))
+        return 2 * paired > len(rows)
+
+    def _separator(self, cells: list[Any], is_table: bool, row_per_tag: bool) -> str | None:
+        """The separator of a column of tags; None where its cells are lists."""
+        if self.dialect.tag_separator is not None:
+            return self.dialect.tag_separator
+        has_lists = any(isinstance(cell, (list, tuple)) for cell in cells)  # Parquet has lists of its own
+        if row_per_tag and not has_lists:
+            return _ONE_TAG
+        if not is_table or has_lists:
+            return None
+        texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
+        if texts and all(_json_list(cell) is not None for cell in texts):
+            separator, guess = JSON_LISTS, "JSON lists of tags"
+        elif texts and all(_URI.fullmatch(part) for cell in texts for part in cell.split()):
+            separator, guess = URIS, "blanks between tags, which are addresses"
+        else:
+            found = [mark for mark in _SEPARATORS if any(mark in cell for cell in texts)]
+            separator = found[0] if found else _SEPARATORS[0]
+            guess = f"{separator!r} between tags{'' if found else ' (none in the first rows)'}"
+        self.guesses.append(guess)
+        return separator
 
 
-def switched(value: Any, *, declared: bool) -> bool | None:
-    """Whether a cell of a wide table is on; None where it is empty. A ValueError says that it is neither.
+def switched(value: Any, declared: bool) -> bool | str | None:
+    """Whether a cell of a wide table is on; None where it is empty, :data:`NEITHER` where it holds something else.
 
     Where a table is ``declared`` to be wide, yes, no and x are as good as 0 and 1.
     """
     word = "" if value is None else str(value).strip().lower() if isinstance(value, (str, int, float)) else "?"
-    if word in _SWITCHES:
-        return _SWITCHES[word]
-    if declared and word in _WORDS:
-        return _WORDS[word]
-    raise ValueError("neither 0 nor 1")
-
-
-def _is_off(value: Any, declared: bool) -> bool:
-    try:
-        return switched(value, declared=declared) is False
-    except ValueError:
-        return False
-
-
-def _has_row_per_tag(
-    sample: Sequence[dict[str, Any]], text: tuple[str, ...], tags: tuple[str, ...], dialect: Dialect
-) -> bool:
-    """Whether most of the first rows stand beside one of the same text, and each has one tag, another one."""
-    if len(sample) < 4 or len(tags) != 1 or dialect.tag_separator is not None:
-        return False
-    rows = [(*(record.get(name) for name in text), record.get(tags[0])) for record in sample]
-    one_tag = all(isinstance(row[-1], str) and not any(mark in row[-1] for mark in (*_SEPARATORS, "[")) for row in rows)
-    if not one_tag or not any(row[-1] for row in rows):
-        return False
-    beside = [first[:-1] == second[:-1] and first[-1] != second[-1] for first, second in pairwise(rows)]
-    paired = sum(before or after for before, after in zip([False, *beside], [*beside, False]))
-    return 2 * paired > len(rows)
-
-
-def _separator(cells: list[Any], dialect: Dialect, is_table: bool, row_per_tag: bool, guesses: list[str]) -> str | None:
-    if dialect.tag_separator is not None:
-        return dialect.tag_separator
-    if row_per_tag and not any(isinstance(cell, (list, tuple)) for cell in cells):
-        return _ONE_TAG
-    if not is_table:
-        return None
-    separator, guess = _guessed_separator(cells)
-    guesses += [guess] if guess else []
-    return separator
-
-
-def _guessed_separator(cells: list[Any]) -> tuple[str | None, str]:
-    texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
-    if any(isinstance(cell, (list, tuple)) for cell in cells):  # Parquet has lists of its own
-        return None, ""
-    if texts and all(_json_list(cell) is not None for cell in texts):
-        return JSON_LISTS, "JSON lists of tags"
-    if texts and all(_URI.fullmatch(part) for cell in texts for part in cell.split()):
-        return URIS, "blanks between tags, which are addresses"
-    for separator in _SEPARATORS:
-        if any(separator in cell for cell in texts):
-            return separator, f"{separator!r} between tags"
-    return _SEPARATORS[0], f"{_SEPARATORS[0]!r} between tags (none in the first rows)"
+    return (_WORDS if declared else _SWITCHES).get(word, NEITHER)
 
 
 def _json_list(cell: str) -> list[Any] | None:

@@ -1,9 +1,4 @@
-"""Data sets by name: the bundled sample, and folders in ``$TAGWISE_DATA`` and the user's cache folder.
-
-A data set is a folder. Required are ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz`` (scipy sparse
-matrices). Optional are ``labels.txt`` and ``features.txt`` (one name per line) and ``text.trn.jsonl.gz`` and
-``text.tst.jsonl.gz`` (one JSON object with ``text`` and ``labels`` per line, in the order of the matrices' rows).
-"""
+"""Data sets by name: the bundled sample, and folders in ``$TAGWISE_DATA`` and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -39,10 +34,8 @@ class Dataset:
     ----------
     name : str
         The name it was loaded by.
-    X_train, X_test : csr_matrix of float32, shape (rows, features)
-        Features.
-    Y_train, Y_test : csr_matrix of float32, shape (rows, labels)
-        Labels; every stored entry is 1.
+    X_train, Y_train, X_test, Y_test : csr_matrix of float32, shapes (rows, features) and (rows, labels)
+        Features, and labels: every stored entry is 1.
     feature_names, label_names : list of str, or None
         One name per column, where names are known.
     propensity_a, propensity_b : float
@@ -91,8 +84,9 @@ def load_dataset(name: str) -> Dataset:
 
     ``"debtags-sample"`` comes with tagwise. Any other name is a folder in ``$TAGWISE_DATA`` or, failing that, in the
     user's cache folder (``tagwise/datasets`` in ``$XDG_CACHE_HOME``, ``~/.cache``, ``~/Library/Caches`` or
-    ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz``, and may hold
-    ``labels.txt``, ``features.txt``, ``text.trn.jsonl.gz`` and ``text.tst.jsonl.gz``. Nothing is downloaded.
+    ``%LOCALAPPDATA%``). The folder holds ``X.trn.npz``, ``X.tst.npz``, ``Y.trn.npz`` and ``Y.tst.npz``: scipy sparse
+    matrices. It may hold ``labels.txt`` and ``features.txt`` (one name per line), and ``text.trn.jsonl.gz`` and
+    ``text.tst.jsonl.gz`` (``text`` and ``labels`` of each row, in the order of the matrices). Nothing is downloaded.
 
     Parameters
     ----------
@@ -123,41 +117,41 @@ def load_dataset(name: str) -> Dataset:
         )
     if name == _SAMPLE:
         return read_folder(_SAMPLE_FOLDER, _SAMPLE)
-    incomplete = []
+    incomplete, places = "", []
     for folder in dataset_folders():
         place = folder / name
+        missing = _missing_files(place)
+        if not missing:
+            return read_folder(place, name)
         if place.is_dir():
-            missing = _missing_files(place)
-            if not missing:
-                return read_folder(place, name)
-            incomplete.append(f"{place} is there but lacks {', '.join(missing)}")
-    raise DatasetNotFoundError(_not_found(name, incomplete))
+            incomplete += f" {place} is there but lacks {', '.join(missing)}."
+        names = _names_in(folder)
+        found = ", ".join(names) if names else ("no data sets" if folder.is_dir() else "no such folder")
+        places.append(f"{folder} ({found})")
+    hint = "" if os.environ.get("TAGWISE_DATA") else " The environment variable TAGWISE_DATA is not set."
+    raise DatasetNotFoundError(
+        f"There is no data set {name!r}.{incomplete} Looked in {' and in '.join(places)}; "
+        f"{_SAMPLE} is always there.{hint}"
+    )
 
 
 def available_datasets() -> list[str]:
     """Names that :func:`load_dataset` finds now, sorted; folders that lack a needed file are left out."""
-    names = {_SAMPLE}
-    for folder in dataset_folders():
-        names.update(_names_in(folder))
-    return sorted(names)
+    return sorted({_SAMPLE}.union(*map(_names_in, dataset_folders())))
 
 
 def dataset_folders() -> list[Path]:
     """The folders that data sets are looked for in, in order."""
-    chosen = os.environ.get("TAGWISE_DATA", "")
-    return ([Path(chosen)] if chosen else []) + [_user_cache() / "tagwise" / "datasets"]
-
-
-def _user_cache() -> Path:
+    chosen, cache = os.environ.get("TAGWISE_DATA", ""), os.environ.get("XDG_CACHE_HOME", "")
     # os.path.expanduser leaves "~" alone when there is no home folder, where Path.home would raise.
     home = Path(os.path.expanduser("~"))
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored.
-    if os.path.isabs(chosen):
-        return Path(chosen)
-    return home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+        user = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif os.path.isabs(cache):  # the XDG specification has relative paths ignored
+        user = Path(cache)
+    else:
+        user = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    return ([Path(chosen)] if chosen else []) + [user / "tagwise" / "datasets"]
 
 
 def _is_plain(name: str) -> bool:
@@ -173,20 +167,6 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _not_found(name: str, incomplete: list[str]) -> str:
-    places = []
-    for folder in dataset_folders():
-        names = _names_in(folder)
-        found = ", ".join(names) if names else ("no data sets" if folder.is_dir() else "no such folder")
-        places.append(f"{folder} ({found})")
-    hint = "" if os.environ.get("TAGWISE_DATA") else " The environment variable TAGWISE_DATA is not set."
-    unusable = "".join(f" {reason}." for reason in incomplete)
-    return (
-        f"There is no data set {name!r}.{unusable} Looked in {' and in '.join(places)}; "
-        f"{_SAMPLE} is always there.{hint}"
-    )
-
-
 def _missing_files(folder: Path) -> list[str]:
     """The required files that a folder lacks; none when it is a data set."""
     return [name for name in _REQUIRED if not (folder / name).is_file()]
@@ -194,47 +174,43 @@ def _missing_files(folder: Path) -> list[str]:
 
 def read_folder(folder: Path, name: str) -> Dataset:
     """Read the data set that a folder holds; its texts only when they are asked for."""
-    X_train, Y_train = _matrices(folder, "trn")
-    X_test, Y_test = _matrices(folder, "tst")
-    for kind, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
-        if train.shape[1] != test.shape[1]:
-            reason = f"has {test.shape[1]:,} columns, but {kind}.trn.npz has {train.shape[1]:,}."
+    train, test = (read_npz(folder / f"X.{side}.npz", folder / f"Y.{side}.npz") for side in ("trn", "tst"))
+    X_train, Y_train, X_test, Y_test = train.X, train.Y, test.X, test.Y
+    assert X_train is not None
+    assert X_test is not None
+    for file, matrix in (("X.trn.npz", X_train), ("X.tst.npz", X_test)):
+        if 0 in matrix.shape:
+            raise ParseError(folder / file, 0, 0, "holds no rows or no features.")
+    for kind, one, other in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
+        if one.shape[1] != other.shape[1]:
+            reason = f"has {other.shape[1]:,} columns, but {kind}.trn.npz has {one.shape[1]:,}."
             raise ParseError(folder / f"{kind}.tst.npz", 0, 0, reason)
+
+    def names(what: str, expected: int) -> list[str] | None:
+        path = folder / f"{what}.txt"
+        found = read_name_lines(path) if path.is_file() else None
+        if found is not None and len(found) != expected:
+            raise ParseError(path, 0, 0, f"holds {len(found):,} names but the matrices have {expected:,} {what}.")
+        return found
+
+    def texts(side: str, expected: int) -> Callable[[], list[str]] | None:
+        path = folder / f"text.{side}.jsonl.gz"
+        return partial(_read_texts, path, expected) if path.is_file() else None
+
     propensity_a, propensity_b = propensity_constants(name)
     return Dataset(
-        name=name,
-        X_train=X_train,
-        Y_train=Y_train,
-        X_test=X_test,
-        Y_test=Y_test,
-        feature_names=_names(folder / "features.txt", X_train.shape[1], "features"),
-        label_names=_names(folder / "labels.txt", Y_train.shape[1], "labels"),
+        name,
+        X_train,
+        Y_train,
+        X_test,
+        Y_test,
+        feature_names=names("features", X_train.shape[1]),
+        label_names=names("labels", Y_train.shape[1]),
         propensity_a=propensity_a,
         propensity_b=propensity_b,
-        read_texts_train=_text_reader(folder / "text.trn.jsonl.gz", X_train.shape[0]),
-        read_texts_test=_text_reader(folder / "text.tst.jsonl.gz", X_test.shape[0]),
+        read_texts_train=texts("trn", X_train.shape[0]),
+        read_texts_test=texts("tst", X_test.shape[0]),
     )
-
-
-def _matrices(folder: Path, side: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    features, labels = folder / f"X.{side}.npz", folder / f"Y.{side}.npz"
-    rows = read_npz(features, labels)
-    if rows.X is None or 0 in rows.X.shape:
-        raise ParseError(features, 0, 0, "holds no rows or no features.")
-    return rows.X, rows.Y
-
-
-def _names(path: Path, expected: int, what: str) -> list[str] | None:
-    if not path.is_file():
-        return None
-    names = read_name_lines(path)
-    if len(names) != expected:
-        raise ParseError(path, 0, 0, f"holds {len(names):,} names but the matrices have {expected:,} {what}.")
-    return names
-
-
-def _text_reader(path: Path, n_rows: int) -> Callable[[], list[str]] | None:
-    return partial(_read_texts, path, n_rows) if path.is_file() else None
 
 
 def _read_texts(path: Path, n_rows: int) -> list[str]:

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from io import FileIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FORMATS
-from tagwise.data.records import Records, kind_of, open_records
+from tagwise.data.records import HALF_PAIR, JsonRecords, holds_half_pair, kind_of
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
@@ -30,8 +31,6 @@ __all__ = ["ANSWERS", "Feedback", "FeedbackFile", "feedback_line", "read_feedbac
 
 ANSWERS = ("accepted", "rejected", "withdrawn")
 """The fields of a record that hold lists of tags."""
-
-_PIECE = 1 << 16
 
 
 class Answer(NamedTuple):
@@ -75,11 +74,8 @@ class Feedback:
     def add(self, record: Mapping[str, Any]) -> None:
         """Take a checked record, which is later than all before it."""
         identifier, text = record.get("id"), record.get("text")
-        answers = (
-            self.by_text.setdefault(str(text), Answers())
-            if identifier is None
-            else self.by_id.setdefault(str(identifier), Answers())
-        )
+        part, key = (self.by_text, text) if identifier is None else (self.by_id, identifier)
+        answers = part.setdefault(str(key), Answers())
         answers.text = answers.text if text is None else text
         for name, right in zip(ANSWERS, (True, False, None)):
             for tag in dict.fromkeys(record.get(name) or ()):
@@ -145,8 +141,19 @@ def read_feedback(path: str | os.PathLike[str], *, tagger: str | None = None) ->
     """
     found = Feedback()
     skipped: Counter[str] = Counter()
-    with closing(open_records(os.fspath(path), FORMATS["jsonl"], Dialect())) as records:
-        while (record := _next_record(records, path)) is not None:
+    with closing(JsonRecords(os.fspath(path), Dialect(), FORMATS["jsonl"])) as records:
+        while True:
+            try:
+                record = records.next()
+            except ParseError:
+                if records.raw is None or records.raw.endswith(b"\n"):
+                    raise
+                break  # the beginning of a record
+            if record is None:
+                break
+            fault = record_fault(record)
+            if fault is not None:
+                raise ParseError(records.path, records.line, 0, fault)
             of = record.get("tagger")
             if tagger is not None and isinstance(of, str) and of != tagger:
                 skipped[of] += 1
@@ -166,24 +173,6 @@ def _listed(taggers: Counter[str]) -> str:
     return ", ".join(f"{name!r:.60} ({counted(count, 'record')})" for name, count in sorted(taggers.items())[:10])
 
 
-def _next_record(records: Records, path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The next sound record; None at the end, or where nothing but the beginning of one is left."""
-    try:
-        record = records.next()
-    except ParseError:
-        try:
-            is_last = records.next() is None
-        except ParseError:
-            is_last = False
-        if is_last and not _ends_with_line(path):
-            return None
-        raise
-    fault = None if record is None else record_fault(record)
-    if fault is not None:
-        raise ParseError(records.path, records.line, 0, fault)
-    return record
-
-
 def record_fault(record: Mapping[str, Any]) -> str | None:
     """The fault of a record; None for a good one."""
     for name in ("id", "text"):
@@ -201,11 +190,7 @@ def record_fault(record: Mapping[str, Any]) -> str | None:
     twice = [tag for tag, count in times.items() if count > 1]
     if twice:
         return f"one record answers {min(twice)!r:.60} in two ways; a tag is accepted, rejected or withdrawn"
-    try:
-        json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return "a string holds half of a surrogate pair, which is not a character"
-    return None
+    return HALF_PAIR if holds_half_pair([json.dumps(record, ensure_ascii=False)]) else None
 
 
 def with_feedback(table: Table, feedback: Feedback) -> Table:
@@ -277,22 +262,20 @@ def _by_target(table: Table, feedback: Feedback) -> tuple[list[_Target], int]:
     rows_of_text: dict[str, list[int]] = {}
     for row, text in enumerate(table.texts):
         rows_of_text.setdefault(text.strip(), []).append(row)
-    row_of_id = {} if table.ids is None else {identifier: row for row, identifier in enumerate(table.ids)}
+    row_of_id = {identifier: row for row, identifier in enumerate(table.ids or ())}
     targets: dict[Any, _Target] = {}
     lost = 0
-    given: list[tuple[str | None, Answers]] = [*feedback.by_id.items()]
-    given += [(None, answers) for answers in feedback.by_text.values()]
-    for identifier, answers in given:
+    without_id: list[tuple[str | None, Answers]] = [(None, answers) for answers in feedback.by_text.values()]
+    for identifier, answers in [*feedback.by_id.items(), *without_id]:
+        text = answers.text or ""
         if identifier is not None and identifier in row_of_id:
             rows = [row_of_id[identifier]]
         elif answers.text is None:
             lost += 1
             continue
         else:
-            rows = rows_of_text.get(answers.text.strip(), [])
-        text = answers.text or ""
-        key = tuple(rows) or text.strip()
-        latest = targets.setdefault(key, _Target(rows, text, identifier, {})).answers
+            rows = rows_of_text.get(text.strip(), [])
+        latest = targets.setdefault(tuple(rows) or text.strip(), _Target(rows, text, identifier, {})).answers
         for tag, answer in answers.tags.items():
             if tag not in latest or latest[tag].record < answer.record:
                 latest[tag] = answer
@@ -310,8 +293,7 @@ def feedback_line(record: Mapping[str, Any]) -> bytes:
 class Place(NamedTuple):
     """How far a file was read."""
 
-    file: int = 0
-    """Number of the file among those that had its path."""
+    file: int = 0  # number of the file among those that had its path
     end: int = 0
 
 
@@ -339,7 +321,7 @@ class FeedbackFile:
         with open(self.path, "rb") as stream:
             first = stream.readline()
         # The only line may be the beginning of a record; nothing else that lacks its end is taken for one.
-        torn = first.startswith(b'{"') and not first.endswith(b"\n") and not _is_json(first)
+        torn = first.startswith(b'{"') and not first.endswith(b"\n") and _json(first) is None
         if first and not torn and _record_of(first) is None:
             self._file.close()
             raise InvalidInputError(
@@ -401,19 +383,11 @@ class FeedbackFile:
         size = self._file.seek(0, os.SEEK_END)
         if not size:
             return
-        self._file.seek(size - 1)
-        if self._file.read(1) == b"\n":
-            return
-        start, tail = size, b""
-        while start and b"\n" not in tail:
-            step = min(start, _PIECE)
-            start -= step
-            self._file.seek(start)
-            tail = self._file.read(step) + tail
-        last = tail.rpartition(b"\n")[2]
+        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as content:
+            last = content[content.rfind(b"\n") + 1 :]
         if _record_of(last) is not None:
             self._file.write(b"\n")
-        else:
+        elif last:
             self._file.truncate(size - len(last))
 
     @contextmanager
@@ -443,25 +417,14 @@ def _records_in(stream: BinaryIO, place: Place, size: int) -> Iterator[tuple[dic
                 yield record, Place(place.file, stream.tell())
 
 
-def _is_json(line: bytes) -> bool:
+def _json(line: bytes) -> Any:
+    """The value of a line; None where it is no JSON."""
     try:
-        json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def _record_of(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    record = _json(line)
     return record if isinstance(record, dict) and record_fault(record) is None else None
-
-
-def _ends_with_line(path: str | os.PathLike[str]) -> bool:
-    """Whether the last line has its end."""
-    with open(path, "rb") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - 1))
-        return stream.read(1) in (b"", b"\n")

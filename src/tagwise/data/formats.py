@@ -25,36 +25,16 @@ _XMC_HEADER = re.compile(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A format of files.
+    """A format of files."""
 
-    Attributes
-    ----------
-    name : str
-        As ``--format`` takes it.
-    holds : {"texts", "matrix"}
-        Rows of texts, or features and labels.
-    endings : tuple of str
-        Endings of names, in lower case.
-    reader : str
-        For texts a class of :class:`tagwise.data.records.Records`, for a matrix a function: ``"module:name"``.
-    writer : str
-        The function that writes texts or a matrix; empty where none does.
-    arguments : tuple of str
-        Keywords of a matrix's reader, of errors, dtype, n_features, n_labels and labels.
-    delimiter : str
-        Separator of columns.
-    labels_beside : str
-        The function that finds the file of a matrix's labels by the path of the matrix.
-    """
-
-    name: str
-    holds: Literal["texts", "matrix"]
-    endings: tuple[str, ...]
+    name: str  # as ``--format`` takes it
+    holds: Literal["texts", "matrix"]  # rows of texts, or features and labels
+    endings: tuple[str, ...]  # of names, in lower case
+    # For texts a class of ``tagwise.data.records.Records``, for a matrix a function: "module:name".
     reader: str
-    writer: str = ""
-    arguments: tuple[str, ...] = ()
-    delimiter: str = ""
-    labels_beside: str = ""
+    writer: str = ""  # the function that writes texts or a matrix; empty where none does
+    arguments: tuple[str, ...] = ()  # of a matrix's reader, among errors, dtype, n_features, n_labels and labels
+    delimiter: str = ""  # of columns
 
     @property
     def read(self) -> Callable[..., Any]:
@@ -63,8 +43,8 @@ class FileFormat:
 
     @property
     def find_labels(self) -> Callable[[str], str | None]:
-        """The function that finds the file of a matrix's labels."""
-        found: Callable[[str], str | None] = _named(self.labels_beside)
+        """For a matrix whose labels may be in another file, the function that finds that by the path of the matrix."""
+        found: Callable[[str], str | None] = _named(f"{self.reader.partition(':')[0]}:labels_beside")
         return found
 
     @property
@@ -80,8 +60,8 @@ def _named(place: str) -> Any:
 
 _TABLE = (
     FileFormat("jsonl", "texts", (".jsonl", ".ndjson", ".json"), "records:JsonRecords", "text_files:write_jsonl"),
-    FileFormat("csv", "texts", (".csv",), "delimited:DelimitedRecords", "text_files:write_csv", delimiter=","),
-    FileFormat("tsv", "texts", (".tsv", ".tab"), "delimited:DelimitedRecords", "text_files:write_csv", delimiter="\t"),
+    FileFormat("csv", "texts", (".csv",), "records:DelimitedRecords", "text_files:write_csv", delimiter=","),
+    FileFormat("tsv", "texts", (".tsv", ".tab"), "records:DelimitedRecords", "text_files:write_csv", delimiter="\t"),
     FileFormat("parquet", "texts", (".parquet",), "parquet:ParquetRecords"),
     FileFormat("text", "texts", (".txt",), "records:TextRecords"),
     FileFormat("xmc", "matrix", (".xmc",), "sparse_text:read_xmc", "sparse_text:write_xmc", ("errors", "dtype")),
@@ -93,24 +73,8 @@ _TABLE = (
         "sparse_text:write_svmlight",
         ("errors", "dtype", "n_features", "n_labels"),
     ),
-    FileFormat(
-        "arff",
-        "matrix",
-        (".arff",),
-        "arff:read_arff",
-        "arff:write_arff",
-        ("errors", "labels"),
-        labels_beside="arff:labels_beside",
-    ),
-    FileFormat(
-        "npz",
-        "matrix",
-        (".npz",),
-        "npz:read_npz",
-        "npz:write_npz",
-        ("labels",),
-        labels_beside="npz:labels_beside",
-    ),
+    FileFormat("arff", "matrix", (".arff",), "arff:read_arff", "arff:write_arff", ("errors", "labels")),
+    FileFormat("npz", "matrix", (".npz",), "npz:read_npz", "npz:write_npz", ("labels",)),
 )
 FORMATS = {entry.name: entry for entry in _TABLE}
 """The formats by name."""

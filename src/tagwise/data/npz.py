@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import zipfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.data.labelled_rows import LabelledRows, checked_pair, narrowed
-from tagwise.data.streams import NUMBER_BYTES, Expansion, atomic_writer, checked_path, open_file
+from tagwise.data.streams import NUMBER_BYTES, Expansion, atomic_writer, checked_path, damage_as_parse_error, open_file
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.validation import canonical_csr, check_labels, checked_csr
 
@@ -48,15 +47,14 @@ def read_npz(x_path: str | os.PathLike[str], labels: str | os.PathLike[str] | No
         raise ParseError(x_path, 0, 0, f"the features are unusable: {error}") from None
     if labels is None:
         return LabelledRows(X=X, Y=sp.csr_matrix((X.shape[0], 0), dtype=np.float32))
-    loaded = _load(labels)
-    if loaded.shape[0] != X.shape[0]:
-        reason = f"the labels have {loaded.shape[0]:,} rows, but the features have {X.shape[0]:,}"
+    Y = _load(labels)
+    if Y.shape[0] != X.shape[0]:
+        reason = f"the labels have {Y.shape[0]:,} rows, but the features have {X.shape[0]:,}"
         raise ParseError(labels, 0, 0, reason)
     try:
-        Y = check_labels(loaded)
+        return LabelledRows(X=X, Y=check_labels(Y))
     except InvalidInputError as error:
         raise ParseError(labels, 0, 0, f"the labels are unusable: {error}") from None
-    return LabelledRows(X=X, Y=Y)
 
 
 def labels_beside(path: str) -> str:
@@ -71,7 +69,7 @@ def labels_beside(path: str) -> str:
 def _load(path: str | os.PathLike[str]) -> sp.csr_matrix:
     with open_file(checked_path(path)) as stream:
         expansion = Expansion(stream.name, os.fstat(stream.fileno()).st_size)
-        try:
+        with damage_as_parse_error(path, "scipy .npz file"):
             with zipfile.ZipFile(stream) as archive:
                 if any(member.compress_type not in _METHODS for member in archive.infolist()):
                     raise ValueError("a member is packed by another method than deflate")
@@ -90,15 +88,6 @@ def _load(path: str | os.PathLike[str]) -> sp.csr_matrix:
             canonical = canonical_csr(checked_csr(matrix, "the matrix"))
             if canonical.nnz != matrix.nnz:
                 raise ValueError("an entry is stored twice")
-        except ParseError:
-            raise
-        except Exception as error:
-            # scipy, zipfile and numpy report damage by a dozen types of exceptions. Faults of the disk have a number;
-            # EINVAL comes from a damaged directory of the archive that points before the file's start.
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-                raise
-            text = str(error).rstrip(".") or type(error).__name__
-            raise ParseError(path, 0, 0, f"not a readable scipy .npz file: {text}; write it again") from None
     return canonical
 
 
@@ -109,10 +98,8 @@ def write_npz(x_path: str | os.PathLike[str], y_path: str | os.PathLike[str], X:
     ----------
     x_path, y_path : str or path
         The files.
-    X : sparse matrix or array of shape (n, d)
-        Finite features; float32 and float64 keep their type.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    X, Y : sparse matrices or arrays of shapes (n, d) and (n, L)
+        Finite features, of which float32 and float64 keep their type; 0/1 labels.
     """
     features, labels = checked_pair(X, Y)
     if os.path.abspath(os.fspath(x_path)) == os.path.abspath(os.fspath(y_path)):

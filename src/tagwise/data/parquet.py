@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FileFormat
-from tagwise.data.records import Records, Unreadable, require_table
-from tagwise.data.streams import LINE_BYTES, Expansion, UnskippableError, checked_path, longest_line, open_file
-from tagwise.exceptions import InvalidInputError, TagwiseError
+from tagwise.data.records import Records, Unreadable
+from tagwise.data.streams import (
+    LINE_BYTES,
+    Expansion,
+    UnskippableError,
+    checked_path,
+    damage_as_parse_error,
+    longest_line,
+    open_file,
+)
+from tagwise.exceptions import InvalidInputError
 
 __all__ = ["ParquetRecords"]
 
@@ -34,7 +41,6 @@ class ParquetRecords(Records):
     has_lines = False
 
     def __init__(self, path: str, dialect: Dialect, entry: FileFormat, line_by_line: bool = False) -> None:
-        require_table(path, entry, dialect)
         if dialect.encoding is not None:
             raise InvalidInputError(f"{dialect.option('encoding')} is for lines of text; {path} is read as parquet.")
         try:
@@ -47,7 +53,7 @@ class ParquetRecords(Records):
         self.path, self._arrow, self._longest = checked_path(path), pyarrow, longest_line()
         with open_file(self.path) as stream:
             self._expansion = Expansion(self.path, os.fstat(stream.fileno()).st_size)
-        with self._damage_as_parse_error():
+        with damage_as_parse_error(self.path, "Parquet file", lambda: self.line and self.line + 1):
             self._file = ParquetFile(self.path)
             # Not the metadata of columns: pyarrow 26 ends the process where these are damaged.
             self._total = self._file.metadata.num_rows
@@ -71,23 +77,18 @@ class ParquetRecords(Records):
         self._file.close()
 
     def _all(self) -> Iterator[dict[str, Any]]:
-        with self._damage_as_parse_error():
+        with damage_as_parse_error(self.path, "Parquet file", lambda: self.line and self.line + 1):
             for batch in self._file.iter_batches(batch_size=_BATCH):
-                if batch.nbytes > self._longest:
-                    self._check_lengths(batch)
+                for place in range(batch.num_rows if batch.nbytes > self._longest else 0):
+                    if batch.slice(place, 1).nbytes > self._longest:
+                        reason = (
+                            f"the row has more than {self._longest:,} bytes; shorten it, or raise the environment "
+                            "variable TAGWISE_LONGEST_LINE"
+                        )
+                        raise UnskippableError(self.path, self.line + 1 + place, 0, reason)
                 self._expansion.count(max(batch.nbytes, LINE_BYTES * batch.num_rows), self.line + 1)
-                values = [self._values(column) for column in batch.columns]
-                for row in zip(*values):
+                for row in zip(*map(self._values, batch.columns)):
                     yield dict(zip(self.columns, row))
-
-    def _check_lengths(self, batch: Any) -> None:
-        for place in range(batch.num_rows):
-            if batch.slice(place, 1).nbytes > self._longest:
-                reason = (
-                    f"the row has more than {self._longest:,} bytes; shorten it, or raise the environment variable "
-                    "TAGWISE_LONGEST_LINE"
-                )
-                raise UnskippableError(self.path, self.line + 1 + place, 0, reason)
 
     def _values(self, array: Any) -> list[Any]:
         """The values as Python's objects."""
@@ -111,17 +112,3 @@ class ParquetRecords(Records):
             return Unreadable("a text that is not valid UTF-8")
         except Exception:
             return Unreadable(f"a value of the type {scalar.type}, which Python has no object for")
-
-    @contextmanager
-    def _damage_as_parse_error(self) -> Iterator[None]:
-        try:
-            yield
-        except (TagwiseError, GeneratorExit):
-            raise
-        except Exception as error:
-            # pyarrow reports damage by a dozen types of exceptions. Faults of the disk have a number.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            reason = f"not a readable Parquet file: {what[:300]}; get or write the file again"
-            raise UnskippableError(self.path, self.line + 1 if self.line else 0, 0, reason) from None

@@ -90,10 +90,8 @@ def write_xmc(path: str | os.PathLike[str], X: Any, Y: Any) -> None:
     ----------
     path : str or path
         The file; compressed if it ends in ``.gz`` or ``.bz2``.
-    X : sparse matrix or array of shape (n, d)
-        Finite features.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    X, Y : sparse matrices or arrays of shapes (n, d) and (n, L)
+        Finite features, and 0/1 labels.
     """
     features, labels = checked_pair(X, Y)
     with atomic_writer(path) as stream:
@@ -118,17 +116,13 @@ def read_svmlight(
 
     Parameters
     ----------
-    path : str or path
-        The file.
+    path, errors, dtype
+        As of :func:`read_xmc`.
     n_features, n_labels : int or None
         Numbers of columns of ``X`` and ``Y``; None takes the largest id found plus one. Pass the training
         set's numbers for a test set. An id beyond them is a fault. At most 2**31 - 1 each.
     zero_based : bool
         Whether the first feature is 0 or 1. Label ids always start at 0.
-    errors : {"strict", "skip"}
-        Treatment of a faulty row: raise :class:`ParseError`, or leave it out and count it in ``n_skipped``.
-    dtype : numpy.float32 or numpy.float64
-        The type of the values of ``X``.
 
     Returns
     -------
@@ -154,12 +148,8 @@ def write_svmlight(path: str | os.PathLike[str], X: Any, Y: Any, *, zero_based: 
 
     Parameters
     ----------
-    path : str or path
-        The file; compressed if it ends in ``.gz`` or ``.bz2``.
-    X : sparse matrix or array of shape (n, d)
-        Finite features, written as the shortest text that reads back as the same float.
-    Y : sparse matrix or array of shape (n, L)
-        0/1 labels.
+    path, X, Y
+        As of :func:`write_xmc`.
     zero_based : bool
         Whether to number features from 0 or from 1.
     """

@@ -145,16 +145,10 @@ def split_train_test(
     ----------
     X : sparse matrix, array or list, n rows
         Features, or the texts themselves.
-    Y : sparse matrix or array of 0 and 1, shape (n, L)
-        Labels.
-    test_fraction : float, default 0.2
-        Share of test rows, above 0 and below 1.
-    random_state : int, numpy.random.Generator or None, default None
-        Seed.
+    Y, test_fraction, random_state, keep_labels
+        As of :func:`split_rows`.
     texts : sequence of str or None, default None
         Texts of the same rows, split along.
-    keep_labels : bool, default False
-        Whether every label that has a row keeps one in training, which makes figures on the test rows too good.
 
     Returns
     -------

@@ -15,10 +15,10 @@ import gzip
 import math
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedIOBase, BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
@@ -31,11 +31,11 @@ __all__ = [
     "LONGEST_LINE",
     "ByteSource",
     "Expansion",
-    "StandardInput",
     "UnskippableError",
     "atomic_writer",
     "checked_encoding",
     "checked_path",
+    "damage_as_parse_error",
     "guess_encoding",
     "is_compressed",
     "longest_line",
@@ -96,17 +96,12 @@ def _limit(variable: str, usual: int) -> int:
 
 
 class Expansion:
-    """Content of a compressed file, counted while it is read: too much is an error before the memory is taken.
-
-    Attributes
-    ----------
-    allowed : float
-        Bytes that the file may hold; without limit where its size is unknown (a pipe).
-    """
+    """Content of a compressed file, counted while it is read: too much is an error before the memory is taken."""
 
     def __init__(self, path: str, file_size: int) -> None:
         self.path, self.file_size = path, file_size
         self._times = _limit("TAGWISE_LARGEST_EXPANSION", LARGEST_EXPANSION)
+        # A pipe, whose size is unknown, may hold as much as it likes.
         self.allowed: float = max(longest_line(), self._times * file_size) if file_size else math.inf
         self.used = 0
 
@@ -127,35 +122,33 @@ class ByteSource:
 
     Lines are in UTF-8 or in another ``encoding``. Where they are not, messages propose the one that they seem to be in,
     by the argument that ``propose`` makes of its name. A damaged or truncated compressed stream is a
-    :class:`ParseError` at the line after the last one that was consumed; the consumer keeps ``line`` up to date
-    (``lines`` does so by itself).
+    :class:`ParseError` at the line after the last one that was consumed. A ``stream`` that is open already, which
+    ``path`` is the name of in messages, is left open.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], encoding: str | None = None, *, propose: Callable[[str], str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        encoding: str | None = None,
+        *,
+        propose: Callable[[str], str] | None = None,
+        stream: BufferedReader | None = None,
     ) -> None:
-        self.path = checked_path(path)
-        self._set_encoding(encoding, propose)
-        self.line = 0
-        self._longest = longest_line()
-        self._raw = open_file(self.path)
-        self._size = os.fstat(self._raw.fileno()).st_size
-        suffix = Path(self.path).suffix.lower()
-        self._file: BufferedIOBase
-        if suffix == ".gz":
-            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb")
-        elif suffix == ".bz2":
-            self._file = bz2.BZ2File(self._raw, "rb")
-        else:
-            self._file = self._raw
-        self._expansion = None if self._file is self._raw else Expansion(self.path, self._size)
-
-    def _set_encoding(self, encoding: str | None, propose: Callable[[str], str] | None) -> None:
-        self._propose = propose
+        self.path, self.line = checked_path(path), 0
+        self._propose, self._longest = propose, longest_line()
         self._encoding = checked_encoding(encoding or "utf-8")
         # Where the byte of a line feed is one wherever it stands, lines are told before they are decoded.
         self._by_lines = "\n".encode(self._encoding) == b"\n"
         self._transcoder: TextIOWrapper | None = None
+        self._is_own = stream is None
+        self._raw = open_file(self.path) if stream is None else stream
+        self._size = os.fstat(self._raw.fileno()).st_size if stream is None else 0
+        self._file: BufferedIOBase = self._raw
+        self._expansion: Expansion | None = None
+        if stream is None and is_compressed(self.path):
+            self._expansion = Expansion(self.path, self._size)
+            is_gzip = self.path.lower().endswith(".gz")
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else bz2.BZ2File(self._raw, "rb")
 
     def __enter__(self) -> ByteSource:
         return self
@@ -165,15 +158,12 @@ class ByteSource:
 
     def close(self) -> None:
         """Close the file."""
-        self._detach()
-        self._file.close()
-        self._raw.close()
-
-    def _detach(self) -> None:
-        """Take the file back from what decodes it, which would close it."""
-        if self._transcoder is not None:
+        if self._transcoder is not None:  # which would close the file
             self._transcoder.detach()
             self._transcoder = None
+        if self._is_own:
+            self._file.close()
+            self._raw.close()
 
     def fraction_read(self) -> float:
         """The part of the file consumed so far, in [0, 1]; 0 when its size is unknown (a pipe)."""
@@ -183,8 +173,13 @@ class ByteSource:
         """At most ``size`` bytes; none at the end of the file."""
         with self._damage_as_parse_error():
             block = self._file.read(size)
-        self.count(len(block))
+        if self._expansion is not None:
+            self._expansion.count(len(block), self.line)
         return block
+
+    def content(self) -> bytes:
+        """The rest of the file."""
+        return b"".join(iter(partial(self.read, 2**20), b""))
 
     def readline(self, limit: int) -> bytes:
         """One line with its newline; at most ``limit`` bytes of it."""
@@ -211,11 +206,6 @@ class ByteSource:
         except UnicodeError as error:
             reason = f"the bytes from here on are not valid {self._encoding}: {getattr(error, 'reason', error)}"
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
-
-    def count(self, n_bytes: int) -> None:
-        """Count what a compressed file holds; see :class:`Expansion`."""
-        if self._expansion is not None:
-            self._expansion.count(n_bytes, self.line)
 
     def check_length(self, n_bytes: int, line: int | None = None) -> None:
         """Refuse a line, or a record that started on ``line``, that is too long to be one."""
@@ -246,22 +236,17 @@ class ByteSource:
 
     def _advice(self, raw: bytes) -> str:
         """Advice on a line that does not decode: the encoding that the file seems to have."""
-        guess = guess_encoding(self._beginning() + b"\n" + raw)
+        beginning = b""
+        if self._size:
+            # What comes later in the file may be damaged, and is not what is wrong here.
+            with suppress(ParseError), ByteSource(self.path) as again:
+                beginning = again.read(_GUESSED_BYTES)
+        guess = guess_encoding(beginning + b"\n" + raw)
         if guess is None:
             return "the file holds zeros and may be no text at all; check what it is"
         if self._propose is None:
             return f"the file may be in {guess}; convert it to UTF-8 first: iconv -f {guess} -t utf-8"
         return f"the file may be in {guess}; if so, pass {self._propose(guess)}"
-
-    def _beginning(self) -> bytes:
-        """The first bytes of the file as they are; none of a pipe."""
-        if not self._size:
-            return b""
-        try:
-            with ByteSource(self.path) as again:
-                return again.read(_GUESSED_BYTES)
-        except ParseError:  # what comes later in the file is damaged, and is not what is wrong here
-            return b""
 
     @contextmanager
     def _damage_as_parse_error(self) -> Iterator[None]:
@@ -275,22 +260,22 @@ class ByteSource:
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
 
 
-class StandardInput(ByteSource):
-    """Standard input in place of a file."""
-
-    def __init__(
-        self, path: str = "-", encoding: str | None = None, *, propose: Callable[[str], str] | None = None
-    ) -> None:
-        if sys.stdin is None:
-            raise InvalidInputError("Standard input is closed; name a file, or send rows through a pipe.")
-        self.path, self.line = "standard input", 0
-        self._set_encoding(encoding, propose)
-        self._raw = self._file = cast(BufferedReader, sys.stdin.buffer)
-        self._size, self._expansion, self._longest = 0, None, longest_line()
-
-    def close(self) -> None:
-        """Leave it open: it is not ours to close."""
-        self._detach()
+@contextmanager
+def damage_as_parse_error(
+    path: str | os.PathLike[str], kind: str, line: Callable[[], int] = lambda: 0
+) -> Iterator[None]:
+    """Turn what a library raises about a damaged file, exceptions of a dozen types, into one error."""
+    try:
+        yield
+    except ParseError:
+        raise
+    except Exception as error:
+        # Faults of the disk have a number; a damaged archive whose directory points before its start has EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        reason = f"not a readable {kind}: {what[:300]}; get or write the file again"
+        raise UnskippableError(path, line(), 0, reason) from None
 
 
 def read_name_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -325,17 +310,14 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(checked_path(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", str(target.parent))
-    suffix = target.suffix.lower()
     with atomic_stream(target) as raw:
-        if suffix == ".gz":
-            # No name and no time in the header, so that equal content gives equal files.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
-                yield cast(IO[bytes], packed)
-        elif suffix == ".bz2":
-            with bz2.BZ2File(raw, "wb") as packed_bz2:
-                yield cast(IO[bytes], packed_bz2)
-        else:
+        if not is_compressed(target):
             yield raw
+            return
+        is_gzip = target.suffix.lower() == ".gz"
+        # No name and no time in the header, so that equal content gives equal files.
+        with gzip.GzipFile("", "wb", 6, raw, mtime=0) if is_gzip else bz2.BZ2File(raw, "wb") as packed:
+            yield cast(IO[bytes], packed)
 
 
 # ---------------------------------------------------------------------- encodings
@@ -346,20 +328,21 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Encodings of scripts that have several bytes per character, and the characters that texts in them consist of. A text
-# in another encoding hardly ever decodes by chance, and then to characters that nobody uses.
-_SEVERAL_BYTES = (
-    ("shift_jis", re.compile("[\u3041-\u30fe\u4e00-\u9fff\u3001\u3002\uff01-\uff5e\u300c\u300d]"), "[\u3041-\u30fe]"),
-    ("euc_jp", re.compile("[\u3041-\u30fe\u4e00-\u9fff\u3001\u3002\uff01-\uff5e\u300c\u300d]"), "[\u3041-\u30fe]"),
-    ("cp949", re.compile("[\uac00-\ud7a3]"), "[\uac00-\ud7a3]"),
-    ("big5", re.compile("[\u4e00-\u9fff\u3001\u3002\uff01-\uff5e]"), "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]"),
-    ("gb18030", re.compile("[\u4e00-\u9fff\u3001\u3002\uff01-\uff5e]"), "[\u4e00-\u9fff]"),
+# Encodings of other scripts, the characters that texts in them consist of, and typical ones, which are more than the
+# given share. A text in another encoding hardly ever decodes by chance, and then to characters that nobody uses; of
+# Cyrillic letters, capitals and small ones change places.
+_KANA, _HAN, _SIGNS = "\u3041-\u30fe", "\u4e00-\u9fff", "\u3001\u3002\uff01-\uff5e"
+_SCRIPTS = (
+    ("shift_jis", f"[{_KANA}{_HAN}{_SIGNS}\u300c\u300d]", f"[{_KANA}]", 0),
+    ("euc_jp", f"[{_KANA}{_HAN}{_SIGNS}\u300c\u300d]", f"[{_KANA}]", 0),
+    ("cp949", "[\uac00-\ud7a3]", "[\uac00-\ud7a3]", 0),
+    ("big5", f"[{_HAN}{_SIGNS}]", "[\u7684\u662f\u4e0d\u70ba\u5728\u4e86\u6703]", 0),
+    ("gb18030", f"[{_HAN}{_SIGNS}]", f"[{_HAN}]", 0),
+    ("cp1251", "[\u0410-\u044f\u0401\u0451]", "[\u0430-\u044f]", 0.5),
+    ("koi8_r", "[\u0410-\u044f\u0401\u0451]", "[\u0430-\u044f]", 0.5),
 )
 _MOSTLY = 0.9
 _IN_RUNS = 0.6
-_CYRILLIC = ("cp1251", "koi8_r")
-_LOWER = re.compile("[\u0430-\u044f]")
-_CYRILLIC_LETTER = re.compile("[\u0410-\u044f\u0401\u0451]")
 
 
 def checked_encoding(name: str, option: str = "encoding") -> str:
@@ -392,16 +375,10 @@ def guess_encoding(content: bytes) -> str | None:
     runs = re.findall(b"[\x80-\xff]+", b"\n".join(lines))
     # In a Western text most of these bytes stand alone, within words.
     in_runs = sum(len(run) for run in runs if len(run) > 1) > _IN_RUNS * sum(map(len, runs))
-    for name, characters, typical in _SEVERAL_BYTES:
-        if name != "shift_jis" and not in_runs:
-            continue
-        text = _decoded(lines, name)
-        if text and len(characters.findall(text)) >= _MOSTLY * len(text) and re.search(typical, text):
-            return name
-    if in_runs:
-        lower, name = max((len(_LOWER.findall(_decoded(lines, name))), name) for name in _CYRILLIC)
-        text = _decoded(lines, name)
-        if lower > len(text) / 2 and len(_CYRILLIC_LETTER.findall(text)) > _MOSTLY * len(text):
+    for name, characters, typical, share in _SCRIPTS:
+        text = _decoded(lines, name) if in_runs or name == "shift_jis" else ""
+        n_of_script, n_typical = len(re.findall(characters, text)), len(re.findall(typical, text))
+        if n_of_script >= _MOSTLY * len(text) and n_typical > share * len(text):
             return name
     return "cp1252" if _decoded(lines, "cp1252") else "latin-1"
 
@@ -410,10 +387,8 @@ def _decoded(lines: list[bytes], encoding: str) -> str:
     """The characters beyond ASCII of the lines that decode; none where more than one in twenty does not."""
     found = []
     for line in lines:
-        try:
+        with suppress(UnicodeDecodeError):
             found.append(line.decode(encoding))
-        except UnicodeDecodeError:
-            continue
     if len(found) < 0.95 * len(lines):
         return ""
     return re.sub("[\x00-\x7f]", "", "".join(found))

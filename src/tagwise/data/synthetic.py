@@ -25,14 +25,10 @@ class SyntheticProblem:
 
     Attributes
     ----------
-    X : csr_matrix of float32, shape (n, d)
-        Features, rows of unit length.
-    Y : csr_matrix of float32, shape (n, L)
-        Labels; every stored entry is 1.
-    W : array of float32, shape (d, k)
-        Planted feature factor.
-    H : array of float32, shape (L, k)
-        Planted label factor.
+    X, Y : csr_matrix of float32, shapes (n, d) and (n, L)
+        Features, rows of unit length; labels, of which every stored entry is 1.
+    W, H : arrays of float32, shapes (d, k) and (L, k)
+        Planted factors of features and labels.
     S : csr_matrix of float32, shape (d, L)
         Planted sparse part.
     """
@@ -97,8 +93,9 @@ def make_low_rank_plus_sparse(
     -----
     Time O(nLk); memory that of the result plus a block of scores: never n×L.
     """
-    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
-    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
+    rows, features, labels, mean_features, mean_labels = _checked_shape(
+        n_rows, n_features, n_labels, features_per_row, labels_per_row
+    )
     k = check_integer(rank, "rank", minimum=1)
     if k > min(features, labels):
         raise InvalidInputError(f"rank must be at most min(n_features, n_labels) = {min(features, labels)}; found {k}.")
@@ -208,18 +205,17 @@ def make_power_law(
 
     Returns
     -------
-    X : csr_matrix of float32, shape (n, d)
-        Rows of unit length.
-    Y : csr_matrix of float32, shape (n, L)
-        Every stored entry is 1.
+    X, Y : csr_matrix of float32, shapes (n, d) and (n, L)
+        Rows of unit length; labels, of which every stored entry is 1.
 
     Notes
     -----
     Time is linear in the number of entries; memory is that of the result plus one block of rows, or three times the
     result where labels have features of their own.
     """
-    rows, features, labels = _check_sizes(n_rows, n_features, n_labels)
-    mean_features, mean_labels = _check_means(features_per_row, labels_per_row, features, labels)
+    rows, features, labels, mean_features, mean_labels = _checked_shape(
+        n_rows, n_features, n_labels, features_per_row, labels_per_row
+    )
     feature_fall = check_real(feature_exponent, "feature_exponent", minimum=0)
     label_fall = check_real(label_exponent, "label_exponent", minimum=0)
     topic_number = check_integer(n_topics, "n_topics", minimum=0)
@@ -262,19 +258,15 @@ def _drawn_from_labels(
     return drawn
 
 
-def _check_sizes(n_rows: int, n_features: int, n_labels: int) -> tuple[int, int, int]:
-    return (
-        check_integer(n_rows, "n_rows", minimum=1),
-        check_integer(n_features, "n_features", minimum=1),
-        check_integer(n_labels, "n_labels", minimum=1),
-    )
-
-
-def _check_means(features_per_row: float, labels_per_row: float, features: int, labels: int) -> tuple[float, float]:
-    return (
-        check_real(features_per_row, "features_per_row", minimum=1, maximum=features),
-        check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels),
-    )
+def _checked_shape(
+    n_rows: int, n_features: int, n_labels: int, features_per_row: float, labels_per_row: float
+) -> tuple[int, int, int, float, float]:
+    rows = check_integer(n_rows, "n_rows", minimum=1)
+    features = check_integer(n_features, "n_features", minimum=1)
+    labels = check_integer(n_labels, "n_labels", minimum=1)
+    mean_features = check_real(features_per_row, "features_per_row", minimum=1, maximum=features)
+    mean_labels = check_real(labels_per_row, "labels_per_row", minimum=1, maximum=labels)
+    return rows, features, labels, mean_features, mean_labels
 
 
 # ---------------------------------------------------------------------- columns of power-law popularity

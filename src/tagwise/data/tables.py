@@ -11,15 +11,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from tagwise.data.columns import EVERY_TAG, Columns, find_columns, require_columns, switched, tag_list
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import (
+    EVERY_TAG,
+    NEITHER,
+    Columns,
+    ColumnSearch,
+    Dialect,
+    require_columns,
+    switched,
+    tag_list,
+)
 from tagwise.data.formats import FileFormat, file_format
-from tagwise.data.records import NoRowsError, Records, kind_of, open_records
+from tagwise.data.records import HALF_PAIR, NoRowsError, Records, holds_half_pair, kind_of, open_records
 from tagwise.data.streams import UnskippableError, checked_path
 from tagwise.exceptions import InvalidInputError, ParseError
 from tagwise.progress import counted
@@ -53,57 +61,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Tally:
-    """Numbers of rows and lines of a file, or of several: those of parts of a table add up (:meth:`plus`).
+    """Numbers of rows and lines of a file, or of several: those of parts of a table add up (:meth:`plus`)."""
 
-    Attributes
-    ----------
-    n_records, skipped : int
-        Sound records, and faulty ones that were left out.
-    repeated_tags, empty_tags : int
-        Rows that repeat a tag, which counts once, and that hold an empty tag, which is ignored.
-    null_texts : int
-        Rows with null for a text.
-    unknown_cells : int
-        Empty cells of a wide table.
-    header_lines, blank_lines, spanning, further_lines : int
-        Lines of the header, empty lines at the end, rows with a field that spans lines, and their further lines.
-    lines : int or None
-        Lines that were read; None of Parquet.
-    first_spanning : int
-        Line of the first row that spans lines; 0 for none.
-    first_fault : ParseError or None
-        The first faulty record.
-    changed : frozenset of str
-        Columns in which rows that were put together differ.
-    about : tuple of str
-        Sentences of the records themselves.
-    n_files : int
-        Number of files.
-    """
-
-    n_records: int = 0
-    skipped: int = 0
-    repeated_tags: int = 0
-    empty_tags: int = 0
-    null_texts: int = 0
-    unknown_cells: int = 0
+    n_records: int = 0  # sound records
+    skipped: int = 0  # faulty ones that were left out
+    repeated_tags: int = 0  # rows that repeat a tag, which counts once
+    empty_tags: int = 0  # rows that hold an empty tag, which is ignored
+    null_texts: int = 0  # rows with null for a text
+    unknown_cells: int = 0  # empty cells of a wide table
     header_lines: int = 0
-    blank_lines: int = 0
-    spanning: int = 0
-    further_lines: int = 0
-    lines: int | None = 0
-    first_spanning: int = 0
+    blank_lines: int = 0  # at the end
+    spanning: int = 0  # rows with a field that spans lines
+    further_lines: int = 0  # their further lines
+    lines: int | None = 0  # that were read; None of Parquet
+    first_spanning: int = 0  # line of the first row that spans lines; 0 for none
     first_fault: ParseError | None = None
-    changed: frozenset[str] = frozenset()
-    about: tuple[str, ...] = ()
+    changed: frozenset[str] = frozenset()  # columns in which rows that were put together differ
+    about: tuple[str, ...] = ()  # sentences of the records themselves
     n_files: int = 1
 
     def plus(self, *others: Tally) -> Tally:
         """The numbers of all."""
         parts = (self, *others)
-        numbers = [name for name, value in vars(self).items() if isinstance(value, int) and name != "first_spanning"]
+        numbers = {name for name, value in vars(self).items() if isinstance(value, int)} - {"first_spanning", "lines"}
         return Tally(
-            **{name: sum(getattr(part, name) for part in parts) for name in numbers if name != "lines"},
+            **{name: sum(getattr(part, name) for part in parts) for name in numbers},
             lines=None if self.lines is None else sum(part.lines or 0 for part in parts),
             first_fault=next((part.first_fault for part in parts if part.first_fault is not None), None),
             changed=frozenset().union(*(part.changed for part in parts)),
@@ -115,10 +97,9 @@ class Tally:
         parts = [f"{counted(self.n_records, 'row')} read", f"{self.skipped:,} refused"]
         if self.lines is None:
             return f"{name}: {', '.join(parts)}."
-        if self.header_lines and self.n_files > 1:
-            parts.append(f"{counted(self.header_lines, 'line')} of headers")
-        elif self.header_lines:
-            parts.append("1 header" if self.header_lines == 1 else f"a header of {self.header_lines:,}")
+        if self.header_lines:
+            of_one = "1 header" if self.header_lines == 1 else f"a header of {self.header_lines:,}"
+            parts.append(of_one if self.n_files == 1 else f"{counted(self.header_lines, 'line')} of headers")
         if self.further_lines:
             where = f", the first at line {self.first_spanning:,}" if self.first_spanning else ""
             further, rows = counted(self.further_lines, "further line"), counted(self.spanning, "row")
@@ -137,8 +118,9 @@ class Tally:
 
     def notes(self) -> list[str]:
         """Sentences on what was left out or changed."""
-        left_out = f"left out: {counted(self.skipped, 'faulty row')}; the first: {self.first_fault}."
-        return ([left_out] if self.skipped else []) + self.changes()
+        if not self.skipped:
+            return self.changes()
+        return [f"left out: {counted(self.skipped, 'faulty row')}; the first: {self.first_fault}.", *self.changes()]
 
     def changes(self) -> list[str]:
         """Sentences on what was read differently from how it is in the file."""
@@ -160,12 +142,12 @@ class TableReader:
     """The rows of a file (``-``: standard input), read one by one. Use it as a context.
 
     Memory is that of one record and the first hundred, whatever the size of the file; where records are put together
-    (``dialect.group_by``), that of all rows.
+    (``dialect.group_by``), that of all rows. ``columns`` are those that were found.
 
     Parameters
     ----------
-    path : str
-    dialect : Dialect
+    path, dialect
+        The file, and how to read it.
     with_tags : bool
         Whether tags (and known tags) are read.
     empty_texts : bool
@@ -176,11 +158,6 @@ class TableReader:
         Those of another part of the same table: nothing is guessed, and the file may hold no rows.
     followed_by : sequence of str
         Further parts of the same table, to guess from where this file is short.
-
-    Attributes
-    ----------
-    columns : Columns
-        Columns of texts, tags and the rest.
 
     Raises
     ------
@@ -204,6 +181,7 @@ class TableReader:
         self._dialect, self._empty_texts = dialect, empty_texts
         self._separator_option = dialect.option("tag_separator")
         self._counts: Counter[str] = Counter()  # of a Tally, by name
+        self._found: Iterator[tuple[int, dict[str, Any]]]
         self._n_rows = self._first_spanning = 0
         self._changed: set[str] = set()
         self._first_fault: ParseError | None = None
@@ -216,21 +194,26 @@ class TableReader:
                     f"{self.path} is read as one text per line, without tags; if it holds more, name its format with "
                     f"{dialect.option('format')}, such as jsonl or csv."
                 )
+            self._found = self._records()
             if columns is not None:
                 require_columns(self.records, columns, dialect)
-                self._sample, self.columns = [], columns
+                self.columns = columns
                 return
             tags_given = dialect.names("tags") and dialect.tag_separator is not None and not dialect.tags_wide
             given = dialect.names("text") and (not with_tags or tags_given)
             size = 1 if given or line_by_line or entry.name == "text" else _SAMPLE
-            self._sample = self._first_records(size)
-            sample = [record for _, record in self._sample]
+            first = list(islice(self._found, size))
+            if not first and not self._counts["skipped"]:
+                line = self.records.line
+                raise NoRowsError(self.path, line, 0, "the file holds no rows; give a file with at least one")
+            self._found = chain(first, self._found)
+            sample = [record for _, record in first]
             for further in followed_by:
                 if len(sample) >= size:
                     break
                 sample += _first_sound(further, entry, dialect, size - len(sample))
             is_table = entry.name not in ("jsonl", "text")
-            self.columns = find_columns(self.records, sample, dialect, with_tags=with_tags, is_table=is_table)
+            self.columns = ColumnSearch(self.records, sample, dialect).columns(with_tags=with_tags, is_table=is_table)
         except BaseException:
             self.records.close()
             raise
@@ -276,8 +259,7 @@ class TableReader:
             yield row
 
     def _single(self) -> Iterator[Row]:
-        while (found := self._sample.pop(0) if self._sample else self._next_record()) is not None:
-            line, record = found
+        for line, record in self._found:
             before = dict(self._counts)
             try:
                 row = self._parsed(line, record)
@@ -317,35 +299,26 @@ class TableReader:
     def _group_text(self) -> str:
         return "text" if self.columns.group == self.columns.text else repr(self.columns.group[0])
 
-    def _first_records(self, size: int) -> list[tuple[int, dict[str, Any]]]:
-        first: list[tuple[int, dict[str, Any]]] = []
-        while len(first) < size and (found := self._next_record()) is not None:
-            first.append(found)
-        if not first and not self._counts["skipped"]:
-            raise NoRowsError(self.path, self.records.line, 0, "the file holds no rows; give a file with at least one")
-        return first
-
-    def _next_record(self) -> tuple[int, dict[str, Any]] | None:
-        """The line and the fields of the next record; None at the end."""
-        while True:
-            record, fault = None, None
+    def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Line and fields of each sound record."""
+        record: dict[str, Any] | None = {}
+        while record is not None:
+            fault = None
             try:
                 record = self.records.next()
-                if record is None:
-                    return None
             except UnskippableError:
                 raise
             except ParseError as error:
                 fault = error
             further = self.records.end - self.records.line
-            if further > 0:
+            if further > 0 and (record is not None or fault is not None):
                 self._counts["spanning"] += 1
                 self._counts["further_lines"] += further
                 self._first_spanning = self._first_spanning or self.records.line
-            if record is not None:
-                return self.records.line, record
             if fault is not None:
                 self._fault(fault)
+            elif record is not None:
+                yield self.records.line, record
 
     def _fault(self, error: ParseError) -> None:
         """Raise the error of a row, or with ``dialect.skip_faulty`` count the row as one that is left out."""
@@ -370,10 +343,8 @@ class TableReader:
                 found = kind_of(identifier)
                 raise ValueError(f"the column {columns.id!r} must be a string or a whole number; found {found}")
             identifier = str(identifier)
-        try:
-            "".join([text, *tags, *(known or ()), identifier or ""]).encode()
-        except UnicodeEncodeError:
-            raise ValueError("a string holds half of a surrogate pair, which is not a character") from None
+        if holds_half_pair([text, *tags, *(known or ()), identifier or ""]):
+            raise ValueError(HALF_PAIR)
         return Row(line, identifier, text, tags, known, record)
 
     def _listed_tags(self, record: dict[str, Any]) -> tuple[list[str], list[str] | None]:
@@ -397,9 +368,8 @@ class TableReader:
         """The tags whose columns are on, and those whose columns are not empty if one is."""
         states = {}
         for name in self.columns.tags:
-            try:
-                states[name] = switched(record.get(name), declared=bool(self._dialect.tags_wide))
-            except ValueError:
+            states[name] = switched(record.get(name), bool(self._dialect.tags_wide))
+            if states[name] == NEITHER:
                 value, option = record.get(name), self._dialect.option("tags")
                 found = repr(value)[:40] if isinstance(value, (str, int, float)) else kind_of(value)
                 advice = f"name the columns that are tags with {option}"
@@ -407,7 +377,7 @@ class TableReader:
                     advice = f"correct the cell, or leave the column out of {option}{self._dialect.or_skip()}"
                 raise ValueError(
                     f"the column {name!r} holds {found}, where 0 or 1 says whether the row has this tag; {advice}"
-                ) from None
+                )
         if self.records.columns is None:
             # Records that name their own fields may have tags that the first ones do not: they must not be lost.
             for name in record.keys() - set(self.columns.fields):
@@ -551,8 +521,7 @@ def read_table(
     on_progress : callable, optional
         Called now and then with the fraction of the file and the number of rows read.
     columns : Columns, optional
-        Those of another part of the same table (:attr:`TableReader.columns`): nothing is guessed, and the file may hold
-        no rows.
+        Those of another part of the same table: nothing is guessed, and the file may hold no rows.
     **fields
         Fields of :class:`Dialect` in place of those of ``dialect``: ``text=["title", "abstract"]``.
 
@@ -607,12 +576,7 @@ def read_table(
         if not table.texts and columns is None:
             faulty = counted(tally.skipped, "row")
             raise ParseError(reader.path, 0, 0, f"no row is left; {faulty} faulty: {tally.first_fault}")
-        if (
-            columns is None
-            and reader.columns.wide
-            and table.known is not None
-            and all(row is None for row in table.known)
-        ):
+        if columns is None and reader.columns.wide and not any(row is not None for row in table.known or ()):
             table.known = None
         table.other_tags = len(np.unique(hashes)) - len(np.unique(texts))
         repeats = table.duplicates, table.other_tags

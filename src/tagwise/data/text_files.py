@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,9 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.data.columns import join_tags
-from tagwise.data.delimited import delimited_line, needs_quotes
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect, join_tags
 from tagwise.data.formats import FORMATS
 from tagwise.data.labelled_rows import LabelledRows, checked_strings
 from tagwise.data.streams import atomic_writer, checked_path, suffix_without_compression
@@ -107,8 +104,7 @@ def read_csv(
     Returns
     -------
     LabelledRows
-        ``texts``, ``label_names`` in sorted order, ``Y``, and ``row_ids`` if asked for; ``X`` is None. Other
-        columns are ignored.
+        As of :func:`read_jsonl`.
     """
     dialect = Dialect(
         text,
@@ -129,43 +125,42 @@ def _labelled_rows(path: str | os.PathLike[str], dialect: Dialect, errors: str) 
     if not all(isinstance(getattr(dialect, name), (str, list, tuple)) for name in ("text", "tags")):
         raise InvalidTypeError("text and tags must be the names of columns; read_table guesses them.")
     texts: list[str] = []
-    ids: list[str] | None = None if dialect.id is None else []
+    ids: list[str] = []
     # Tags are numbered as they come, so that memory is that of the matrix plus one copy of each name.
-    number_of: defaultdict[str, int] = defaultdict()
-    number_of.default_factory = number_of.__len__
+    number_of: dict[str, int] = {}
     numbers, ends = array("i"), array("q", [0])
     with TableReader(checked_path(path), replace(dialect, skip_faulty=skip), empty_texts=True) as reader:
         for row in reader:
             texts.append(row.text)
-            numbers.extend([number_of[tag] for tag in row.tags])
+            numbers.extend([number_of.setdefault(tag, len(number_of)) for tag in row.tags])
             ends.append(len(numbers))
-            if ids is not None and row.id is not None:
+            if row.id is not None:
                 ids.append(row.id)
     tally = reader.tally()
-    changes = tally.changes()
-    if tally.null_texts:
-        changes.append(f"{counted(tally.null_texts, 'row')} with null for a text; it is read as an empty one.")
-    for sentence in changes:
+    for sentence in tally.changes():
         warn(f"{reader.path}: {sentence}")
+    if tally.null_texts:
+        warn(f"{reader.path}: {counted(tally.null_texts, 'row')} with null for a text; it is read as an empty one.")
     names = sorted(number_of)
     column_of = np.empty(len(names), dtype=np.int32)
     column_of[[number_of[name] for name in names]] = np.arange(len(names))
     ones = np.ones(len(numbers), dtype=np.float32)
     Y = sp.csr_matrix((ones, column_of[np.asarray(numbers)], np.asarray(ends)), shape=(len(texts), len(names)))
     Y.sort_indices()
-    return LabelledRows(X=None, Y=Y, label_names=names, texts=texts, row_ids=ids, n_skipped=tally.skipped)
+    row_ids = None if dialect.id is None else ids
+    return LabelledRows(X=None, Y=Y, label_names=names, texts=texts, row_ids=row_ids, n_skipped=tally.skipped)
 
 
 def _checked_delimiter(path: str | os.PathLike[str], delimiter: str | None) -> str:
     if delimiter is None:
         suffix = suffix_without_compression(checked_path(path))
-        found = next((entry.delimiter for entry in FORMATS.values() if suffix in entry.endings), "")
-        if not found:
-            raise InvalidInputError(
-                f"delimiter is None, but the extension {suffix!r} of {os.fspath(path)!r} is neither .csv nor "
-                ".tsv; pass delimiter=."
-            )
-        return found
+        for entry in FORMATS.values():
+            if entry.delimiter and suffix in entry.endings:
+                return entry.delimiter
+        raise InvalidInputError(
+            f"delimiter is None, but the extension {suffix!r} of {os.fspath(path)!r} is neither .csv nor .tsv; pass "
+            "delimiter=."
+        )
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise InvalidInputError(f"delimiter must be one character, no quote and no line break; found {delimiter!r}.")
     return delimiter
@@ -239,12 +234,23 @@ def write_csv(
     for name in label_names:  # also of labels that no row has
         join_tags([name], tag_separator, "tag_separator")
     lines = [[*fields, join_tags(row_tags, tag_separator, "tag_separator")] for *fields, row_tags in rows]
-    in_quotes = separator == "\t" and any(needs_quotes(field, separator) for fields in lines for field in fields)
+
+    def needs_quotes(field: str) -> bool:
+        return any(mark in field for mark in ('"', "\n", "\r", separator))
+
+    def line_of(fields: list[str], all_quoted: bool = False) -> bytes:
+        # Not csv.writer: until Python 3.13 it leaves a lone carriage return without quotes.
+        written = [
+            '"' + field.replace('"', '""') + '"' if all_quoted or needs_quotes(field) else field for field in fields
+        ]
+        return (separator.join(written) + "\n").encode()
+
     with atomic_writer(path) as stream:
         columns = [text, tags] if row_ids is None else [id, text, tags]
-        stream.write(delimited_line(columns, separator, all_quoted=in_quotes))
-        for fields in lines:
-            stream.write(delimited_line(fields, separator))
+        # Where a TSV has quotes anywhere, its header shows readers what they mean.
+        in_quotes = separator == "\t" and any(needs_quotes(field) for fields in lines for field in fields)
+        stream.write(line_of(columns, in_quotes))
+        stream.writelines(map(line_of, lines))
 
 
 def _checked_rows(

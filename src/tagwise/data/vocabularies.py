@@ -6,13 +6,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from xml.parsers import expat
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.formats import FORMATS, FileFormat
-from tagwise.data.records import Records, kind_of, open_records
+from tagwise.data.records import HALF_PAIR, holds_half_pair, kind_of, open_records
 from tagwise.data.streams import ByteSource, checked_path, suffix_without_compression
 from tagwise.exceptions import InvalidInputError, ParseError, TagwiseError
 
@@ -94,11 +95,8 @@ class _Entries:
             reason = f"the tag {tag[:60]!r} was there before; leave one of its lines out"
             raise ParseError(self.path, line, 0, reason)
         known = list(dict.fromkeys(filter(None, map(str.strip, names)))) or [tag]
-        try:
-            "".join([tag, *known]).encode()
-        except UnicodeEncodeError:
-            reason = "a string holds half of a surrogate pair, which is not a character"
-            raise ParseError(self.path, line, 0, reason) from None
+        if holds_half_pair([tag, *known]):
+            raise ParseError(self.path, line, 0, HALF_PAIR)
         self.found[tag] = known[0] if len(known) == 1 else known
 
     def done(self) -> Vocabulary:
@@ -141,23 +139,17 @@ class _Fields:
             tag = str(tag)
         if not isinstance(tag, str):
             raise ValueError(f"the field {self.id!r} must be a string or a whole number; found {kind_of(tag)}")
-        names = [self._name(record, self.name)] if self.name is not None else []
+        called = [] if self.name is None else [(self.name, record.get(self.name))]
         for field in self.alternatives:
             value = record.get(field)
-            if isinstance(value, (list, tuple)):
-                names += [self._name({field: name}, field) for name in value]
-            else:
-                text = self._name(record, field)
-                separator = next((mark for mark in _SEPARATORS if mark in text), None)
-                names += text.split(separator) if separator else [text]
-        return tag, names
-
-    @staticmethod
-    def _name(record: Mapping[str, Any], field: str) -> str:
-        value = record.get(field)
-        if value is not None and not isinstance(value, str):
-            raise ValueError(f"the field {field!r} must hold names as text; found {kind_of(value)}")
-        return value or ""
+            if isinstance(value, str):
+                separator = next((mark for mark in _SEPARATORS if mark in value), None)
+                value = value.split(separator) if separator else [value]
+            called += [(field, name) for name in (value if isinstance(value, (list, tuple)) else [value])]
+        for field, name in called:
+            if not isinstance(name, (str, type(None))):
+                raise ValueError(f"the field {field!r} must hold names as text; found {kind_of(name)}")
+        return tag, [name or "" for _, name in called]
 
 
 def _chosen_language(languages: Iterable[str], wanted: str | None) -> str | None:
@@ -203,9 +195,8 @@ def _read_lines(path: str, language: str | None) -> Vocabulary:
 
 def _read_records(path: str, entry: FileFormat, language: str | None) -> Vocabulary:
     entries = _Entries(path)
-    records: Records = open_records(path, entry, Dialect())
     fields_of: dict[tuple[str, ...], _Fields] = {}  # records of JSON lines may have different ones
-    try:
+    with closing(open_records(path, entry, Dialect())) as records:
         while (record := records.next()) is not None:
             names = tuple(record)
             fields = fields_of.get(names) or _Fields.of(names, language)
@@ -221,8 +212,6 @@ def _read_records(path: str, entry: FileFormat, language: str | None) -> Vocabul
             except ValueError as error:
                 raise ParseError(path, records.line, 0, str(error)) from None
             entries.add(records.line, tag, called)
-    finally:
-        records.close()
     return entries.done()
 
 
@@ -237,7 +226,7 @@ def _read_skos(path: str, syntax: str, language: str | None) -> Vocabulary:
             f"{path} is a vocabulary in RDF, which rdflib reads; install it: pip install 'tagwise[skos]'"
         ) from None
     with ByteSource(path) as source:
-        content = b"".join(iter(lambda: source.read(2**20), b""))
+        content = source.content()
     if syntax == "xml":
         _refuse_expanding_entities(path, content)
     graph = rdflib.Graph()
@@ -267,10 +256,6 @@ def _read_skos(path: str, syntax: str, language: str | None) -> Vocabulary:
     return entries.done()
 
 
-class _RootReachedError(Exception):
-    pass
-
-
 def _refuse_expanding_entities(path: str, content: bytes) -> None:
     """Entities of an XML file may abbreviate addresses; of others, or in other files, they could exhaust the memory.
 
@@ -287,13 +272,11 @@ def _refuse_expanding_entities(path: str, content: bytes) -> None:
             raise ParseError(path, parser.CurrentLineNumber, 0, reason)
 
     def reached(*element: Any) -> None:
-        raise _RootReachedError
+        raise StopIteration
 
     parser.EntityDeclHandler, parser.StartElementHandler = declared, reached
-    try:
+    with suppress(StopIteration, expat.ExpatError):  # what is wrong with the file is for its reader to say
         parser.Parse(content, True)
-    except (_RootReachedError, expat.ExpatError):  # what is wrong with the file is for its reader to say
-        return
 
 
 def _labels(graph: Any, predicate: Any) -> Iterator[tuple[Any, str, str]]:

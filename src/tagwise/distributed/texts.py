@@ -20,8 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from distributed import Client
 
-from tagwise.data.columns import Columns
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Columns, Dialect
 from tagwise.data.formats import STANDARD_INPUT, file_format
 from tagwise.data.records import NoRowsError
 from tagwise.data.tables import Table, TableReader, Tally, notes_on_rows, read_table

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from tagwise.data.dialects import Dialect
+from tagwise.data.columns import Dialect
 from tagwise.data.feedback import ANSWERS, FeedbackFile, Place, feedback_line
 from tagwise.data.streams import checked_path
 from tagwise.data.tables import TableReader
