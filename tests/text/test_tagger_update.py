@@ -84,7 +84,7 @@ def test_bad_input_changes_nothing(rows):
     tagger = fitted(rows)
     before = tagger.suggest(rows[0][:20])
     for call, error, message in (
-        (lambda: tagger.update([], []), InvalidInputError, "texts is empty; an update needs"),
+        (lambda: tagger.update([], []), InvalidInputError, "texts is empty; at least one"),
         (lambda: tagger.update(["dog"], [[3]]), InvalidTypeError, "tags differ in type from those of the fit"),
         (lambda: tagger.update(["dog"], [["pets"], []]), InvalidInputError, "tags has 2 rows but texts has 1"),
         (lambda: tagger.remove_tags(["zebras"]), InvalidInputError, "'zebras' is not one of the 4 tags"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
-from tagwise.text.tags import all_tags, check_known, check_tags, known_matrix, split_texts, tag_matrix
+from tagwise.text.tags import all_tags, check_tags, known_matrix, split_texts, tag_matrix
 
 POSITION = {"a": 0, "b": 1, "c": 2}
 
@@ -46,9 +46,9 @@ def test_bad_tags():
         with pytest.raises(error, match=complaint):
             check_tags(tags, 2)
     with pytest.raises(InvalidInputError, match="known has 1 rows"):
-        check_known([None], 2)
+        check_tags([None], 2, "known")
     with pytest.raises(InvalidTypeError, match="known must hold lists"):
-        check_known(["a", None], 2)
+        check_tags(["a", None], 2, "known")
 
 
 def test_a_split_has_no_text_on_both_sides():

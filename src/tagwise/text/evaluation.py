@@ -82,7 +82,7 @@ class RankedRows:
                 ranked = known_ranking(model, X, k, rows.observed[start:stop])
             labels.append(ranked[0][:, :k])
             scores.append(ranked[1][:, :k])
-        on = ones_in([np.sort(row) for row in decided], model.n_labels_)
+        on = ones_in(decided, model.n_labels_)
         if rows.observed is not None:
             on = sp.csr_matrix(on.multiply(rows.observed))
         return cls(np.concatenate(labels), np.concatenate(scores), on)

@@ -6,23 +6,21 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, replace
 from itertools import islice
 from os import PathLike
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from tagwise.answers import best_as_csr, ones_in_format, padded_answers, saved_output_format
+from tagwise.answers import best_as_csr, ones_in_format, padded_answers
 from tagwise.estimator import DEFAULT_K, MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.fields import Fields, dense
-from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
+from tagwise.inspection.calibration import fit_calibration, require_probabilities
 from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
 from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
@@ -31,70 +29,63 @@ from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
 from tagwise.metrics.ranking import ndcg_at_k
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info, parameters_for_unlisted
-from tagwise.objectives.labels import UNLISTED
 from tagwise.parallel import thread_count
+from tagwise.parameters import Seed, check_parameters, parameters
 from tagwise.progress import Callback, counted
-from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.store import Checkpoint, ModelRecord, write_model
-from tagwise.store.loading import model_from_parts, require_same, storable_parameters
 from tagwise.text.choice import choose_features
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder, check_embedder
 from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.names import check_vocabulary, has_name, name_features, name_words, names_in_use
+from tagwise.text.folder import tagger_from_parts, tagger_to_parts
+from tagwise.text.names import check_vocabulary, fit_features, has_name, name_features
 from tagwise.text.suggestion import Request, Suggestion, suggestions, suggestions_as_frame, title_of
 from tagwise.text.tags import (
     TrainingRows,
     ValidationRows,
-    check_known,
     check_name,
     check_tags,
     column_of,
-    known_matrix,
-    normalised,
     ones_in,
     require_one_type,
     respelt_rows,
-    row_figures,
     tag_key,
     tag_matrix,
-    warn_of_unlearnable,
 )
-from tagwise.text.vectorizers import (
-    FITTED_FEATURES,
-    TransformerFeatures,
-    check_transformer,
-    features_from_parts,
-    features_to_parts,
-)
-from tagwise.validation import check_choice, check_flag, check_integer, check_real
+from tagwise.text.vectorizers import FITTED_FEATURES, TransformerFeatures, check_transformer
+from tagwise.validation import check_choice, check_flag
 
 __all__ = ["Tagger"]
 
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
-_SAVED_VALUES = {"choice", "training", "tag_type", "output_format", "features", "calibration", "reference"}
-# Counts of ``training_``.
-_TRAINING = (
-    "rows",
-    "features",
-    "words",
-    "tags",
-    "assignments",
-    "known_without_rows",
-    "rows_without_words",
-    "rows_without_tags",
-    "named_tags",
-)
-
-_COUNTS = Fields(tag_rows=dense("L", meaning="Number of rows that have each tag.", numbers="count"))
-
 # A vocabulary of so many tags is hardly one of new tags alone.
 _MANY_TAGS = 10
 
 
+def _check_model(model: Any, name: str) -> None:
+    if isinstance(model, str):
+        if model.lower() != "auto":
+            model_info(model)
+    elif not isinstance(model, MultiLabelModel):
+        raise InvalidTypeError(f'model must be "auto", the name of a model, or a model; found {model!r:.100}.')
+
+
+def _check_features(features: Any, name: str) -> None:
+    if isinstance(features, str):
+        check_choice(features, name, ("words", "auto"))
+    else:
+        check_transformer(features)
+
+
+def _check_cache(folder: Any, name: str) -> None:
+    if folder is not None and not isinstance(folder, (str, PathLike)):
+        raise InvalidTypeError(f"{name} must be the path of a folder; found {folder!r:.60}.")
+
+
+@parameters
 class Tagger(BaseEstimator):
     """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
@@ -114,14 +105,12 @@ class Tagger(BaseEstimator):
         with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
     vocabulary : list of tags, or dict from tags to names, optional
         Tags that can be suggested although no text has them, and what tags are called where they are ids; a list of
-        names has the name first and alternative names after it. The name of a tag is in every suggestion. Cascade
-        learns from names: those of the dictionary, and the other tags themselves when these are words, that is when at
-        least half of them have a word of the training texts (:mod:`tagwise.text.names`). Tags that texts have and the
-        vocabulary lacks are learnt too. Other models do not learn from names, and hardly suggest tags that no text
-        has.
+        names has the name first and alternative names after it. Cascade learns from names: those of the dictionary,
+        and the other tags themselves when at least half of them have a word of the training texts
+        (:mod:`tagwise.text.names`). Other models hardly suggest tags that no text has.
     normalise_tags : bool
         Whether tags that differ only in capitals, in blanks or in the form of their characters are one, written as in
-        most texts, or as in the vocabulary. The tags of texts that the tagger is measured on are read likewise.
+        the vocabulary or else as in most texts. The tags of texts that the tagger is measured on are read likewise.
     features : "words", "auto" or transformer, default "words"
         Features of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
         rank validation rows of the training rows better (:func:`tagwise.text.choice.choose_features`). Or a
@@ -132,10 +121,10 @@ class Tagger(BaseEstimator):
         Whether the model keeps the features and tags of its training texts, in memory and in the folder, so that
         :meth:`update` can learn further texts. Passed to the model also where that is given as an estimator.
     embedder : "static", "minilm" or function, optional
-        Texts are also embedded: what a text means beside the words that it has
-        (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks` says which models read both). Any function
-        from a list of texts to an array (n, q) will do. A folder holds the name of the embedder and a fingerprint of
-        its output; a function has to be handed to :meth:`use_embedder` after loading.
+        Embeddings of texts, beside their words (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks`
+        says which models read both). Any function from a list of texts to an array (n, q) will do. A folder holds the
+        name of the embedder and a fingerprint of its output; a function has to be handed to :meth:`use_embedder` after
+        loading.
     embedding_cache : path, optional
         A folder in which embeddings are kept by hashes of the texts, so that no text is embedded twice.
     n_jobs, random_state, verbose
@@ -145,7 +134,9 @@ class Tagger(BaseEstimator):
     ----------
     tags_ : list of str or int
         The tags that can be suggested: all that occur in training or in the vocabulary, sorted; or the columns of the
-        matrix of tags. ``classes_`` has them as an array.
+        matrix of tags.
+    classes_ : array (L,)
+        The same as an array, as in scikit-learn: the columns of matrices of this tagger.
     features_ : TextFeatures or TransformerFeatures
         Fitted extractor of the features.
     model_ : fitted model
@@ -159,8 +150,7 @@ class Tagger(BaseEstimator):
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
-        ``named_tags`` (how many tags have names that were learnt from), ``tag_rows`` (array: how many rows have each
-        tag) and ``seconds``.
+        ``named_tags`` (tags with names that were learnt from), ``tag_rows`` (array: rows of each tag) and ``seconds``.
 
     Notes
     -----
@@ -181,32 +171,18 @@ class Tagger(BaseEstimator):
     [['pets'], ['drinks']]
     """
 
-    def __init__(
-        self,
-        model: Any = "auto",
-        *,
-        unlisted: str = "off",
-        vocabulary: Any = None,
-        normalise_tags: bool = False,
-        features: Any = "words",
-        updatable: bool = False,
-        embedder: Any = None,
-        embedding_cache: str | PathLike[str] | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.unlisted = unlisted
-        self.vocabulary = vocabulary
-        self.normalise_tags = normalise_tags
-        self.features = features
-        self.updatable = updatable
-        self.embedder = embedder
-        self.embedding_cache = embedding_cache
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: Annotated[Any, _check_model] = "auto"
+    _: KW_ONLY
+    unlisted: Literal["off", "unknown"] = "off"
+    vocabulary: Annotated[Any, lambda value, name: check_vocabulary(value)] = None
+    normalise_tags: bool = False
+    features: Annotated[Any, _check_features] = "words"
+    updatable: bool = False
+    embedder: Annotated[Any, lambda value, name: check_embedder(value)] = None
+    embedding_cache: Annotated[str | PathLike[str] | None, _check_cache] = None
+    n_jobs: Annotated[int | None, lambda value, name: thread_count(value)] = None
+    random_state: Seed = 0
+    verbose: Any = 0
 
     def set_params(self, **params: Any) -> Tagger:
         """As in scikit-learn; ``model__rank`` and ``features__min_df`` are those of estimators that were given."""
@@ -271,15 +247,13 @@ class Tagger(BaseEstimator):
         vocabulary = self._check_parameters(known)
         rows = TrainingRows.of(texts, tags, known, vocabulary, normalise=self.normalise_tags)
         unfitted, why = self._new_features(rows)
-        new_tags = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
-        new_words = name_words(name for tag in new_tags for name in vocabulary.get(tag, (tag,)))
-        features, X = rows.extract(unfitted, also=new_words)
+        features, X, called = fit_features(unfitted, rows, vocabulary)
         figures = {**rows.figures(X), "words": features.n_words_}
         choice, model = self._choose(figures)
         if why:
             choice = replace(choice, reason=f"{choice.reason} {why}")
         more = {} if sample_weight is None else {"sample_weight": sample_weight}
-        names = self._names(model, rows, names_in_use(vocabulary, rows, features, X), features)
+        names = self._names(model, rows, called, features)
         if names is not None:
             more["label_features"] = names
         model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
@@ -298,17 +272,15 @@ class Tagger(BaseEstimator):
 
     def _new_features(self, rows: TrainingRows) -> tuple[FITTED_FEATURES, str]:
         """The features to fit, and why these, where they were chosen."""
-        features: FITTED_FEATURES
         why = ""
         if self.features == "auto":
             chosen = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
             features, why = chosen.features, chosen.reason
         elif isinstance(self.features, str):
             features = TextFeatures()
-        elif isinstance(self.features, TextFeatures):
-            features = clone(self.features)
         else:
-            features = TransformerFeatures(self.features)
+            own = isinstance(self.features, TextFeatures)
+            features = clone(self.features) if own else TransformerFeatures(self.features)
         if self.embedder is not None:
             features = self._settled(EmbeddedFeatures(features, TextEmbedder.of(self.embedder)))
         return features, why
@@ -376,12 +348,14 @@ class Tagger(BaseEstimator):
         return choice, model
 
     def _replace(self, **state: Any) -> Tagger:
-        """Replace some or all of the fitted attributes at once: an interrupt would leave those of two fits."""
+        """Replace some or all attributes at once: an error or interrupt leaves the tagger as it was."""
         fitted = {**self.__dict__, **state}
+        tags = fitted["tags_"]
         fitted["model_"] = copy(fitted["model_"])
-        fitted["model_"].label_names_ = [str(tag) for tag in fitted["tags_"]]
-        fitted["_position"] = column_of(fitted["tags_"])
-        vocabulary = check_vocabulary(self.vocabulary)
+        fitted["model_"].label_names_ = [str(tag) for tag in tags]
+        fitted["classes_"] = np.array(tags, dtype=np.int64 if isinstance(tags[0], int) else object)
+        fitted["_position"] = column_of(tags)
+        vocabulary = check_vocabulary(fitted["vocabulary"])
         fitted["names_"] = {tag: names[0] for tag, names in vocabulary.items() if names[0] != tag}
         self._settled(fitted["features_"])
         self.__dict__.update(fitted)
@@ -399,35 +373,10 @@ class Tagger(BaseEstimator):
             raise InvalidInputError(
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
             )
-        check_flag(self.normalise_tags, "normalise_tags")
-        check_flag(self.updatable, "updatable")
-        thread_count(self.n_jobs)
-        check_random_state(self.random_state)
-        check_choice(self.unlisted, "unlisted", UNLISTED)
-        if isinstance(self.model, str):
-            if self.model.lower() != "auto":
-                model_info(self.model)
-        elif not isinstance(self.model, MultiLabelModel):
-            raise InvalidTypeError(
-                f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
-            )
-        check_embedder(self.embedder)
-        if self.embedding_cache is not None and not isinstance(self.embedding_cache, (str, PathLike)):
-            raise InvalidTypeError(f"embedding_cache must be the path of a folder; found {self.embedding_cache!r:.60}.")
-        if isinstance(self.features, str):
-            check_choice(self.features, "features", ("words", "auto"))
-        else:
-            check_transformer(self.features)
+        check_parameters(self)
         return check_vocabulary(self.vocabulary)
 
     # ------------------------------------------------------------------ texts and tags as matrices
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The tags (L), as scikit-learn has them: ``tags_`` as an array, the columns of matrices of this tagger."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError("'Tagger' object has no attribute 'classes_' before it is fitted")
-        return np.array(self.tags_, dtype=np.int64 if isinstance(self.tags_[0], int) else object)
 
     def transform(self, texts: Iterable[str]) -> Any:
         """The features of texts (n×d, CSR); a row without entries is a text without a known word.
@@ -502,13 +451,14 @@ class Tagger(BaseEstimator):
         request = self._request(*options, **named)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
-        return self._answers(iter(texts), request)
 
-    def _answers(self, texts: Iterator[str], request: Request) -> Iterator[list[Suggestion]]:
-        read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
-        while block := check_texts(islice(texts, size), first=read):
-            read += len(block)
-            yield from self._suggestions(self.features_.transform(block), request)
+        def answers(texts: Iterator[str]) -> Iterator[list[Suggestion]]:
+            read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
+            while block := check_texts(islice(texts, size), first=read):
+                read += len(block)
+                yield from self._suggestions(self.features_.transform(block), request)
+
+        return answers(iter(texts))
 
     def suggest_features(self, X: Any, *options: Any, **named: Any) -> list[list[Suggestion]]:
         """As :meth:`suggest`, for texts that :meth:`transform` has made into features already."""
@@ -540,17 +490,15 @@ class Tagger(BaseEstimator):
         were an array or a data frame; CSR where they were sparse in any format, as ``csr_matrix`` or ``csr_array``.
         Numbers are of the type that they had, and columns in the order of ``classes_``.
         """
-        X = self.transform(texts)
-        decided = decided_labels(self.model_, self.calibration_, X) if X.shape[0] else []
+        decided = decided_labels(self.model_, self.calibration_, self.transform(texts))
         if self._output_format is None:
             return [[self.tags_[label] for label in row] for row in decided]
-        on = ones_in([np.sort(row) for row in decided], len(self.tags_))
+        on = ones_in(decided, len(self.tags_))
         return ones_in_format(on.indices, on.indptr, on.shape, self._output_format)
 
     def decision_function(self, texts: Iterable[str]) -> np.ndarray:
         """The model's scores of all tags (n, L), dense, in the order of ``classes_``: meant for few tags."""
-        X = self.transform(texts)
-        return self.model_.decision_function(X)
+        return self.model_.decision_function(self.transform(texts))
 
     def predict_proba(self, texts: Iterable[str], k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
         """Probabilities of tags to be right: calibrated after :meth:`calibrate`, and for Cascade.
@@ -621,7 +569,7 @@ class Tagger(BaseEstimator):
         """The true tags and those of :meth:`predict`, both 0/1 (n, L + those never seen): what set metrics compare."""
         rows = self.validation_rows(texts, tags, None)
         decided = decided_labels(self.model_, self.calibration_, rows.X)
-        return rows.truth, ones_in([np.sort(row) for row in decided], rows.truth.shape[1])
+        return rows.truth, ones_in(decided, rows.truth.shape[1])
 
     def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
         """Learn thresholds and probabilities from rows that the tagger was not fitted on.
@@ -775,41 +723,35 @@ class Tagger(BaseEstimator):
         start = time.perf_counter()
         self._require_updatable()
         vocabulary = self._check_parameters(known)
-        rows = check_texts(texts)
-        if not rows:
-            raise InvalidInputError("texts is empty; an update needs at least one text.")
-        lists, looked_at = check_tags(tags, len(rows)), None if known is None else check_known(known, len(rows))
-        if self.normalise_tags:
-            lists, looked_at = normalised(lists, looked_at, self.tags_)
-        require_one_type([self.tags_, *lists], "tags differ in type from those of the fit")
-        new = sorted({tag for row in lists for tag in row}.difference(self._position))
-        position = column_of([*self.tags_, *new])
-        Y, _ = tag_matrix(lists, position)
-        observed = None
-        if looked_at is not None:
-            observed, without = known_matrix(looked_at, lists, position)
-            warn_of_unlearnable(without)
+        rows = TrainingRows.of(texts, tags, known, normalise=self.normalise_tags, learnt=self.tags_)
         features, source = self.features_, np.arange(len(self.features_.feature_names))
         if isinstance(features, TextFeatures):
-            features, source = features.extended(rows, self.training_["rows"])
-        X = features.transform(rows)
-        model = copy(self.model_)
+            features, source = features.extended(rows.texts, self.training_["rows"])
+        X, model, n_before = features.transform(rows.texts), copy(self.model_), len(self.tags_)
         if len(source) > model.n_features_in_:
             model._select_features(source)
-        more: dict[str, Any] = {}
-        if new and info_of(type(model)).learns_from_names:
+        names, more = None, {}
+        if len(rows.tags) > n_before and info_of(type(model)).learns_from_names:
             called = {tag: names[0] for tag, names in vocabulary.items()}
-            is_new = np.arange(len(position)) >= len(self.tags_)
-            names = name_features(list(position), called, features, is_new=is_new)
-            more["label_features"] = None if names is None else names[len(self.tags_) :]
-        model.update(X, Y, observed, **more)
+            names = name_features(rows.tags, called, features, is_new=np.arange(len(rows.tags)) >= n_before)
+            names = None if names is None else names[n_before:]
+            more["label_features"] = names
+        model.update(X, rows.Y, rows.observed, **more)
+        before, training = self.training_, {**self.training_, **rows.figures(X)}
+        for name in ("rows", "assignments", "known_without_rows", "rows_without_words", "rows_without_tags"):
+            training[name] += before[name]
+        training["tag_rows"][:n_before] += before["tag_rows"]
+        if names is not None and before["named_tags"]:  # else names are not learnt from
+            training["named_tags"] += int(has_name(names).sum())
+        training |= {"words": features.n_words_, "known_pairs": model.n_known_pairs()}
+        training["seconds"] = time.perf_counter() - start
+        self._warn_of_lost_calibration()
+        changed = {"training_": training, "calibration_": None, "reference_": None}
+        return self._replace(tags_=rows.tags, features_=features, model_=model, **changed)
+
+    def _warn_of_lost_calibration(self) -> None:
         if self.calibration_ is not None:
             warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        training = self._training_with(X, Y, model, features.n_words_, time.perf_counter() - start)
-        if more.get("label_features") is not None and training["named_tags"]:  # else names are not learnt from
-            training["named_tags"] += int(np.count_nonzero(np.diff(more["label_features"].indptr)))
-        gone = {"calibration_": None, "reference_": None}
-        return self._replace(tags_=list(position), features_=features, model_=model, training_=training, **gone)
 
     def _require_updatable(self) -> None:
         self._require_fitted()
@@ -818,18 +760,6 @@ class Tagger(BaseEstimator):
                 "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
                 "updatable=True (tagwise train --updatable)."
             )
-
-    def _training_with(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, model: Any, n_words: int, seconds: float
-    ) -> dict[str, Any]:
-        """``training_`` with further rows; ``seconds`` are those of the update."""
-        before, added = self.training_, row_figures(X, Y)
-        figures = {**before, "features": X.shape[1], "words": n_words, "tags": Y.shape[1], "seconds": seconds}
-        for name in ("rows", "assignments", "rows_without_words", "rows_without_tags"):
-            figures[name] = before[name] + added[name]
-        figures["tag_rows"] = np.pad(before["tag_rows"], (0, Y.shape[1] - len(before["tag_rows"]))) + added["tag_rows"]
-        figures["known_pairs"] = model.n_known_pairs()
-        return figures
 
     def remove_tags(self, tags: Iterable[Any]) -> Tagger:
         """Forget tags; they are suggested no more. Texts that had them stay, without them."""
@@ -852,39 +782,37 @@ class Tagger(BaseEstimator):
             raise InvalidInputError("tags is empty; name at least one tag.")
         goal = None if into is None else self._label_of(into)
         gone = set(given) - {goal}
-        model, kept = copy(self.model_), [label for label in range(len(self.tags_)) if label not in gone]
+        kept = [label for label in range(len(self.tags_)) if label not in gone]
+        model, tag_rows = copy(self.model_), self.training_["tag_rows"].copy()
+        calibration = self.calibration_
         if goal is None:
             model.remove_labels(sorted(gone))
+            calibration = None if calibration is None else calibration.of_labels(kept)
         else:
             model.merge_labels(given, goal)
-        names = [self.tags_[label] for label in kept]
-        tag_rows = self.training_["tag_rows"].copy()
-        if goal is not None:
             tag_rows[goal] = int(model.kept_labels_.getnnz(axis=0)[kept.index(goal)])
+            self._warn_of_lost_calibration()
+            calibration = None
         tag_rows = tag_rows[kept]
         training = {**self.training_, "tags": len(kept), "tag_rows": tag_rows, "assignments": int(tag_rows.sum())}
         if getattr(model, "updatable", False):
             training["known_pairs"] = model.n_known_pairs()
-        calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
-        if self.calibration_ is not None and goal is not None:
-            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        with self._vocabulary_of({self.tags_[label]: None for label in gone}):
-            changed = {"training_": training, "calibration_": calibration, "reference_": None}
-            return self._replace(tags_=names, model_=model, **changed)
+        return self._replace(
+            tags_=[self.tags_[label] for label in kept],
+            vocabulary=self._respelt_vocabulary({self.tags_[label]: None for label in gone}),
+            model_=model,
+            training_=training,
+            calibration_=calibration,
+            reference_=None,
+        )
 
-    @contextmanager
-    def _vocabulary_of(self, names: Mapping[Any, Any]) -> Iterator[None]:
-        """Write tags of the vocabulary as ``names`` does, None for those that are gone; an error takes it back."""
+    def _respelt_vocabulary(self, names: Mapping[Any, Any]) -> Any:
+        """The vocabulary with its tags as ``names`` writes them, without those for which that has None."""
         own = self.vocabulary
-        try:
-            if isinstance(own, Mapping):
-                self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
-            elif own is not None:
-                self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
-            yield
-        except BaseException:
-            self.vocabulary = own
-            raise
+        if own is None:
+            return None
+        kept = {tag: names.get(tag, tag) for tag in own if names.get(tag, tag) is not None}
+        return {new: own[tag] for tag, new in kept.items()} if isinstance(own, Mapping) else list(kept.values())
 
     def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
         """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
@@ -898,8 +826,7 @@ class Tagger(BaseEstimator):
         if len(set(tags)) < len(tags):
             twice = next(tag for tag, many in Counter(tags).items() if many > 1)
             raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
-        with self._vocabulary_of(names):
-            return self._replace(tags_=tags)
+        return self._replace(tags_=tags, vocabulary=self._respelt_vocabulary(names))
 
     def use_embedder(self, embedder: Any) -> Tagger:
         """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
@@ -936,36 +863,7 @@ class Tagger(BaseEstimator):
     def to_parts(self) -> ModelRecord:
         """The content of the folder of this tagger; ``docs/model-format.md`` describes it."""
         self._require_fitted()
-        vocabulary, given = self._check_parameters(), self.get_params(deep=False)
-        del given["embedding_cache"]  # a folder of this machine
-        # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
-        parameters: dict[str, Any] = {
-            name: value if isinstance(value := given.pop(name), str) else None
-            for name in ("model", "features", "embedder")
-        }
-        if given.pop("vocabulary") is None:
-            parameters["vocabulary"] = None
-        else:  # two lists: the keys of a folder's objects cannot be any text
-            names = [list(called) for called in vocabulary.values()] if isinstance(self.vocabulary, Mapping) else None
-            parameters["vocabulary"] = {"tags": [str(tag) for tag in vocabulary], "names": names}
-        values: dict[str, Any] = {
-            "choice": asdict(self.choice_),
-            "training": self.training_,
-            "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
-            "output_format": None,
-            "features": features_to_parts(self.features_),
-            "calibration": None if self.calibration_ is None else self.calibration_.to_parts(),
-            "reference": None if self.reference_ is None else self.reference_.to_parts(),
-        }
-        if self._output_format is not None:
-            values["output_format"] = [self._output_format[0], np.dtype(self._output_format[1]).str]
-        record = ModelRecord(
-            class_name="Tagger",
-            parameters={**parameters, **storable_parameters(given)},
-            values=values,
-            label_names=[str(tag) for tag in self.tags_],
-        )
-        return record.with_model("model", self.model_.to_parts())
+        return tagger_to_parts(self, self._check_parameters())
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
@@ -976,59 +874,10 @@ class Tagger(BaseEstimator):
         ModelFormatError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
             The parts are not those of a tagger, or do not fit together.
         """
-        inner, record = record.split_model("model")
-        values, names, parameters = record.values, record.label_names, dict(record.parameters)
-        expected = set(inspect.signature(cls.__init__).parameters) - {"self", "embedding_cache"}
-        require_same("parameters", set(parameters), expected)
-        require_same("values", set(values), _SAVED_VALUES)
-        if not names or len(set(names)) < len(names) or record.tensors:
-            raise ValueError("a tagger has different tags, and no tensors of its own")
-        whole = check_choice(values["tag_type"], "tag_type", ("str", "int")) == "int"
-        tags: list[Any] = [_whole_number(name) for name in names] if whole else names
-        features, model = features_from_parts(values["features"]), model_from_parts(inner)
-        if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
-            raise ValueError(
-                f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "
-                f"{len(features.feature_names)} terms and {len(tags)} tags"
-            )
-        calibration, reference, output_format = (values[name] for name in ("calibration", "reference", "output_format"))
-        choice, training, vocabulary = values["choice"], values["training"], parameters["vocabulary"]
-        if {name: type(value) for name, value in choice.items()} != {"name": str, "parameters": dict, "reason": str}:
-            raise ValueError("the choice must have a name, parameters and a reason")
-        require_same("values of the training", set(training), {*_TRAINING, "known_pairs", "tag_rows", "seconds"})
-        for name in (*_TRAINING, *([] if training["known_pairs"] is None else ["known_pairs"])):
-            check_integer(training[name], name, minimum=0)
-        check_real(training["seconds"], "seconds")
-        _COUNTS.check({"tag_rows": training["tag_rows"]}, {"L": len(tags)})
-        if training["tag_rows"].max() > training["rows"]:
-            raise ValueError("tag_rows must be counts of rows")
-        if vocabulary is not None:
-            require_same("values of the vocabulary", set(vocabulary), {"tags", "names"})
-            listed = vocabulary["tags"]
-            if not isinstance(listed, list) or len(set(listed)) < len(listed):
-                raise ValueError("the vocabulary must be a list of different tags")
-            parameters["vocabulary"] = listed = [_whole_number(tag) for tag in listed] if whole else listed
-            if vocabulary["names"] is not None:
-                called = [each[0] if len(each) == 1 else each for each in vocabulary["names"]]
-                parameters["vocabulary"] = dict(zip(listed, called, strict=True))
-        # Estimators that were handed in are not stored as such; the fitted ones say how they were set.
-        if parameters["model"] is None:
-            parameters["model"] = clone(model)
-        if parameters["features"] is None:
-            words = features.words if isinstance(features, EmbeddedFeatures) else features
-            parameters["features"] = clone(words if isinstance(words, TextFeatures) else words.transformer)
+        parameters, fitted = tagger_from_parts(record, set(inspect.signature(cls).parameters))
         tagger = cls(**parameters)
         tagger._check_parameters()
-        return tagger._replace(
-            tags_=tags,
-            features_=features,
-            model_=model,
-            choice_=ModelChoice(**choice),
-            training_=training,
-            calibration_=None if calibration is None else Calibration.from_parts(calibration, len(tags)),
-            reference_=None if reference is None else Profile.from_parts(reference, len(tags)),
-            _output_format=None if output_format is None else saved_output_format(output_format),
-        )
+        return tagger._replace(**fitted)
 
     # ------------------------------------------------------------------ inside
 
@@ -1052,10 +901,3 @@ class Tagger(BaseEstimator):
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
-
-
-def _whole_number(name: str) -> int:
-    number = int(name)
-    if str(number) != name:
-        raise ValueError(f"the tag {name!r:.60} where a whole number is expected")
-    return check_integer(number, "tag")
