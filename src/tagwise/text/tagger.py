@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, replace
 from itertools import islice
@@ -14,20 +14,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
-from tagwise.answers import best_as_csr, ones_in_format, padded_answers
+from tagwise.answers import best_as_csr, ones_in_format
 from tagwise.estimator import DEFAULT_K, MultiLabelModel
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.inspection.calibration import fit_calibration, require_probabilities
-from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
-from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
-from tagwise.inspection.thresholds import TARGETS
-from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
-from tagwise.metrics.ranking import ndcg_at_k
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info, parameters_for_unlisted
 from tagwise.parallel import thread_count
 from tagwise.parameters import Seed, check_parameters, parameters
@@ -36,21 +30,19 @@ from tagwise.registry import info_of
 from tagwise.store import Checkpoint, ModelRecord, write_model
 from tagwise.text.choice import choose_features
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder, check_embedder
-from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
+from tagwise.text.evaluation import MeasuredTagger, decided_labels
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.text.folder import tagger_from_parts, tagger_to_parts
 from tagwise.text.names import check_vocabulary, fit_features, has_name, name_features
 from tagwise.text.suggestion import Request, Suggestion, suggestions, suggestions_as_frame, title_of
 from tagwise.text.tags import (
     TrainingRows,
-    ValidationRows,
     check_name,
     check_tags,
     column_of,
     ones_in,
     require_one_type,
     respelt_rows,
-    tag_key,
     tag_matrix,
 )
 from tagwise.text.vectorizers import FITTED_FEATURES, TransformerFeatures, check_transformer
@@ -86,7 +78,7 @@ def _check_cache(folder: Any, name: str) -> None:
 
 
 @parameters
-class Tagger(BaseEstimator):
+class Tagger(MeasuredTagger):
     """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
     Words become TF-IDF features in rows of unit length (:class:`~tagwise.TextFeatures`), tags become labels, and a
@@ -218,14 +210,13 @@ class Tagger(BaseEstimator):
         texts : list of str
             Or a column of pandas or polars.
         tags : list of lists of str or int, or 0/1 matrix (n, L)
-            The tags of each text; an empty list where it has none. A tag that is listed twice counts once. Or an array,
-            sparse matrix or data frame with one column of 0 and 1 per tag, such as scikit-learn's
-            ``MultiLabelBinarizer`` makes: tags are then the numbers of the columns, or the names that a data frame
-            gives them.
+            The tags of each text, maybe none. Or an array, sparse matrix or data frame with one column of 0 and 1 per
+            tag, as of scikit-learn's ``MultiLabelBinarizer``: tags are then the numbers of the columns, or the names
+            that a data frame gives them.
         known : list of lists of str or int (or None), or matrix, optional
-            For each text, the tags that were checked: whether it has any other tag is unknown and never influences the
-            fit. The tags that a text has are always known. None in place of a list means that all tags, those of the
-            vocabulary included, are known for that text; ``known=None``, that they are for all texts.
+            For each text, the tags that were checked, beside those that it has: any other tag is unknown and never
+            influences the fit. None in place of a list means that all tags, those of the vocabulary included, are known
+            for that text; ``known=None``, that they are for all texts.
         sample_weight : array (n,), optional
             How often each text counts, for models whose ``fit`` takes it.
         callback : callable(iteration, info), optional
@@ -241,7 +232,7 @@ class Tagger(BaseEstimator):
 
         Notes
         -----
-        Memory is that of the texts, their features and the model. A fit that fails leaves the tagger as it was.
+        A fit that fails leaves the tagger as it was.
         """
         start = time.perf_counter()
         vocabulary = self._check_parameters(known)
@@ -292,27 +283,23 @@ class Tagger(BaseEstimator):
 
         Warns about tags of the vocabulary of which the model can know nothing.
         """
-        tags, without_rows = rows.tags, ~rows.has_rows
-        names = None
+        tags, new, names = rows.tags, ~rows.has_rows, None
         reason = f"{type(model).__name__} does not learn from names; the default model does"
         if info_of(type(model)).learns_from_names:
-            names = name_features(tags, called, features, is_new=without_rows)
+            names = name_features(tags, called, features, is_new=new)
             reason = "their names have no words"
-        listed = [tag for tag, is_new in zip(tags, without_rows) if not is_new]
+        listed = [tag for tag, is_new in zip(tags, new) if not is_new]
         if len(called) >= _MANY_TAGS and called.keys().isdisjoint(listed):
             warn(
                 f"vocabulary has none of the tags of the texts: these are written like {listed[0]!r:.60}, those like "
                 f"{next(iter(called))!r:.60}. Write them alike, so that names belong to tags.",
                 TagwiseWarning,
             )
-        unheard = without_rows & np.array([tag in called for tag in tags])
-        if names is not None:
-            unheard &= ~has_name(names)
+        unheard = new & np.array([tag in called for tag in tags]) & (True if names is None else ~has_name(names))
         if unheard.any():
-            example = tags[int(np.argmax(unheard))]
             warn(
-                f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as {example!r:.60}, and "
-                f"that will hardly be suggested: {reason}.",
+                f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as "
+                f"{tags[int(np.argmax(unheard))]!r:.60}, and that will hardly be suggested: {reason}.",
                 TagwiseWarning,
             )
         return names
@@ -320,27 +307,28 @@ class Tagger(BaseEstimator):
     def _choose(self, figures: dict[str, Any]) -> tuple[ModelChoice, MultiLabelModel]:
         """The unfitted model, given, named, or chosen by the size of the problem; and why this one."""
         masked = figures["known_pairs"] is not None
-        if not isinstance(self.model, str):
+        if isinstance(self.model, str):
+            if self.model.lower() == "auto":
+                sizes = (figures[name] for name in ("rows", "features", "tags", "assignments"))
+                choice = choose_model(*sizes, masked, unlisted=self.unlisted)
+            else:
+                name = model_info(self.model).name
+                choice = ModelChoice(name, {}, f"{name} was asked for.")
+            shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+            model = build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+        else:
             name, model = info_of(type(self.model)).name, clone(self.model)
             usual = type(model)().get_params(deep=False)
             for parameter, value in parameters_for_unlisted(name, self.unlisted).items():
                 if np.array_equal(getattr(model, parameter), usual[parameter]):
                     model.set_params(**{parameter: value})
             choice = ModelChoice(name, {}, f"{name} was given as an estimator.")
-        else:
-            if self.model.lower() == "auto":
-                rows, features, tags, listed = (figures[name] for name in ("rows", "features", "tags", "assignments"))
-                choice = choose_model(rows, features, tags, listed, masked, unlisted=self.unlisted)
-            else:
-                name = model_info(self.model).name
-                choice = ModelChoice(name, {}, f"{name} was asked for.")
-            shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-            model = build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+        info = info_of(type(model))
         if self.updatable:
-            if not info_of(type(model)).updatable:
+            if not info.updatable:
                 raise model._not_updatable("updates (updatable=True)")
             model.set_params(updatable=True)
-        if masked and not info_of(type(model)).learns_from_mask:
+        if masked and not info.learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
                 'text does not list counts as wrong for it; or use model="auto".'
@@ -490,7 +478,8 @@ class Tagger(BaseEstimator):
         were an array or a data frame; CSR where they were sparse in any format, as ``csr_matrix`` or ``csr_array``.
         Numbers are of the type that they had, and columns in the order of ``classes_``.
         """
-        decided = decided_labels(self.model_, self.calibration_, self.transform(texts))
+        X = self.transform(texts)
+        decided = decided_labels(self.model_, self.calibration_, X)
         if self._output_format is None:
             return [[self.tags_[label] for label in row] for row in decided]
         on = ones_in(decided, len(self.tags_))
@@ -498,7 +487,8 @@ class Tagger(BaseEstimator):
 
     def decision_function(self, texts: Iterable[str]) -> np.ndarray:
         """The model's scores of all tags (n, L), dense, in the order of ``classes_``: meant for few tags."""
-        return self.model_.decision_function(self.transform(texts))
+        X = self.transform(texts)
+        return self.model_.decision_function(X)
 
     def predict_proba(self, texts: Iterable[str], k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
         """Probabilities of tags to be right: calibrated after :meth:`calibrate`, and for Cascade.
@@ -548,156 +538,6 @@ class Tagger(BaseEstimator):
         """Name of the sum of the contributions of words and the intercept: "the score", for most models."""
         self._require_fitted()
         return self.model_.explained_score
-
-    # ------------------------------------------------------------------ validation rows
-
-    def score(self, texts: Iterable[str], tags: Any) -> float:
-        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the suggestions; tags that training never saw count as missed.
-
-        :meth:`evaluate` has more metrics, and :func:`tagwise.metrics.scorer` makes any of them a ``scoring`` of
-        scikit-learn.
-        """
-        return ndcg_at_k(*self.truth_and_ranking(texts, tags, 5), 5)
-
-    def truth_and_ranking(self, texts: Iterable[str], tags: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The true tags (n, L + those never seen) and the k best of each text (n, k): what ranking metrics compare."""
-        rows = self.validation_rows(texts, tags, None)
-        labels, scores = self.model_.predict_topk(rows.X, min(k, len(self.tags_)))
-        return rows.truth, padded_answers(labels, scores, k)[0]
-
-    def truth_and_decisions(self, texts: Iterable[str], tags: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The true tags and those of :meth:`predict`, both 0/1 (n, L + those never seen): what set metrics compare."""
-        rows = self.validation_rows(texts, tags, None)
-        decided = decided_labels(self.model_, self.calibration_, rows.X)
-        return rows.truth, ones_in(decided, rows.truth.shape[1])
-
-    def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
-        """Learn thresholds and probabilities from rows that the tagger was not fitted on.
-
-        Where the scores of the model are probabilities already (Cascade), the rows correct them as far as they are off.
-
-        Parameters
-        ----------
-        texts, tags, known
-            As in :meth:`fit`. Training rows would make probabilities far too high.
-        target : {"micro", "macro", "example"}
-            The F1 that the thresholds are chosen for: over all pairs of text and tag, averaged over tags, or over
-            texts.
-
-        Returns
-        -------
-        self
-            With ``calibration_`` and ``reference_``. Tags that training never saw are ignored, with a warning.
-        """
-        check_choice(target, "target", TARGETS)
-        self._require_fitted()
-        texts = check_texts(texts)
-        rows = self.validation_rows(texts, tags, known)
-        if rows.unseen:
-            warn(
-                f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows that training "
-                f"never saw, such as {min(rows.unseen)!r}.",
-                TagwiseWarning,
-            )
-        k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
-        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        calibration = fit_calibration(
-            labels, scores, rows.Y, observed=rows.observed, target=target, probabilistic=self.model_.probabilistic
-        )
-        reference = profile_of(self.model_, rows.X, unknown_shares=self._unknown_words(texts)[0])
-        self.__dict__.update(calibration_=calibration, reference_=reference)
-        return self
-
-    def evaluate(
-        self, texts: Iterable[str], tags: Any, known: Any = None, *, ks: Sequence[int] = (1, 3, 5)
-    ) -> Evaluation:
-        """Measure suggestions and decisions against the tags that rows have.
-
-        Parameters
-        ----------
-        texts, tags, known
-            As in :meth:`fit`. With ``known``, only known tags take part.
-        ks : sequence of int
-            The cut-offs k of the ranking metrics.
-        """
-        rows = self.validation_rows(texts, tags, known)
-        return evaluate(self.model_, self.calibration_, rows, ks, self.training_["tag_rows"], self.training_["rows"])
-
-    def reliability(self, texts: Iterable[str], tags: Any, known: Any = None, *, n_bins: int = 10) -> ReliabilityBins:
-        """Reliability of probabilities on rows that the tagger was neither fitted nor calibrated on, for a diagram."""
-        self._require_fitted()
-        maps = require_probabilities(self.model_, self.calibration_, "reliability")
-        rows = self.validation_rows(texts, tags, known)
-        k = min(DEFAULT_K, self.model_.n_labels_) if self.calibration_ is None else self.calibration_.k
-        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
-        return reliability_bins(maps(pairs.labels, pairs.scores), pairs.on, n_bins)
-
-    def profile(self, texts: Iterable[str], *, edges: Any = None) -> Profile:
-        """Profile of texts that the tagger was not fitted on: the counts that :meth:`drift` compares.
-
-        ``edges`` are the ``score_edges`` of the profile that this one will be compared with.
-        """
-        self._require_fitted()
-        rows = check_texts(texts)
-        return profile_of(
-            self.model_, self.features_.transform(rows), unknown_shares=self._unknown_words(rows)[0], edges=edges
-        )
-
-    def drift(self, texts: Iterable[str], *, reference: Profile | None = None) -> Drift:
-        """Whether recent texts are still like those of the time of training (:mod:`tagwise.inspection.drift`).
-
-        Parameters
-        ----------
-        texts : list of str
-            Recent ones.
-        reference : Profile, optional
-            :meth:`profile` of texts to compare with, which the tagger was not fitted on. By default ``reference_``,
-            that of the rows of :meth:`calibrate`.
-
-        Returns
-        -------
-        Drift
-            Labels are the tags in the order of ``tags_``. ``with_answers(tagger.reliability(texts, accepted, known))``
-            adds what people accepted.
-
-        Notes
-        -----
-        Time that of suggestions; memory that of the texts and their features.
-        """
-        self._require_fitted()
-        reference = self.reference_ if reference is None else reference
-        if reference is None:
-            raise InvalidInputError(
-                "this tagger keeps no figures of the time of training to compare with: it was trained without "
-                "validation rows, or has been updated since. Train with --validation (Tagger.calibrate), or name texts "
-                "of that time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
-            )
-        return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
-
-    def unknown_words(self, texts: Iterable[str]) -> list[tuple[str, int]]:
-        """The words of texts that training did not see, and in how many texts each is; those of most texts first.
-
-        Empty where features are not words of tagwise's own.
-        """
-        self._require_fitted()
-        found = self._unknown_words(check_texts(texts))[1]
-        return sorted(found.items(), key=lambda item: (-item[1], item[0]))
-
-    def _unknown_words(self, texts: list[str]) -> tuple[np.ndarray | None, Counter[str]]:
-        """The share of unknown words of each text, and the words; None where features are others."""
-        words = self.features_.words if isinstance(self.features_, EmbeddedFeatures) else self.features_
-        return words.unknown_words(texts) if isinstance(words, TextFeatures) else (None, Counter())
-
-    def validation_rows(self, texts: Iterable[str], tags: Any, known: Any = None) -> ValidationRows:
-        """Texts and their tags in the columns of this tagger: what all measures of it start from."""
-        self._require_fitted()
-        return ValidationRows.of(self.features_, self._position, texts, tags, known, spelling=self._spelling)
-
-    @property
-    def _spelling(self) -> dict[str, Any] | None:
-        """Spelling of tags by their keys, where similar ones are the same."""
-        return {tag_key(tag): tag for tag in self.tags_} if self.normalise_tags else None
 
     # ------------------------------------------------------------------ further texts, and other tags
 
@@ -894,10 +734,3 @@ class Tagger(BaseEstimator):
         if tag not in self._position:
             raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
         return self._position[tag]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "tags_")
-
-    def _require_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
