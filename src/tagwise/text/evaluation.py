@@ -26,7 +26,18 @@ from tagwise.parallel import even_chunks
 from tagwise.progress import counted
 from tagwise.text.embeddings import EmbeddedFeatures
 from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.tags import ValidationRows, empty_rows, ones_in, tag_key
+from tagwise.text.tags import (
+    ValidationRows,
+    check_tags,
+    column_of,
+    empty_rows,
+    known_matrix,
+    ones_in,
+    require_one_type,
+    respelt_rows,
+    tag_key,
+    tag_matrix,
+)
 from tagwise.text.vectorizers import FITTED_FEATURES
 from tagwise.validation import check_choice
 
@@ -344,7 +355,19 @@ class MeasuredTagger(BaseEstimator):
     def validation_rows(self, texts: Iterable[str], tags: Any, known: Any = None) -> ValidationRows:
         """Texts and their tags in the columns of this tagger: what all measures of it start from."""
         self._require_fitted()
-        return ValidationRows.of(self.features_, self._position, texts, tags, known, spelling=self._spelling)
+        rows = check_texts(texts)
+        if not rows:
+            raise InvalidInputError("texts is empty; at least one text is needed.")
+        lists = respelt_rows(check_tags(tags, len(rows)), self._spelling)
+        Y, unseen = tag_matrix(lists, self._position)
+        if unseen:
+            require_one_type([self._position, unseen], "tags differ in type from those of the fit")
+        truth, _ = tag_matrix(lists, column_of([*self._position, *sorted(unseen)]))
+        observed = None
+        if known is not None:
+            looked_at = respelt_rows(check_tags(known, len(rows), "known"), self._spelling)
+            observed, _ = known_matrix(looked_at, lists, self._position)
+        return ValidationRows(self.features_.transform(rows), Y, truth, observed, unseen, lists)
 
     @property
     def _spelling(self) -> dict[str, Any] | None:

@@ -176,35 +176,6 @@ class ValidationRows:
     unseen: Counter[Any]
     tags: list[list[Any]] = field(default_factory=list)
 
-    @classmethod
-    def of(
-        cls,
-        features: Any,
-        position: Mapping[Any, int],
-        texts: Iterable[str],
-        tags: Any,
-        known: Any,
-        *,
-        spelling: Mapping[str, Any] | None = None,
-    ) -> ValidationRows:
-        """Check what the user gave, and lay it out in the columns of ``features`` and ``position``.
-
-        ``spelling`` has how tags of ``position`` are written, by their keys, where similar ones are the same.
-        """
-        rows = check_texts(texts)
-        if not rows:
-            raise InvalidInputError("texts is empty; at least one text is needed.")
-        lists = respelt_rows(check_tags(tags, len(rows)), spelling)
-        Y, unseen = tag_matrix(lists, position)
-        if unseen:
-            require_one_type([position, unseen], "tags differ in type from those of the fit")
-        truth, _ = tag_matrix(lists, column_of([*position, *sorted(unseen)]))
-        observed = None
-        if known is not None:
-            looked_at = respelt_rows(check_tags(known, len(rows), "known"), spelling)
-            observed, _ = known_matrix(looked_at, lists, position)
-        return cls(features.transform(rows), Y, truth, observed, unseen, lists)
-
 
 def column_of(names: Sequence[str]) -> dict[str, int]:
     """The column of each tag."""

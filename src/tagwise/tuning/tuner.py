@@ -25,14 +25,8 @@ from tagwise.solvers.search import Outcome, Rung, Trial, search
 from tagwise.store.atomic import atomic_write
 from tagwise.store.checkpoints import Identity, differences, fit_identity
 from tagwise.store.loading import storable_parameters
-from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, as_values, check_space, draw_settings, search_space
-from tagwise.validation import (
-    check_choice,
-    check_features,
-    check_integer,
-    check_labels,
-    check_real,
-)
+from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, check_space, draw_settings, search_space
+from tagwise.validation import check_choice, check_features, check_integer, check_labels, check_real
 
 __all__ = ["FORMAT", "METRICS", "TuningResult", "rungs_for", "trial_values", "tune"]
 
@@ -197,7 +191,7 @@ def tune(
     candidates: list[Settings] = [{}]
     candidates += draw_settings(space, rungs[0].n_candidates, np.random.default_rng([seed, 1]))
     described = {
-        "space": {key: as_values(values) for key, values in space.items()},
+        "space": {key: vars(values) for key, values in space.items()},
         "metric": metric,
         "settings": [rung.n_candidates for rung in rungs],
         "rows": [rung.budget for rung in rungs],
