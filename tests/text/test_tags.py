@@ -9,21 +9,15 @@ from tagwise.text.tags import all_tags, check_tags, known_matrix, split_texts, t
 POSITION = {"a": 0, "b": 1, "c": 2}
 
 
-def test_names_are_collected_and_counted_once():
+def test_tags_as_matrices():
     tags = check_tags([["b", "a", "b"], (), {"c"}], 3)
     assert tags == [["b", "a"], [], ["c"]]
     assert all_tags(tags) == ["a", "b", "c"]
-
-
-def test_matrix_and_unseen_names():
     Y, unseen = tag_matrix([["c", "a"], ["z"], ["b", "z", "y"]], POSITION)
     np.testing.assert_array_equal(Y.toarray(), [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     assert unseen == Counter({"z": 2, "y": 1})
-    assert Y.has_sorted_indices
+    assert Y.has_canonical_format
     assert Y.dtype == np.float32
-
-
-def test_known_names_and_tags_are_looked_at():
     observed, without = known_matrix([["a", "q"], None, []], [["c"], ["a"], ["b"]], POSITION)
     np.testing.assert_array_equal(observed.toarray(), [[1, 0, 1], [1, 1, 1], [0, 1, 0]])
     assert without == {"q"}
