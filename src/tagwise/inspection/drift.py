@@ -25,7 +25,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, dense
 from tagwise.inspection.reliability import ReliabilityBins
-from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.inspection.validation_pairs import are_listed
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["Drift", "Profile", "benjamini_hochberg", "compare_profiles", "population_stability", "profile_of"]
@@ -117,7 +117,7 @@ def profile_of(
     if edges is None:
         edges = np.unique(np.quantile(best, np.arange(1, _BINS) / _BINS))
     bins = np.searchsorted(edges, best, side="right")
-    suggested = labels[(labels >= 0) & (scores > LOWEST_SCORE / 2)]
+    suggested = labels[are_listed(labels, scores)]
     shares = np.empty(0) if unknown_shares is None else np.asarray(unknown_shares, dtype=np.float64)
     shares = shares[~np.isnan(shares)]
     words = features.sparse if isinstance(features, FeatureBlocks) else features

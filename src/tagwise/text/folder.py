@@ -60,11 +60,10 @@ def tagger_to_parts(tagger: Any, vocabulary: Mapping[Any, tuple[Any, ...]]) -> M
     # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
     for name in ("model", "features", "embedder"):
         given[name] = given[name] if isinstance(given[name], str) else None
-    if given.pop("vocabulary") is None:
-        listed = None
-    else:  # two lists: the keys of a folder's objects cannot be any text
-        names = [list(called) for called in vocabulary.values()] if isinstance(tagger.vocabulary, Mapping) else None
-        listed = {"tags": [str(tag) for tag in vocabulary], "names": names}
+    listed = None
+    if given.pop("vocabulary") is not None:  # two lists: the keys of a folder's objects cannot be any text
+        called = [list(names) for names in vocabulary.values()] if isinstance(tagger.vocabulary, Mapping) else None
+        listed = {"tags": [str(tag) for tag in vocabulary], "names": called}
     values: dict[str, Any] = {
         "choice": asdict(tagger.choice_),
         "training": tagger.training_,

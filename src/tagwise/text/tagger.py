@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, replace
 from itertools import islice
+from operator import itemgetter
 from os import PathLike
 from typing import Annotated, Any, Literal
 
@@ -263,6 +264,7 @@ class Tagger(MeasuredTagger):
 
     def _new_features(self, rows: TrainingRows) -> tuple[FITTED_FEATURES, str]:
         """The features to fit, and why these, where they were chosen."""
+        features: FITTED_FEATURES
         why = ""
         if self.features == "auto":
             chosen = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
@@ -309,8 +311,8 @@ class Tagger(MeasuredTagger):
         masked = figures["known_pairs"] is not None
         if isinstance(self.model, str):
             if self.model.lower() == "auto":
-                sizes = (figures[name] for name in ("rows", "features", "tags", "assignments"))
-                choice = choose_model(*sizes, masked, unlisted=self.unlisted)
+                n_rows, n_features, n_tags, n_listed = itemgetter("rows", "features", "tags", "assignments")(figures)
+                choice = choose_model(n_rows, n_features, n_tags, n_listed, masked, unlisted=self.unlisted)
             else:
                 name = model_info(self.model).name
                 choice = ModelChoice(name, {}, f"{name} was asked for.")
