@@ -170,32 +170,6 @@ def test_bad_arguments(problem):
         explain_labels(PLST(), X, np.zeros((50, 1), int))
 
 
-class TwoLabels:
-    """As small as a model can be and still be explained."""
-
-    n_labels_, n_features_in_, explained_score = 2, 3, "the score"
-
-    def scored_rows(self, X):
-        return X
-
-    def label_weights(self, labels):
-        return np.array([[1.0, 0.0, -2.0], [2.0, 0.0, -4.0]])[np.asarray(labels, dtype=int)]
-
-    def label_intercepts(self, labels):
-        return np.array([0.5, 0.0])[labels]
-
-
-def test_any_object_with_linear_scores_is_explained():
-    model = TwoLabels()
-    explained = explain_labels(model, sp.csr_matrix([[3.0, 0.0, 1.0]]), np.array([[0, 1]]))
-    np.testing.assert_array_equal(explained.scores(), [[1.5, 2.0]])
-    assert explained.of(0, 0)[0].tolist() == [0, 2]
-    assert heaviest_features(model, 1)[0].tolist() == [0]
-    labels, cosines = nearest_labels(model, 0)
-    assert labels.tolist() == [1]
-    np.testing.assert_allclose(cosines, [1.0])
-
-
 def test_cosines_of_all_weights(problem, monkeypatch):
     X, Y = problem
     monkeypatch.setattr(explanations, "_BLOCK_WEIGHTS", 40)  # blocks of two labels

@@ -159,7 +159,7 @@ def heaviest_features_of_each(
     for start, stop in even_chunks(len(labels), max(1, _BLOCK_WEIGHTS // model.n_features_in_)):
         with single_threaded_blas():
             weights = model.label_weights(labels[start:stop])
-        weights = np.ascontiguousarray(weights[:, : weights.shape[1] - getattr(model, "n_dense_features_in_", 0)])
+        weights = np.ascontiguousarray(weights[:, : weights.shape[1] - model.n_dense_features_in_])
         if not weights.shape[1]:
             yield from ((np.zeros(0, dtype=np.int64), np.zeros(0)) for _ in range(stop - start))
             continue

@@ -334,11 +334,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     # ------------------------------------------------------------------ inside
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        return tags
+        return takes_texts(super().__sklearn_tags__())
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_terms")
@@ -457,6 +453,13 @@ def _origin(text: str, lowered: str) -> Sequence[int]:
     if len(lowered) == len(text):
         return range(len(text))
     return [place for place, character in enumerate(text) for _ in character.lower()]
+
+
+def takes_texts(tags: Any) -> Any:
+    """The tags of an estimator, as scikit-learn has them, with a list of texts for X."""
+    tags.input_tags.string = tags.input_tags.one_d_array = True
+    tags.input_tags.two_d_array = False
+    return tags
 
 
 def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:

@@ -32,7 +32,7 @@ from tagwise.store import Checkpoint, ModelRecord, write_model
 from tagwise.text.choice import choose_features
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder, check_embedder
 from tagwise.text.evaluation import MeasuredTagger, decided_labels
-from tagwise.text.features import TextFeatures, check_texts
+from tagwise.text.features import TextFeatures, check_texts, takes_texts
 from tagwise.text.folder import tagger_from_parts, tagger_to_parts
 from tagwise.text.names import check_vocabulary, fit_features, has_name, name_features
 from tagwise.text.suggestion import Request, Suggestion, suggestions, suggestions_as_frame, title_of
@@ -229,11 +229,7 @@ class Tagger(MeasuredTagger):
         -----
         TagwiseWarning
             Some tags of ``known`` or of the vocabulary cannot be learnt; or ``known`` has no tag that its text lacks,
-            which is what ``unlisted="unknown"`` is for.
-
-        Notes
-        -----
-        A fit that fails leaves the tagger as it was.
+            which is what ``unlisted="unknown"`` is for. A fit that fails leaves the tagger as it was.
         """
         start = time.perf_counter()
         vocabulary = self._check_parameters(known)
@@ -405,7 +401,7 @@ class Tagger(MeasuredTagger):
             Only tags that score at least this; 0 is the model's own border. ``"calibrated"``: only tags that reach
             their own thresholds, which :meth:`calibrate` found. None: all.
         explain : int
-            Number of words per suggestion; 0 for none. Exact, for models with linear scores.
+            Number of words per suggestion that explain it; exact, for models with linear scores.
         min_probability : float, optional
             Only tags of at least this probability. A model whose scores are not probabilities needs :meth:`calibrate`.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
@@ -427,7 +423,7 @@ class Tagger(MeasuredTagger):
         Raises
         ------
         ExplanationError
-            ``explain`` is above 0 and the model has no exact explanations.
+            The model has no exact explanations.
         """
         options: dict[str, Any] = {"min_probability": min_probability, "optimise": optimise}
         found = list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
@@ -501,11 +497,9 @@ class Tagger(MeasuredTagger):
         Parameters
         ----------
         texts : list of str
-        k : int
-            Number of tags per text that have a probability where the result is sparse.
-        dense : bool, optional
-            True: all tags, as an array. False: the k best, as CSR. None: dense where tags were an array or a data frame
-            at fit.
+        k, dense
+            ``dense=True``: all tags, as an array. False: the ``k`` best, as CSR. None: dense where tags were an array
+            or a data frame at fit.
 
         Returns
         -------
@@ -673,10 +667,7 @@ class Tagger(MeasuredTagger):
     def use_embedder(self, embedder: Any) -> Tagger:
         """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
 
-        Raises
-        ------
-        InvalidInputError
-            The tagger was trained without an embedder, or with another one: the fingerprints differ.
+        InvalidInputError if the tagger was trained without an embedder, or with one of another fingerprint.
         """
         self._require_fitted()
         if not isinstance(self.features_, EmbeddedFeatures):
@@ -691,14 +682,8 @@ class Tagger(MeasuredTagger):
         """Write the tagger as one folder that :func:`tagwise.load` reads: JSON and safetensors, no pickle.
 
         It holds features, model, tags, figures, calibration and reference, under one manifest that is replaced in one
-        step: at every moment, and after every crash, the folder holds the old tagger or the new one.
-
-        Parameters
-        ----------
-        path : path
-            The folder. A tagger or model that is there already is replaced; any other content is refused.
-        overwrite : bool
-            False refuses to replace.
+        step: at every moment, and after every crash, the folder holds the old tagger or the new one. A tagger or model
+        that is there already is replaced, unless ``overwrite`` is False; any other content is refused.
         """
         write_model(path, self.to_parts(), overwrite=overwrite)
 
@@ -709,13 +694,7 @@ class Tagger(MeasuredTagger):
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
-        """The fitted tagger that :meth:`to_parts` describes.
-
-        Raises
-        ------
-        ModelFormatError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
-            The parts are not those of a tagger, or do not fit together.
-        """
+        """The fitted tagger that :meth:`to_parts` describes; :func:`tagwise.load` says which errors there may be."""
         parameters, fitted = tagger_from_parts(record, set(inspect.signature(cls).parameters))
         tagger = cls(**parameters)
         tagger._check_parameters()
@@ -724,10 +703,7 @@ class Tagger(MeasuredTagger):
     # ------------------------------------------------------------------ inside
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
+        tags = takes_texts(super().__sklearn_tags__())
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
