@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,18 +96,16 @@ class RankedRows:
     def of(cls, model: MultiLabelModel, calibration: Calibration | None, rows: ValidationRows, k: int) -> RankedRows:
         """The k best labels of each row, and those that :func:`decided_labels` has. Memory O(n·k)."""
         labels, scores, decided = [], [], []
-        for start, stop in even_chunks(rows.X.shape[0], _BLOCK_ROWS):
-            X = rows.X[start:stop]
-            ranked = _ranked_for_decisions(model, calibration, X, k)
-            decided += _decided(calibration, *ranked)
+        for (start, stop), *ranked, on in _decisions(model, calibration, rows.X, k):
+            decided += on
             if rows.observed is not None:
-                ranked = known_ranking(model, X, k, rows.observed[start:stop])
+                ranked = list(known_ranking(model, rows.X[start:stop], k, rows.observed[start:stop]))
             labels.append(ranked[0][:, :k])
             scores.append(ranked[1][:, :k])
-        on = ones_in(decided, model.n_labels_)
+        ones = ones_in(decided, model.n_labels_)
         if rows.observed is not None:
-            on = sp.csr_matrix(on.multiply(rows.observed))
-        return cls(np.concatenate(labels), np.concatenate(scores), on)
+            ones = sp.csr_matrix(ones.multiply(rows.observed))
+        return cls(np.concatenate(labels), np.concatenate(scores), ones)
 
 
 def evaluate(
@@ -171,28 +169,23 @@ def propensity_weights(rows: ValidationRows, tag_rows: np.ndarray, n_training_ro
 
 def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix) -> list[np.ndarray]:
     """The labels that are on in each row, best first: those that reach their thresholds, or else a score of 0."""
-    decided: list[np.ndarray] = []
+    return [row for *_, decided in _decisions(model, calibration, X, 1) for row in decided]
+
+
+def _decisions(
+    model: MultiLabelModel, calibration: Calibration | None, X: Any, k: int
+) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray, list[np.ndarray]]]:
+    """Of each block of rows its borders, at least k best labels, or all, their scores, and those that are on."""
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
-        decided += _decided(calibration, *_ranked_for_decisions(model, calibration, X[start:stop], 1))
-    return decided
-
-
-def _ranked_for_decisions(
-    model: MultiLabelModel, calibration: Calibration | None, X: sp.csr_matrix, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """At least k labels of each row, or all, and as many as decisions depend on."""
-    labels, scores = model.predict_topk(X, max(k, DEFAULT_K if calibration is None else calibration.k))
-    while calibration is None and (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
-        labels, scores = model.predict_topk(X, min(2 * labels.shape[1], model.n_labels_))
-    return labels, scores
-
-
-def _decided(calibration: Calibration | None, labels: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
-    if calibration is None:
-        on = (labels >= 0) & (scores >= 0)
-    else:
-        on = calibration.is_on(labels[:, : calibration.k], scores[:, : calibration.k])
-    return [labels[row, : on.shape[1]][on[row]] for row in range(len(labels))]
+        rows, least = X[start:stop], DEFAULT_K if calibration is None else calibration.k
+        labels, scores = model.predict_topk(rows, max(k, least))
+        if calibration is not None:
+            on = calibration.is_on(labels[:, : calibration.k], scores[:, : calibration.k])
+        else:
+            while (scores[:, -1] >= 0).any() and labels.shape[1] < model.n_labels_:
+                labels, scores = model.predict_topk(rows, min(2 * labels.shape[1], model.n_labels_))
+            on = (labels >= 0) & (scores >= 0)
+        yield (start, stop), labels, scores, [row[: on.shape[1]][is_on] for row, is_on in zip(labels, on)]
 
 
 class MeasuredTagger(BaseEstimator):

@@ -44,14 +44,7 @@ def search_space(
 ) -> dict[str, Choice | LogRange]:
     """The default search space of a model for a problem of a given size; see :data:`tagwise.registry.MODELS`.
 
-    Parameters
-    ----------
-    model : str
-        Name of a model, such as ``"leml"``.
-    n_rows, n_features, n_labels : int
-        n, d, L.
-    n_pairs : int, optional
-        Known pairs of a row and a label; n·L if all are known.
+    ``n_pairs`` is the number of known pairs of a row and a label, n·L by default.
     """
     info = model_info(model)
     if not info.search_space:
