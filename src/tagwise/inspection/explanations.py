@@ -172,24 +172,13 @@ def heaviest_features_of_each(
 def nearest_labels(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The labels that a model tells apart least from one label: by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
 
-    Parameters
-    ----------
-    model : fitted model
-        With linear scores, as for :func:`explain_labels`.
-    label : int
-    top : int
-        Largest number of labels.
+    The model must have linear scores, as for :func:`explain_labels`; an ExplanationError says if it has none.
 
     Returns
     -------
     labels : int array
         Most similar first, ties by id; never ``label`` itself, nor one without weights.
     cosines : float array
-
-    Raises
-    ------
-    ExplanationError
-        The model's scores are not linear.
 
     Notes
     -----

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,10 +38,12 @@ from tagwise.text.tags import (
     tag_key,
     tag_matrix,
 )
-from tagwise.text.vectorizers import FITTED_FEATURES
+from tagwise.text.vectorizers import FittedFeatures
 from tagwise.validation import check_choice
 
 __all__ = ["Evaluation", "MeasuredTagger", "RankedRows", "decided_labels", "evaluate", "propensity_weights"]
+
+TaggerT = TypeVar("TaggerT", bound="MeasuredTagger")
 
 _BLOCK_ROWS = 512
 
@@ -192,7 +194,7 @@ class MeasuredTagger(BaseEstimator):
     """Measures of a fitted tagger, and its calibration, on rows that it was not fitted to."""
 
     tags_: list[Any]
-    features_: FITTED_FEATURES
+    features_: FittedFeatures
     model_: MultiLabelModel
     calibration_: Calibration | None
     reference_: Profile | None
@@ -227,7 +229,9 @@ class MeasuredTagger(BaseEstimator):
         decided = decided_labels(self.model_, self.calibration_, rows.X)
         return rows.truth, ones_in(decided, rows.truth.shape[1])
 
-    def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Any:
+    def calibrate(
+        self: TaggerT, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro"
+    ) -> TaggerT:
         """Learn thresholds and probabilities from rows that the tagger was not fitted on.
 
         Where the scores of the model are probabilities already (Cascade), the rows correct them as far as they are off.

@@ -87,14 +87,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     """Texts as rows of unit length that weigh each word by how often and how rarely it occurs.
 
     A word that occurs t > 0 times in a text, and in m of the n training texts, gets the weight (1 + ln t) ·
-    (1 + ln((1 + n) / (1 + m))); each row is then scaled to unit Euclidean length. Words are lower-cased runs
-    of at least two letters, digits or underscores. Words unknown at ``fit`` do not count, so a text without
-    any known word is an empty row.
+    (1 + ln((1 + n) / (1 + m))). Words are lower-cased runs of at least two letters, digits or underscores. Those
+    unknown at ``fit`` do not count, so a text without any known word is an empty row.
 
-    With ``bigrams``, two words that follow each other count as well, by the same formula; with ``characters``, so do
-    runs of 3 to 5 characters within a word and one space on either side of it. Rows are scaled over all together.
-    Bigrams recognise phrases; characters recognise parts of words, spellings that training never saw, and texts without
-    spaces between words.
+    With ``bigrams``, two words that follow each other count as well, which recognises phrases; with ``characters``, so
+    do runs of 3 to 5 characters within a word and one space on either side of it, which recognise parts of words,
+    spellings that training never saw, and texts without spaces. Rows are scaled over all together.
 
     Parameters
     ----------

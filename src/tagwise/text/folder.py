@@ -21,7 +21,7 @@ from tagwise.store import ModelRecord
 from tagwise.store.loading import model_from_parts, require_same, storable_parameters
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder
 from tagwise.text.features import TextFeatures
-from tagwise.text.vectorizers import FITTED_FEATURES, TransformerFeatures
+from tagwise.text.vectorizers import FittedFeatures, TransformerFeatures
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["tagger_from_parts", "tagger_to_parts"]
@@ -139,7 +139,7 @@ def _whole_numbers(names: list[str]) -> list[int]:
     return numbers
 
 
-def _features_to_parts(features: FITTED_FEATURES) -> dict[str, Any]:
+def _features_to_parts(features: FittedFeatures) -> dict[str, Any]:
     """The class, its parameters and arrays, as a folder holds them; InvalidInputError where it cannot."""
     if isinstance(features, EmbeddedFeatures):
         embedder = features.embedder
@@ -170,7 +170,7 @@ def _features_to_parts(features: FITTED_FEATURES) -> dict[str, Any]:
     return {**described, "parameters": storable_parameters(parameters)}
 
 
-def _features_from_parts(described: Any) -> FITTED_FEATURES:
+def _features_from_parts(described: Any) -> FittedFeatures:
     """The fitted features that :func:`_features_to_parts` describes, from a folder that may come from anyone.
 
     Raises

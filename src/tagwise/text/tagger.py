@@ -46,7 +46,7 @@ from tagwise.text.tags import (
     respelt_rows,
     tag_matrix,
 )
-from tagwise.text.vectorizers import FITTED_FEATURES, TransformerFeatures, check_transformer
+from tagwise.text.vectorizers import FittedFeatures, TransformerFeatures, check_transformer
 from tagwise.validation import check_choice, check_flag
 
 __all__ = ["Tagger"]
@@ -204,7 +204,7 @@ class Tagger(MeasuredTagger):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Tagger:
-        """Learn from texts and the tags that each has.
+        """Learn from texts and the tags that each has; a fit that fails leaves the tagger as it was.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class Tagger(MeasuredTagger):
         -----
         TagwiseWarning
             Some tags of ``known`` or of the vocabulary cannot be learnt; or ``known`` has no tag that its text lacks,
-            which is what ``unlisted="unknown"`` is for. A fit that fails leaves the tagger as it was.
+            which is what ``unlisted="unknown"`` is for.
         """
         start = time.perf_counter()
         vocabulary = self._check_parameters(known)
@@ -258,9 +258,9 @@ class Tagger(MeasuredTagger):
             _output_format=rows.output_format,
         )
 
-    def _new_features(self, rows: TrainingRows) -> tuple[FITTED_FEATURES, str]:
+    def _new_features(self, rows: TrainingRows) -> tuple[FittedFeatures, str]:
         """The features to fit, and why these, where they were chosen."""
-        features: FITTED_FEATURES
+        features: FittedFeatures
         why = ""
         if self.features == "auto":
             chosen = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
@@ -275,7 +275,7 @@ class Tagger(MeasuredTagger):
         return features, why
 
     def _names(
-        self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FITTED_FEATURES
+        self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FittedFeatures
     ) -> sp.csr_matrix | FeatureBlocks | None:
         """The features of what tags are ``called``, where the model learns from names and they are words.
 
@@ -347,7 +347,7 @@ class Tagger(MeasuredTagger):
         self.__dict__.update(fitted)
         return self
 
-    def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
+    def _settled(self, features: FittedFeatures) -> FittedFeatures:
         """The features with the cache and the progress bar that the parameters ask for."""
         if isinstance(features, EmbeddedFeatures):
             features.embedder.settle(self.embedding_cache, self.verbose)

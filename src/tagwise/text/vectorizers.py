@@ -15,7 +15,7 @@ from tagwise.text.embeddings import EmbeddedFeatures
 from tagwise.text.features import TextFeatures, check_texts
 from tagwise.validation import check_features
 
-__all__ = ["FITTED_FEATURES", "TransformerFeatures", "check_transformer"]
+__all__ = ["FittedFeatures", "TransformerFeatures", "check_transformer"]
 
 
 def check_transformer(transformer: Any) -> None:
@@ -94,4 +94,4 @@ class _Numbered(Sequence[str]):
         return f"feature {self.numbers[place]}"
 
 
-FITTED_FEATURES = TextFeatures | TransformerFeatures | EmbeddedFeatures
+FittedFeatures = TextFeatures | TransformerFeatures | EmbeddedFeatures
