@@ -355,14 +355,15 @@ class MeasuredTagger(BaseEstimator):
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed.")
-        lists = respelt_rows(check_tags(tags, len(rows)), self._spelling)
+        spelling = self._spelling
+        lists = respelt_rows(check_tags(tags, len(rows)), spelling)
         Y, unseen = tag_matrix(lists, self._position)
         if unseen:
             require_one_type([self._position, unseen], "tags differ in type from those of the fit")
         truth, _ = tag_matrix(lists, column_of([*self._position, *sorted(unseen)]))
         observed = None
         if known is not None:
-            looked_at = respelt_rows(check_tags(known, len(rows), "known"), self._spelling)
+            looked_at = respelt_rows(check_tags(known, len(rows), "known"), spelling)
             observed, _ = known_matrix(looked_at, lists, self._position)
         return ValidationRows(self.features_.transform(rows), Y, truth, observed, unseen, lists)
 
