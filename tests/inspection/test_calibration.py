@@ -12,6 +12,8 @@ from tagwise.inspection.reliability import reliability_bins
 from tagwise.inspection.thresholds import best_thresholds
 from tagwise.inspection.validation_pairs import ValidationPairs
 
+ISOTONIC = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+
 
 def planted(n_rows=2000, seed=0):
     """Two frequent labels whose scores mean different things, and eight rare ones; with the true probabilities."""
@@ -31,60 +33,61 @@ def fitted():
     return fit_calibration(labels, scores, Y)
 
 
-def test_probabilities_of_frequent_labels_are_their_own(fitted):
-    labels, scores, _, true = planted(seed=1)
+def test_probabilities_of_frequent_labels_are_their_own_and_hold_on_other_rows(fitted):
+    labels, scores, Y, true = planted(seed=1)
     stated = fitted.probabilities(labels, scores)
     for label in (0, 1):
         pairs = labels == label
         assert np.abs(stated[pairs] - true[pairs]).mean() < 0.06
     pooled = np.interp(scores, fitted.maps.pooled_scores, fitted.maps.pooled_probabilities)
     assert np.abs(pooled - true)[labels == 0].mean() > 0.15
-
-
-def test_probabilities_hold_on_other_rows(fitted):
-    labels, scores, Y, _ = planted(seed=2)
     pairs = ValidationPairs.of(labels, scores, Y)
-    bins = reliability_bins(fitted.probabilities(pairs.labels, pairs.scores), pairs.on)
-    assert bins.error < 0.04
+    assert reliability_bins(fitted.probabilities(pairs.labels, pairs.scores), pairs.on).error < 0.04
     assert fitted.reliability.error < 0.04
     assert fitted.reliability.count.sum() == labels.size
-
-
-def test_a_label_never_becomes_less_likely_with_a_higher_score(fitted):
     scores = np.linspace(-5, 5, 400)
     for label in range(10):
         stated = fitted.probabilities(np.full(400, label), scores)
-        assert (np.diff(stated) >= 0).all()
-        assert stated[0] >= 0
+        assert (np.diff(stated, prepend=0) >= 0).all()
         assert stated[-1] <= 1
 
 
-def test_labels_with_few_positives_use_the_pooled_map(monkeypatch):
-    labels, scores, Y, _ = planted(200)
-    monkeypatch.setattr(calibration, "_OWN_MAP_POSITIVES", 10**9)
-    found = fit_calibration(labels, scores, Y)
-    assert not len(found.maps.own_labels)
-    on = ValidationPairs.of(labels, scores, Y).on
-    expected = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores.ravel(), on)
-    np.testing.assert_allclose(found.probabilities(labels, scores).ravel(), expected.predict(scores.ravel()))
-
-
-def test_own_maps_are_blended_by_how_much_is_behind_them(fitted):
+def test_own_maps_are_blended_with_the_pooled_one_by_how_much_is_behind_them(fitted, monkeypatch):
     labels, scores, Y, _ = planted()
-    maps = fitted.maps
+    on = ValidationPairs.of(labels, scores, Y).on.reshape(labels.shape)
     mine = labels == 1
-    on = ValidationPairs.of(labels, scores, Y).on.reshape(labels.shape)[mine]
-    own = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores[mine], on).predict(scores[mine])
-    pooled = np.interp(scores[mine], maps.pooled_scores, maps.pooled_probabilities)
-    weight = on.sum() / (on.sum() + calibration._SHRINKAGE)
+    own = ISOTONIC.fit(scores[mine], on[mine]).predict(scores[mine])
+    pooled = ISOTONIC.fit(scores.ravel(), on.ravel()).predict(scores.ravel()).reshape(scores.shape)
+    weight = on[mine].sum() / (on[mine].sum() + calibration._SHRINKAGE)
     found = fitted.probabilities(labels, scores)[mine]
-    np.testing.assert_allclose(found, weight * own + (1 - weight) * pooled, atol=1e-12)
+    np.testing.assert_allclose(found, weight * own + (1 - weight) * pooled[mine], atol=1e-12)
+    monkeypatch.setattr(calibration, "_OWN_MAP_POSITIVES", 10**9)  # labels with few positives have the pooled map
+    shared = fit_calibration(labels, scores, Y)
+    assert not len(shared.maps.own_labels)
+    np.testing.assert_allclose(shared.probabilities(labels, scores), pooled)
 
 
 def test_places_without_a_label_have_no_probability(fitted):
     labels, scores = np.array([[0, -1]]), np.array([[1.0, -np.inf]])
     assert fitted.probabilities(labels, scores)[0, 1] == 0
     np.testing.assert_array_equal(fitted.is_on(labels, scores)[:, 1], [False])
+    # Without rows, probabilities are those of the model.
+    maps = calibration.ProbabilityMaps.of_probabilities()
+    scores = np.array([[0.5, 0.25, -0.5, -0.75, -np.inf]])
+    np.testing.assert_array_equal(maps(np.array([[0, 1, 2, 3, -1]]), scores), [[1, 0.75, 0, 0, 0]])
+
+
+def test_state_comes_back(fitted):
+    again = Calibration.from_parts(fitted.to_parts(), 10)
+    labels, scores, _, _ = planted(seed=4)
+    for method in ("probabilities", "is_on"):
+        np.testing.assert_array_equal(getattr(again, method)(labels, scores), getattr(fitted, method)(labels, scores))
+    assert (again.target, again.k, again.rows) == (fitted.target, fitted.k, fitted.rows)
+    # A single row has no other half.
+    found = fit_calibration(np.array([[0, 1]]), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
+    assert found.reliability.count.sum() == 0
+    assert np.isnan(found.reliability.error)
+    Calibration.from_parts(found.to_parts(), 2)
 
 
 def test_thresholds_are_those_of_the_target():
@@ -102,36 +105,16 @@ def test_unknown_pairs_take_no_part():
     rng = np.random.default_rng(3)
     mask = rng.random(Y.shape) < 0.6
     lies = sp.csr_matrix(np.where(mask, Y.toarray(), rng.integers(0, 2, Y.shape)))
-    honest = fit_calibration(labels, scores, Y, observed=mask)
-    lied = fit_calibration(labels, scores, lies, observed=mask)
+    honest, lied = (fit_calibration(labels, scores, said, observed=mask) for said in (Y, lies))
     for theirs, ours in ((honest, lied), (honest.maps, lied.maps), (honest.reliability, lied.reliability)):
         for name, found in vars(theirs).items():
             if isinstance(found, np.ndarray):
                 np.testing.assert_array_equal(found, getattr(ours, name))
     assert honest.reliability.count.sum() == mask.sum()
-
-
-def test_labels_of_which_nothing_is_known_take_no_part():
-    labels, scores, Y, _ = planted(300)
-    scores = np.where(labels == 9, -1e30, scores)
-    found = fit_calibration(labels, scores, Y)
+    # Nor do labels of which nothing is known.
+    found = fit_calibration(labels, np.where(labels == 9, -1e30, scores), Y)
     assert found.maps.pooled_scores.min() > -10
     assert found.reliability.count.sum() == 300 * 9
-
-
-def test_state_comes_back(fitted):
-    again = Calibration.from_parts(fitted.to_parts(), 10)
-    labels, scores, _, _ = planted(seed=4)
-    np.testing.assert_array_equal(again.probabilities(labels, scores), fitted.probabilities(labels, scores))
-    np.testing.assert_array_equal(again.is_on(labels, scores), fitted.is_on(labels, scores))
-    assert (again.target, again.k, again.rows) == (fitted.target, fitted.k, fitted.rows)
-
-
-def test_a_single_row_has_no_other_half():
-    found = fit_calibration(np.array([[0, 1]]), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
-    assert found.reliability.count.sum() == 0
-    assert np.isnan(found.reliability.error)
-    Calibration.from_parts(found.to_parts(), 2)
 
 
 # --- scores that are probabilities minus ½
@@ -168,18 +151,14 @@ def test_right_probabilities_stay_with_few_and_with_many_rows(monkeypatch):
 def test_wrong_probabilities_follow_the_rows():
     _, scores, _ = stated_probabilities(20_000, 1.5, seed=99)
     wrong = np.abs(scores + 0.5 - 1 / (1 + np.exp(1.5 - np.log((0.5 + scores) / (0.5 - scores))))).mean()
-    few, many = (
-        np.mean(
-            [
-                mean_error(fit_calibration(*stated_probabilities(n_rows, 1.5, seed), probabilistic=True), 1.5)
-                for seed in range(3)
-            ]
-        )
-        for n_rows in (50, 4000)
-    )
+
+    def error(n_rows):
+        drawn = (stated_probabilities(n_rows, 1.5, seed) for seed in range(3))
+        return np.mean([mean_error(fit_calibration(*rows, probabilistic=True), 1.5) for rows in drawn])
+
     assert wrong > 0.12
-    assert few < 0.8 * wrong
-    assert many < 0.02
+    assert error(50) < 0.8 * wrong
+    assert error(4000) < 0.02
 
 
 def test_the_correction_is_the_part_that_holds_on_other_rows():
@@ -187,13 +166,12 @@ def test_the_correction_is_the_part_that_holds_on_other_rows():
     pairs = ValidationPairs.of(labels, scores, Y)
     gain = size = 0.0
     for this in (pairs.rows % 2 == 1, pairs.rows % 2 == 0):
-        other = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(pairs.scores[~this], pairs.on[~this])
         stated = pairs.scores[this] + 0.5
-        correction = other.predict(pairs.scores[this]) - stated
+        correction = ISOTONIC.fit(pairs.scores[~this], pairs.on[~this]).predict(pairs.scores[this]) - stated
         gain, size = gain + correction @ (pairs.on[this] - stated), size + correction @ correction
     weight = 300 / 400 * gain / size
     assert 0.3 < weight < 0.7
-    whole = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(pairs.scores, pairs.on)
+    whole = ISOTONIC.fit(pairs.scores, pairs.on)
     maps = fit_calibration(labels, scores, Y, probabilistic=True).maps
     grid = np.linspace(-0.5, 0.5, 77)
     np.testing.assert_allclose(
@@ -203,12 +181,6 @@ def test_the_correction_is_the_part_that_holds_on_other_rows():
     )
     again = Calibration.from_parts(fit_calibration(labels, scores, Y, probabilistic=True).to_parts(), 5)
     np.testing.assert_array_equal(again.maps.pooled_probabilities, maps.pooled_probabilities)
-
-
-def test_probabilities_without_rows_are_the_models():
-    maps = calibration.ProbabilityMaps.of_probabilities()
-    scores = np.array([[0.5, 0.25, -0.5, -0.75, -np.inf]])
-    np.testing.assert_array_equal(maps(np.array([[0, 1, 2, 3, -1]]), scores), [[1, 0.75, 0, 0, 0]])
 
 
 def test_forged_state_is_refused():
@@ -273,9 +245,6 @@ def test_bins_hold_means_and_shares():
     np.testing.assert_allclose(bins.observed[[0, 1, 5, 9]], [0.5, 0, 1, 0.5])
     assert np.isnan(bins.predicted[2])
     assert bins.error == pytest.approx((2 * 0.48 + 0.1 + 0.45 + 2 * 0.5) / 6)
-
-
-def test_bad_reliability():
     for words, probabilities, on, *n_bins in (
         ("2 entries but on has 1", [0.1, 0.2], [1]),
         ("between 0 and 1", [1.1], [1]),

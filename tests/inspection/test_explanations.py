@@ -42,33 +42,41 @@ def problem():
 
 
 @pytest.mark.parametrize("model", LINEAR.values(), ids=LINEAR.keys())
-@pytest.mark.parametrize("form", ["sparse", "dense", "float32"])
-def test_contributions_and_intercept_are_the_score(model, form, problem, monkeypatch):
+def test_contributions_and_intercept_are_the_score(model, problem, monkeypatch):
     monkeypatch.setattr(explanations, "_BLOCK_WEIGHTS", 60)  # three labels at a time
-    X, Y = problem
-    X = {"sparse": X, "dense": X.toarray(), "float32": X.astype(np.float32)}[form]
-    model.fit(X, Y)
-    labels, scores = model.predict_topk(X, 4)
-    explained = explain_labels(model, X, labels)
-    rtol = 1e-4 if form == "float32" else 1e-9
-    np.testing.assert_allclose(explained.scores(), scores, rtol=rtol, atol=rtol)
-    full = model.decision_function(X)
-    np.testing.assert_allclose(explained.scores(), np.take_along_axis(full, labels, axis=1), rtol=rtol, atol=rtol)
-    assert explained.explained == "the score"
+    sparse, Y = problem
+    for X, rtol in ((sparse, 1e-9), (sparse.toarray(), 1e-9), (sparse.astype(np.float32), 1e-4)):
+        model.fit(X, Y)
+        labels, scores = model.predict_topk(X, 4)
+        explained = explain_labels(model, X, labels)
+        np.testing.assert_allclose(explained.scores(), scores, rtol=rtol, atol=rtol)
+        full = np.take_along_axis(model.decision_function(X), labels, axis=1)
+        np.testing.assert_allclose(explained.scores(), full, rtol=rtol, atol=rtol)
+        assert explained.explained == "the score"
 
 
-@pytest.mark.parametrize("model", [LINEAR["LEML"], LINEAR["REML-support"]], ids=["LEML", "REML"])
-def test_a_contribution_is_value_times_weight(model, problem):
+def test_a_contribution_is_value_times_weight(problem):
     X, Y = problem
-    model.fit(X, Y)
-    Z = model.feature_factors_ @ model.label_factors_.T
-    if hasattr(model, "sparse_weights_"):
-        Z += model.sparse_weights_.toarray()
-    features, contributions = explain_labels(model, X[3], np.array([[5]])).of(0, 0)
-    row = X[3].toarray()[0]
-    np.testing.assert_allclose(contributions, row[features] / np.linalg.norm(row) * Z[features, 5], rtol=1e-9)
-    assert set(features) == set(np.flatnonzero(row))
-    assert (np.diff(np.abs(contributions)) <= 0).all()
+    for model in (LINEAR["LEML"], LINEAR["REML-support"]):
+        model.fit(X, Y)
+        Z = model.feature_factors_ @ model.label_factors_.T
+        if hasattr(model, "sparse_weights_"):
+            Z += model.sparse_weights_.toarray()
+        features, contributions = explain_labels(model, X[3], np.array([[5]])).of(0, 0)
+        row = X[3].toarray()[0]
+        np.testing.assert_allclose(contributions, row[features] / np.linalg.norm(row) * Z[features, 5], rtol=1e-9)
+        assert set(features) == set(np.flatnonzero(row))
+        assert (np.diff(np.abs(contributions)) <= 0).all()
+
+
+def test_rows_without_entries_and_places_without_labels(problem):
+    X, Y = problem
+    model = BinaryRelevance().fit(X, Y)
+    explained = explain_labels(model, X[[7, 8]], np.array([[2, -1], [-1, 4]]))
+    assert [len(explained.of(row, place)[0]) for row in (0, 1) for place in (0, 1)] == [0, 0, 0, X[8].nnz]
+    np.testing.assert_allclose(explained.intercepts, [[model.intercept_[2], 0], [0, model.intercept_[4]]])
+    np.testing.assert_allclose(explained.scores()[0, 0], model.decision_function(X[7])[0, 2])
+    assert explain_labels(model, X, np.full((50, 2), -1)).contributions.nnz == 0
 
 
 def test_a_cascade_explains_the_margin_that_decides(problem):
@@ -83,16 +91,6 @@ def test_a_cascade_explains_the_margin_that_decides(problem):
     margins = np.where(model.has_ranker_, rankers, 2 * (rows @ Z + proposer.intercept_))
     np.testing.assert_allclose(explained.scores(), np.take_along_axis(margins, labels, axis=1), atol=1e-9)
     assert "margin" in explained.explained
-
-
-def test_rows_without_entries_and_places_without_labels(problem):
-    X, Y = problem
-    model = BinaryRelevance().fit(X, Y)
-    explained = explain_labels(model, X[[7, 8]], np.array([[2, -1], [-1, 4]]))
-    assert [len(explained.of(row, place)[0]) for row in (0, 1) for place in (0, 1)] == [0, 0, 0, X[8].nnz]
-    np.testing.assert_allclose(explained.intercepts, [[model.intercept_[2], 0], [0, model.intercept_[4]]])
-    np.testing.assert_allclose(explained.scores()[0, 0], model.decision_function(X[7])[0, 2])
-    assert explain_labels(model, X, np.full((50, 2), -1)).contributions.nnz == 0
 
 
 def test_heaviest_features(problem):
@@ -124,26 +122,22 @@ def test_the_features_of_many_labels_are_those_of_each_in_few_look_ups(problem, 
     assert all(np.array_equal(one[0], other[0]) for one, other in zip(many, again, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
+def test_models_without_linear_scores_refuse(problem):
+    X, Y = problem
+    for model, words in (
         (LEML(rank=3, kernel="rbf", gamma=1.0), "LEML with a kernel has no exact explanations"),
         (MSE(subspace_rank=2), "MSE has no exact explanations"),
         (KNN(n_neighbors=3), "KNN has no exact"),
         (FastXML(n_trees=2), "FastXML has no exact"),
         (CompressedSensing(n_measurements=9, n_nonzero=2), "CompressedSensing has no exact"),
         (BayesianCS(n_measurements=9), "BayesianCS has no exact"),
-    ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
-)
-def test_models_without_linear_scores_refuse(model, words, problem):
-    X, Y = problem
-    model.fit(X, Y)
-    with pytest.raises(ExplanationError, match=words):
-        explain_labels(model, X, model.predict_topk(X, 2)[0])
-    for function in (heaviest_features, nearest_labels):
+    ):
+        model.fit(X, Y)
         with pytest.raises(ExplanationError, match=words):
-            function(model, 0)
+            explain_labels(model, X, model.predict_topk(X, 2)[0])
+        for function in (heaviest_features, nearest_labels):
+            with pytest.raises(ExplanationError, match=words):
+                function(model, 0)
 
 
 def test_bad_arguments(problem):
@@ -176,51 +170,19 @@ def test_bad_arguments(problem):
         explain_labels(PLST(), X, np.zeros((50, 1), int))
 
 
-class TwoLabels:
-    """As small as a model can be and still be explained."""
-
-    n_labels_, n_features_in_, explained_score = 2, 3, "the score"
-
-    def scored_rows(self, X):
-        return X
-
-    def label_weights(self, labels):
-        return np.array([[1.0, 0.0, -2.0], [2.0, 0.0, -4.0]])[np.asarray(labels, dtype=int)]
-
-    def label_intercepts(self, labels):
-        return np.array([0.5, 0.0])[labels]
-
-
-def test_any_object_with_linear_scores_is_explained():
-    model = TwoLabels()
-    explained = explain_labels(model, sp.csr_matrix([[3.0, 0.0, 1.0]]), np.array([[0, 1]]))
-    np.testing.assert_array_equal(explained.scores(), [[1.5, 2.0]])
-    assert explained.of(0, 0)[0].tolist() == [0, 2]
-    assert heaviest_features(model, 1)[0].tolist() == [0]
-    labels, cosines = nearest_labels(model, 0)
-    assert labels.tolist() == [1]
-    np.testing.assert_allclose(cosines, [1.0])
-
-
-# Labels by the direction of their weights.
-
-
-@pytest.mark.parametrize("model", [BinaryRelevance(), LEML(rank=4)])
-def test_cosines_of_all_weights(model, problem, monkeypatch):
-    model.fit(*problem)
-    weights = model.label_weights(np.arange(9))
-    unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-    cosines = unit @ unit.T
-    monkeypatch.setattr("tagwise.inspection.explanations._BLOCK_WEIGHTS", 40)  # blocks of two labels
-    labels, found = nearest_labels(model, 2, top=10)
-    expected = [label for label in np.argsort(-cosines[2], kind="stable") if label != 2]
-    assert labels.tolist() == expected
-    np.testing.assert_allclose(found, cosines[2, expected], atol=1e-5)
-    assert nearest_labels(model, 2, top=3)[0].tolist() == expected[:3]
-
-
-def test_a_label_without_weights_is_like_none(problem):
+def test_cosines_of_all_weights(problem, monkeypatch):
     X, Y = problem
+    monkeypatch.setattr(explanations, "_BLOCK_WEIGHTS", 40)  # blocks of two labels
+    for model in (BinaryRelevance(), LEML(rank=4)):
+        weights = model.fit(X, Y).label_weights(np.arange(9))
+        unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        labels, found = nearest_labels(model, 2, top=10)
+        expected = [label for label in np.argsort(-cosines[2], kind="stable") if label != 2]
+        assert labels.tolist() == expected
+        np.testing.assert_allclose(found, cosines[2, expected], atol=1e-5)
+        assert nearest_labels(model, 2, top=3)[0].tolist() == expected[:3]
+    # A label without weights is like none.
     model = BinaryRelevance().fit(X, sp.hstack([Y, np.ones((50, 1))], format="csr"))
     assert 9 not in nearest_labels(model, 0)[0]
     assert len(nearest_labels(model, 9)[0]) == 0

@@ -48,17 +48,15 @@ def test_pairs_of_words_where_only_they_tell():
     assert len(found.compared) == 1 + len(EVERY)
 
 
-def test_words_where_others_gain_little(rows):
-    texts, tags = rows[0] * 3, rows[1] * 3
-    found = choose_features(TrainingRows.of(texts, tags, None))
-    assert found.features.get_params() == TextFeatures().get_params()
-    assert "others are not clearly better" in found.reason
-
-
-def test_few_rows_are_not_compared(rows):
-    found = choose_features(TrainingRows.of(*rows, None))
+def test_words_where_others_gain_little_or_rows_are_few(rows):
+    few, many = TrainingRows.of(*rows, None), TrainingRows.of(rows[0] * 3, rows[1] * 3, None)
+    for found, reason in (
+        (choose_features(many), "others are not clearly better"),
+        (choose_features(few), "Features are words: rows are too few to compare others."),
+    ):
+        assert found.features.get_params() == TextFeatures().get_params()
+        assert reason in found.reason
     assert found.compared == []
-    assert found.reason == "Features are words: rows are too few to compare others."
 
 
 def test_few_rows_without_words_have_characters():

@@ -115,9 +115,6 @@ def test_a_cache_can_be_set_later(tagger, tmp_path):
     answers(tagger)
     tagger.set_params(embedding_cache=None)
     assert (tmp_path / "cache" / "embeddings.sqlite").exists()
-
-
-def test_what_is_no_cache_is_named(tagger, tmp_path):
     (tmp_path / "embeddings.sqlite").write_bytes(b"no database" * 100)
     embedder = TextEmbedder.of(letters)
     embedder.cache = EmbeddingCache(tmp_path)

@@ -24,38 +24,21 @@ def test_weights_follow_the_formula():
     np.testing.assert_allclose(features.idf_, [idf[word] for word in features.feature_names], rtol=1e-6)
     row = np.array([0, (1 + math.log(2)) * idf["blue"], 0, idf["sky"]])
     np.testing.assert_allclose(X[0].toarray()[0], row / np.linalg.norm(row), rtol=1e-5)
-
-
-def test_result_is_float32_csr_with_sorted_indices():
-    features = TextFeatures(min_df=1).fit(TEXTS)
-    for X in (features.transform(TEXTS), TextFeatures(min_df=1).fit_transform(TEXTS)):
-        assert type(X) is sp.csr_matrix
-        assert X.dtype == np.float32
-        assert X.has_sorted_indices
-        assert X.shape == (4, len(features.feature_names))
-
-
-def test_unknown_words_and_no_texts_give_empty_rows():
-    features = TextFeatures(min_df=1).fit(TEXTS)
+    for found in (X, features.transform(TEXTS)):
+        assert (type(found), found.dtype, found.shape) == (sp.csr_matrix, np.float32, (4, 4))
+        assert found.has_sorted_indices
     assert features.transform(["zebra", ""]).nnz == 0
-    assert features.transform([]).shape == (0, len(features.feature_names))
-
-
-def test_max_features_keeps_the_most_frequent_words():
-    assert TextFeatures(max_features=1).fit(TEXTS).feature_names == ["sea"]
-
-
-def test_any_sequence_of_strings_will_do():
-    expected = TextFeatures().fit_transform(TEXTS)
+    assert features.transform([]).shape == (0, 4)
     for texts in (tuple(TEXTS), np.array(TEXTS), iter(TEXTS)):
-        assert (TextFeatures().fit_transform(texts) != expected).nnz == 0
+        assert (TextFeatures().fit_transform(texts) != X).nnz == 0
+    for method in (lambda: TextFeatures().transform(TEXTS), TextFeatures().to_arrays):
+        with pytest.raises(NotFittedError, match="call fit"):
+            method()
 
 
-def test_not_fitted():
-    with pytest.raises(NotFittedError, match="call fit"):
-        TextFeatures().transform(TEXTS)
-    with pytest.raises(NotFittedError, match="call fit"):
-        TextFeatures().to_arrays()
+def test_max_features_keeps_the_most_frequent_of_each_kind():
+    assert TextFeatures(max_features=1).fit(TEXTS).feature_names == ["sea"]
+    assert len(TextFeatures(max_features=3, characters=True).fit(TEXTS).feature_names) == 6
 
 
 # --- character n-grams
@@ -71,6 +54,9 @@ def test_characters_are_runs_within_a_word_and_its_borders():
         *("abc", "bcd", "cd ", " abc", "abcd", "bcd ", " abcd", "abcd ")
     }
     assert "".join(words).isalnum()
+    texts = ["running", "runner", "swimming", "swimmer"]
+    assert TextFeatures(min_df=1).fit(texts).transform(["runs"]).nnz == 0
+    assert TextFeatures(min_df=1, characters=True).fit(texts).transform(["runs"]).nnz > 0
 
 
 def test_words_and_characters_share_one_row_of_unit_length():
@@ -85,16 +71,6 @@ def test_words_and_characters_share_one_row_of_unit_length():
     np.testing.assert_allclose(X.toarray(), expected, rtol=1e-5)
     assert both.n_words_ == words.shape[1]
     assert len(both.feature_names) == len(set(both.feature_names)) == X.shape[1] == len(both.idf_)
-
-
-def test_characters_know_words_that_training_never_saw():
-    texts = ["running", "runner", "swimming", "swimmer"]
-    assert TextFeatures(min_df=1).fit(texts).transform(["runs"]).nnz == 0
-    assert TextFeatures(min_df=1, characters=True).fit(texts).transform(["runs"]).nnz > 0
-
-
-def test_max_features_limits_both_kinds():
-    assert len(TextFeatures(max_features=3, characters=True).fit(TEXTS).feature_names) == 6
 
 
 # --- parts of texts
@@ -137,25 +113,18 @@ def test_counts_of_parts_add_up_to_those_of_all_texts(parts, settings):
 # --- state
 
 
-@pytest.mark.parametrize("characters", [False, True])
-@pytest.mark.parametrize("max_features", [None, 3])
-def test_restored_features_are_bit_identical(characters, max_features):
-    parameters = {"min_df": 1, "max_features": max_features, "characters": characters}
-    features = TextFeatures(**parameters)
-    X = features.fit_transform([*TEXTS, "ünïcödé — “quotes” 数据 хлеб"])
-    again = TextFeatures.from_arrays(parameters, features.to_arrays())
+def test_restored_features_are_bit_identical():
     texts = [*TEXTS, "blue хлеб", "数据", "", "something else"]
-    one, other = features.transform(texts), again.transform(texts)
-    for part in ("data", "indices", "indptr"):
-        assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
-    assert again.feature_names == features.feature_names
-    assert again.n_words_ == features.n_words_
-    assert again.idf_.tobytes() == features.idf_.tobytes()
-    assert X.shape == (5, len(features.feature_names))
-    assert all(array.dtype in (np.uint8, np.float32) for array in features.to_arrays().values())
-
-
-def test_arrays_that_are_none_of_ours_are_refused():
+    for characters, max_features in ((False, None), (False, 3), (True, None), (True, 3)):
+        parameters = {"min_df": 1, "max_features": max_features, "characters": characters}
+        features = TextFeatures(**parameters).fit([*TEXTS, "ünïcödé — “quotes” 数据 хлеб"])
+        again = TextFeatures.from_arrays(parameters, features.to_arrays())
+        one, other = features.transform(texts), again.transform(texts)
+        for part in ("data", "indices", "indptr"):
+            assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+        assert (again.feature_names, again.n_words_) == (features.feature_names, features.n_words_)
+        assert again.idf_.tobytes() == features.idf_.tobytes()
+        assert all(array.dtype in (np.uint8, np.float32) for array in features.to_arrays().values())
     arrays = TextFeatures().fit(TEXTS).to_arrays()
     for parameters, change, words in (
         ({}, {"words_idf": np.array([1, 2, 0, 1], np.float32)}, None),
@@ -169,7 +138,7 @@ def test_arrays_that_are_none_of_ours_are_refused():
 # --- bad input
 
 
-def test_bad_texts():
+def test_bad_texts_and_parameters():
     shared = ["東京都立図書館", "東京都庁舎前駅"]
     for parameters, texts, error, words in (
         ({}, "one text", InvalidTypeError, "found one string"),
@@ -189,6 +158,16 @@ def test_bad_texts():
         if error is InvalidTypeError:
             with pytest.raises(error, match=words):
                 TextFeatures().fit(TEXTS).transform(texts)
+    for parameters, error in (
+        ({"min_df": 0}, InvalidInputError),
+        ({"min_df": 0.5}, InvalidTypeError),
+        ({"max_df": 0}, InvalidInputError),
+        ({"max_features": 0}, InvalidInputError),
+        ({"max_features": "all"}, InvalidTypeError),
+        ({"characters": 3}, InvalidTypeError),
+    ):
+        with pytest.raises(error, match=next(iter(parameters))):
+            TextFeatures(**parameters).fit(TEXTS)
     table = pytest.importorskip("pandas").DataFrame({"text": TEXTS})
     with pytest.raises(InvalidTypeError, match=r"found a table of 1 column\. Choose one"):
         TextFeatures().fit(table)
@@ -206,19 +185,6 @@ def test_characters_do_without_a_word_that_texts_share():
     nothing = {name: array[:0] for name, array in features.to_arrays().items()}
     with pytest.raises(ValueError, match="no term"):
         TextFeatures.from_arrays(features.get_params(), nothing)
-
-
-def test_bad_parameters():
-    for parameters, error in (
-        ({"min_df": 0}, InvalidInputError),
-        ({"min_df": 0.5}, InvalidTypeError),
-        ({"max_df": 0}, InvalidInputError),
-        ({"max_features": 0}, InvalidInputError),
-        ({"max_features": "all"}, InvalidTypeError),
-        ({"characters": 3}, InvalidTypeError),
-    ):
-        with pytest.raises(error, match=next(iter(parameters))):
-            TextFeatures(**parameters).fit(TEXTS)
 
 
 # --- figures

@@ -47,29 +47,30 @@ def test_words_of_a_name(features):
 
 def test_names_are_features_in_the_columns_of_texts(features):
     names = name_features(["game", "chess game", "?"], {}, features)
-    assert names.shape == (3, len(features.feature_names))
-    assert names.dtype == np.float32
-    texts = features.transform(["game", "chess game", "?"])
-    np.testing.assert_array_equal(
-        names.toarray()[:, : features.n_words_] > 0, texts.toarray()[:, : features.n_words_] > 0
-    )
+    assert (names.shape, names.dtype) == ((3, len(features.feature_names)), np.float32)
+    words = slice(features.n_words_)
+    texts = features.transform(["game", "chess game", "?"]).toarray()
+    np.testing.assert_array_equal(names.toarray()[:, words] > 0, texts[:, words] > 0)
     assert not names[:, features.n_words_ :].nnz  # words only
+    found = name_words(["works-with::cardGame", "p14068", "Öl/oil", "x", "HTML_parser"])
+    assert found == {"works", "with", "card", "game", "öl", "oil", "html", "parser"}
 
 
 def test_half_of_the_tags_must_have_words(features):
     assert name_features(["game", "p1"], {}, features) is not None
     assert name_features(["game", "p1", "p2"], {}, features) is None
     # An id that looks like a word now and then makes no names of ids.
-    assert name_features(["Q17", "Q1234", "Q4", "to"], {}, features) is None
-
-
-def test_names_of_a_vocabulary_count_by_themselves(features):
     tags = ["Q17", "Q1234", "Q4", "to"]
+    assert name_features(tags, {}, features) is None
+    # Names of a vocabulary count by themselves, and new tags do not count.
     named = name_features(tags, {"Q4": "chess", "to": "to"}, features)
     np.testing.assert_array_equal(np.diff(named.indptr), [0, 0, 1, 0])
     assert features.feature_names[named.indices[0]] == "chess"
     named = name_features(["Q17", "game"], {"Q17": "no words of texts"}, features)
     np.testing.assert_array_equal(np.diff(named.indptr), [0, 1])
+    tags, is_new = ["Q17", "Q4", "game", "chess"], np.array([False, False, True, True])
+    assert name_features(tags, {}, features) is not None
+    assert name_features(tags, {}, features, is_new) is None
 
 
 def test_vocabularies():
@@ -93,17 +94,6 @@ def test_bad_vocabularies():
     ):
         with pytest.raises(error, match=words):
             check_vocabulary(vocabulary)
-
-
-def test_new_tags_do_not_decide_whether_tags_are_words(features):
-    tags, is_new = ["Q17", "Q4", "game", "chess"], np.array([False, False, True, True])
-    assert name_features(tags, {}, features) is not None
-    assert name_features(tags, {}, features, is_new) is None
-
-
-def test_words_of_names_are_those_that_texts_would_have():
-    found = name_words(["works-with::cardGame", "p14068", "Öl/oil", "x", "HTML_parser"])
-    assert found == {"works", "with", "card", "game", "öl", "oil", "html", "parser"}
 
 
 def test_a_tag_goes_by_the_name_that_its_texts_use():

@@ -1,5 +1,7 @@
 """A tagger among scikit-learn's tools: searches, pipelines, matrices of tags, data frames and other vectorizers."""
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -37,7 +39,7 @@ def test_scikit_learns_checks_of_estimators(estimator):
 
 
 def test_scores_and_probabilities_of_all_tags(rows, fitted):
-    texts, _ = rows
+    texts, tags = rows
     assert fitted.classes_.tolist() == fitted.tags_ == NAMES
     X = fitted.transform(texts)
     np.testing.assert_array_equal(fitted.decision_function(texts), fitted.model_.decision_function(X))
@@ -47,10 +49,6 @@ def test_scores_and_probabilities_of_all_tags(rows, fitted):
     dense = fitted.predict_proba(texts, dense=True)
     np.testing.assert_array_equal(dense, fitted.model_.predict_proba(X, dense=True))
     np.testing.assert_allclose(found[3].data, dense[3, found[3].indices], rtol=1e-5)
-
-
-def test_probabilities_are_calibrated_where_the_tagger_is(rows, fitted):
-    texts, tags = rows
     fitted.calibrate(texts[90:], tags[90:])
     found = fitted.predict_proba(texts, k=3)
     for row, suggestions in enumerate(fitted.suggest(texts, top=3)):
@@ -174,26 +172,22 @@ def test_forms_of_matrices(rows, form):
     np.testing.assert_array_equal(found.toarray() if sp.issparse(found) else found, expected)
 
 
-def test_columns_of_a_frame_are_respelt(rows, fitted):
-    pandas = pytest.importorskip("pandas")
+def test_columns_without_a_text_keep_their_place_and_those_of_a_frame_are_respelt(rows, fitted):
     texts, tags = rows
-    frame = pandas.DataFrame(MultiLabelBinarizer().fit_transform(tags), columns=NAMES)
-    tagger = Tagger(LINEAR, normalise_tags=True).fit(texts, tags)
-    assert tagger.score(texts, frame.rename(columns=str.upper)) == fitted.score(texts, tags)
-
-
-def test_a_column_without_a_text_keeps_its_place(rows):
-    texts, tags = rows
-    Y = np.insert(MultiLabelBinarizer().fit_transform(tags), 1, 0, axis=1)
-    tagger = Tagger(LINEAR).fit(texts, Y)
+    Y = MultiLabelBinarizer().fit_transform(tags)
+    tagger = Tagger(LINEAR).fit(texts, np.insert(Y, 1, 0, axis=1))
     assert tagger.tags_ == [0, 1, 2, 3, 4]
     assert not tagger.predict(texts)[:, 1].any()
+    frame = pytest.importorskip("pandas").DataFrame(Y, columns=[name.upper() for name in NAMES])
+    tagger = Tagger(LINEAR, normalise_tags=True).fit(texts, tags)
+    assert tagger.score(texts, frame) == fitted.score(texts, tags)
 
 
 def test_numbers_are_tags(rows, fitted):
     texts, tags = rows
     number = {"mixed": 30, "pets": 7, "ships": -2, "wine": np.int64(100)}
-    tagger = Tagger(LINEAR).fit(texts, [[number[tag] for tag in row] for row in tags])
+    lists = [[number[tag] for tag in row] for row in tags]
+    tagger = Tagger(LINEAR).fit(texts, lists)
     assert tagger.tags_ == [-2, 7, 30, 100]
     assert tagger.classes_.dtype == np.int64
     names = {value: name for name, value in number.items()}
@@ -201,15 +195,8 @@ def test_numbers_are_tags(rows, fitted):
     assert type(tagger.suggest(texts[:1])[0][0].tag) is int
     assert tagger.words_of(7) == fitted.words_of("pets")
     assert tagger.title(7) == "7"
-    lists = [[number[tag] for tag in row] for row in tags]
     assert tagger.evaluate(texts, lists).metrics == fitted.evaluate(texts, tags).metrics
-
-
-def test_a_report_of_numbers(rows):
     pytest.importorskip("matplotlib", reason="matplotlib, which draws the report, is not installed")
-    texts, tags = rows
-    lists = [[len(tag) for tag in row] for row in tags]
-    tagger = Tagger(LINEAR).fit(texts, lists)
     assert "<html" in report_html(gather_findings(tagger, texts, lists, None))
 
 
@@ -228,22 +215,16 @@ def test_numbers_and_forms_are_saved(rows, kind, tmp_path):
     assert one == other if kind == "numbers" else (one != other).sum() == 0
 
 
-@pytest.mark.parametrize(
-    ("tags", "words"),
-    [
+def test_tags_of_no_form(rows, fitted):
+    for tags, words in (
         ([["a"], [1]], "tags holds numbers and names"),
         ([["a"], [True]], "must hold names as text; found True"),
         ([[2**70], ["a"]], "at most 2"),
         (np.array([[0, 2], [1, 0]]), "must hold only 0 and 1; found 2"),
         (np.array([0, 1]), "must hold lists of tag names"),
-    ],
-)
-def test_tags_of_no_form(tags, words):
-    with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
-        Tagger(LINEAR).fit(["one text", "another text"], tags)
-
-
-def test_other_tags_than_at_fit(rows, fitted):
+    ):
+        with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
+            Tagger(LINEAR).fit(["one text", "another text"], tags)
     with pytest.raises(InvalidTypeError, match="tags differ in type from those of the fit: 0 and 'mixed'"):
         fitted.score(rows[0], np.ones((120, 2)))
 
@@ -279,7 +260,7 @@ def test_data_frames(rows, fitted, library):
         tagger.predict(frame)
 
 
-def test_the_index_of_pandas_names_rows(rows, fitted):
+def test_the_index_of_pandas_names_rows(rows, fitted, monkeypatch):
     pandas = pytest.importorskip("pandas")
     texts, tags = rows
     series = pandas.Series(texts[:3], index=["row 0", "row 1", "row 2"])
@@ -288,12 +269,9 @@ def test_the_index_of_pandas_names_rows(rows, fitted):
     wide = pandas.DataFrame(MultiLabelBinarizer().fit_transform(tags), columns=NAMES)
     with pytest.raises(InvalidInputError, match="two columns of the same name"):
         Tagger(LINEAR).fit(texts, pandas.concat([wide, wide], axis=1))
-
-
-def test_frames_without_the_library(rows, fitted, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidInputError, match=r"as_frame needs pandas.* extra frames"):
-        fitted.suggest(rows[0][:1], as_frame=True)
+        fitted.suggest(texts[:1], as_frame=True)
 
 
 # ---------------------------------------------------------------------- other vectorizers
@@ -333,13 +311,10 @@ def test_names_of_features(rows):
     words = hashed.words_of("pets")
     assert words
     assert all(word.startswith("feature ") for word, _ in words)
-
-
-def test_cascade_learns_names_from_words_of_a_vectorizer(rows):
-    tagger = Tagger(features=TfidfVectorizer(min_df=1)).fit([f"{text} pets" for text in rows[0]], rows[1])
-    assert tagger.training_["named_tags"] == 0  # one of four tags is a word: they are taken for ids
-    words = Tagger(features=TfidfVectorizer(min_df=1)).fit([f"{text} pets ship" for text in rows[0]], rows[1])
-    assert words.training_["named_tags"] == 2
+    # Cascade learns from names; one of four tags that is a word is taken for an id.
+    for more, named in (("pets", 0), ("pets ship", 2)):
+        tagger = Tagger(features=TfidfVectorizer(min_df=1)).fit([f"{text} {more}" for text in texts], tags)
+        assert tagger.training_["named_tags"] == named
 
 
 class Lengths:
@@ -355,26 +330,22 @@ class Lengths:
         return np.array([[len(text), text.count("a") + 1] for text in texts], dtype=float)
 
 
-@pytest.mark.parametrize("features", [Lengths(), make_pipeline(TfidfVectorizer(), FunctionTransformer())])
-def test_others_work_but_are_not_saved(rows, features, tmp_path):
-    tagger = Tagger(LINEAR, features=features).fit(*rows)
-    assert len(tagger.predict(rows[0])) == 120
-    assert tagger.predict([]) == []
-    with pytest.raises(InvalidInputError, match=r"features: a \w+ cannot be saved with a tagger.* TextFeatures, Count"):
-        tagger.save(tmp_path / "m")
-    assert not (tmp_path / "m").exists()
-
-
-def test_functions_within_a_vectorizer_are_not_saved(rows, tmp_path):
-    tagger = Tagger(LINEAR, features=TfidfVectorizer(tokenizer=str.split, token_pattern=None)).fit(*rows)
-    with pytest.raises(InvalidInputError, match="tokenizer is a function, which a model folder cannot hold"):
-        tagger.save(tmp_path / "m")
-
-
-@pytest.mark.parametrize("features", ["words and more", None, 5, TfidfVectorizer, TextFeatures])
-def test_features_that_are_none(rows, features):
-    with pytest.raises((InvalidInputError, InvalidTypeError), match="features must be"):
-        Tagger(LINEAR, features=features).fit(*rows)
+def test_others_work_but_are_not_saved(rows, tmp_path):
+    unnamed = r"features: a \w+ cannot be saved with a tagger.* TextFeatures, Count"
+    for features, words in (
+        (Lengths(), unnamed),
+        (make_pipeline(TfidfVectorizer(), FunctionTransformer()), unnamed),
+        (TfidfVectorizer(tokenizer=str.split, token_pattern=None), "tokenizer is a function, which a model folder"),
+    ):
+        tagger = Tagger(LINEAR, features=features).fit(*rows)
+        assert len(tagger.predict(rows[0])) == 120
+        assert tagger.predict([]) == []
+        with pytest.raises(InvalidInputError, match=words):
+            tagger.save(tmp_path / "m")
+        assert not (tmp_path / "m").exists()
+    for features in ("words and more", None, 5, TfidfVectorizer, TextFeatures):
+        with pytest.raises((InvalidInputError, InvalidTypeError), match="features must be"):
+            Tagger(LINEAR, features=features).fit(*rows)
 
 
 def test_forged_vectorizers_are_refused(rows, tmp_path):

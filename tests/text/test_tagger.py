@@ -48,21 +48,20 @@ def test_a_tagger_is_features_and_a_model(rows, fitted):
 
 def test_suggestions_are_the_best_labels(rows, fitted):
     texts, _ = rows
-    labels, scores = fitted.model_.predict_topk(fitted.transform(texts), 3)
+    X = fitted.transform(texts)
+    labels, scores = fitted.model_.predict_topk(X, 3)
     for row, found in enumerate(fitted.suggest(texts, top=3)):
         assert [suggestion.tag for suggestion in found] == [fitted.tags_[label] for label in labels[row]]
         assert [suggestion.score for suggestion in found] == [float(score) for score in scores[row]]
         assert all(suggestion.probability is suggestion.why is None for suggestion in found)
-    assert [found[0].tag for found in fitted.suggest(["a dog on a leash", "grape and vintage"], top=1)] == [
-        "pets",
-        "wine",
-    ]
-
-
-def test_suggestions_for_features_are_those_for_their_texts(rows, fitted):
-    texts, _ = rows
     options = {"top": 3, "threshold": 0.0, "explain": 2}
-    assert fitted.suggest_features(fitted.transform(texts), **options) == fitted.suggest(texts, **options)
+    assert fitted.suggest_features(X, **options) == fitted.suggest(texts, **options)
+    assert [row[0].tag for row in fitted.suggest(["a dog on a leash", "grape and vintage"])] == ["pets", "wine"]
+    (found,) = fitted.suggest(["dog and cat"], top=100)
+    assert len(found) == 4
+    assert fitted.suggest(["dog and cat"], top=100, threshold=found[1].score) == [found[:2]]
+    assert fitted.suggest(["dog and cat"], threshold=99) == [[]]
+    assert fitted.suggest([]) == []
 
 
 def test_figures_of_the_training_rows(rows):
@@ -81,21 +80,22 @@ def test_figures_of_the_training_rows(rows):
     assert Tagger(LINEAR).fit([*texts, "zebra"], [*tags, []]).training_["rows_without_words"] == 1
 
 
-def test_names_of_models(rows):
+def test_the_model_is_named_given_or_chosen(rows):
+    texts, tags = rows
     for name, expected in (("LEML", LEML), ("binary-relevance", BinaryRelevance), ("knn", KNN)):
-        fitted = Tagger(name, n_jobs=2, random_state=5).fit(*rows)
+        fitted = Tagger(name, n_jobs=2, random_state=5).fit(texts, tags)
         assert type(fitted.model_) is expected
         assert fitted.model_.n_jobs == 2
         assert fitted.choice_.reason.endswith("was asked for.")
-
-
-def test_auto_says_what_it_took_and_why(rows):
-    texts, tags = rows
-    fitted = Tagger().fit(texts, tags)
-    shape = (120, len(fitted.features_.feature_names))
-    expected = choose_model(*shape, 4, sum(map(len, tags)), False)
-    assert fitted.choice_ == expected
-    assert "120 rows" in fitted.choice_.reason
+    model = LEML(rank=2, max_iter=2, tol=1.0)
+    fitted = Tagger(model).fit(texts, tags)
+    assert fitted.model_ is not model
+    assert not hasattr(model, "n_iter_")
+    assert (fitted.model_.rank, fitted.choice_.reason) == (2, "leml was given as an estimator.")
+    chosen = Tagger().fit(texts, tags)
+    shape = (120, len(chosen.features_.feature_names))
+    assert chosen.choice_ == choose_model(*shape, 4, sum(map(len, tags)), False)
+    assert "120 rows" in chosen.choice_.reason
     masked = Tagger().fit(texts, tags, known=[["pets"], *[None] * 119])
     assert "some of them unknown" in masked.choice_.reason
 
@@ -116,17 +116,6 @@ def test_tags_that_nobody_looked_at(rows, tmp_path):
         Tagger(unlisted="unknown").fit(texts, tags, known=[["pets"], *[None] * 119])
     with pytest.raises(InvalidInputError, match="unlisted: KNN takes every label"):
         Tagger("knn", unlisted="unknown").fit(texts, tags)
-    with pytest.raises(InvalidInputError, match="unlisted must be one of"):
-        Tagger(unlisted=None).fit(texts, tags)
-
-
-def test_an_estimator_is_copied(rows):
-    model = LEML(rank=2, max_iter=2, tol=1.0)
-    fitted = Tagger(model).fit(*rows)
-    assert fitted.model_ is not model
-    assert not hasattr(model, "n_iter_")
-    assert fitted.model_.rank == 2
-    assert fitted.choice_.reason == "leml was given as an estimator."
 
 
 def test_the_same_bits_for_every_number_of_threads(rows):
@@ -201,10 +190,14 @@ def test_known_names_without_a_row_are_reported(rows):
     assert "cars" not in fitted.tags_
 
 
-def test_models_without_masks_refuse_known(rows):
+def test_models_say_what_they_cannot_do(rows):
     texts, tags = rows
     with pytest.raises(InvalidInputError, match="known: KNN has no notion of unknown tags"):
         Tagger("knn").fit(texts, tags, [["pets"]] * len(texts))
+    fitted = Tagger("knn").fit(texts, tags)
+    fitted.suggest(["dog"])
+    with pytest.raises(ExplanationError, match="KNN has no exact"):
+        fitted.suggest(["dog"], explain=1)
 
 
 # --- suggest
@@ -217,16 +210,6 @@ def test_a_text_without_known_words_gets_the_intercepts(fitted):
     assert all(suggestion.why == () and suggestion.intercept == suggestion.score for suggestion in empty)
 
 
-def test_thresholds_and_tops(fitted):
-    (found,) = fitted.suggest(["dog and cat"], top=100)
-    assert len(found) == 4
-    cut = found[1].score
-    (kept,) = fitted.suggest(["dog and cat"], top=100, threshold=cut)
-    assert kept == found[:2]
-    assert fitted.suggest(["dog and cat"], threshold=99) == [[]]
-    assert fitted.suggest([]) == []
-
-
 def test_explanations_are_exact(rows, fitted):
     texts, _ = rows
     for row in fitted.suggest(texts[:20], top=4, explain=100):
@@ -236,11 +219,7 @@ def test_explanations_are_exact(rows, fitted):
             assert sum(abs(share.share) for share in suggestion.why) == pytest.approx(1)
             assert all((share.share > 0) == (share.contribution > 0) for share in suggestion.why)
     ((first, *_),) = fitted.suggest(["the dog and the cat"], explain=2)
-    assert first.tag == "pets"
-    assert {share.word for share in first.why} == {"dog", "cat"}
-
-
-def test_characters_are_told_from_words(rows):
+    assert (first.tag, {share.word for share in first.why}) == ("pets", {"dog", "cat"})
     fitted = Tagger(LINEAR, features=TextFeatures(characters=True)).fit(*rows)
     ((first, *_),) = fitted.suggest(["hamsters"], explain=50)
     assert first.tag == "pets"
@@ -248,35 +227,18 @@ def test_characters_are_told_from_words(rows):
     assert all(share.word.startswith("char:") for share in first.why)
 
 
-def test_models_without_linear_scores_do_not_explain(rows):
-    fitted = Tagger("knn").fit(*rows)
-    fitted.suggest(["dog"])
-    with pytest.raises(ExplanationError, match="KNN has no exact"):
-        fitted.suggest(["dog"], explain=1)
-
-
 def test_texts_stream(rows, fitted, monkeypatch):
     texts, _ = rows
     monkeypatch.setattr(tagger, "_BLOCK_TEXTS", 7)
     read = []
-
-    def lines():
-        for text in texts:
-            read.append(text)
-            yield text
-
-    answers = fitted.suggest_each(lines(), top=2)
+    answers = fitted.suggest_each((read.append(text) or text for text in texts), top=2)
     assert read == []
     first = next(answers)
     assert len(read) == 7
     assert [first, *answers] == fitted.suggest(texts, top=2)
-
-
-def test_positions_in_a_stream_are_those_of_the_stream(fitted, monkeypatch):
-    monkeypatch.setattr(tagger, "_BLOCK_TEXTS", 2)
-    answers = fitted.suggest_each(iter(["a", "b", "c", None]))
-    assert len([next(answers), next(answers)]) == 2
-    with pytest.raises(InvalidTypeError, match="found None at position 3"):
+    answers = fitted.suggest_each(iter([*texts[:8], None]))
+    assert len([next(answers) for _ in range(7)]) == 7
+    with pytest.raises(InvalidTypeError, match="found None at position 8"):
         next(answers)
 
 
@@ -291,17 +253,13 @@ def test_words_of_a_tag(fitted):
 # --- decisions, calibration, evaluation
 
 
-def test_decisions_without_calibration_are_the_models(rows):
+def test_decisions_without_calibration_are_the_models(rows, fitted):
     texts, _ = rows
-    fitted = Tagger(LINEAR).fit(*rows)
     expected = fitted.model_.predict(fitted.transform(texts))
     for row, names in enumerate(fitted.predict(texts)):
         assert set(names) == {fitted.tags_[label] for label in expected[row].indices}
     assert fitted.predict([]) == []
-
-
-def test_more_tags_than_places_are_all_decided():
-    names = [f"tag {number:03}" for number in range(130)]
+    names = [f"tag {number:03}" for number in range(130)]  # more than are ranked at first
     fitted = Tagger(LINEAR, features=TextFeatures(min_df=1)).fit(["word other", "word"], [names, names])
     assert fitted.predict(["word"]) == [names]
 
@@ -375,31 +333,30 @@ def test_a_model_with_probabilities_needs_no_calibration(rows):
     np.testing.assert_array_equal(fitted.calibration_.maps.pooled_probabilities, expected.maps.pooled_probabilities)
 
 
-def test_calibration_reports_unseen_tags(rows, fitted):
+def test_calibration_ignores_unseen_tags_and_unknown_pairs(rows, fitted):
     texts, tags = rows
     with pytest.warns(TagwiseWarning, match="ignores 1 tag of the validation rows .* such as 'cars'"):
         fitted.calibrate(texts, [["cars", *row] for row in tags])
-
-
-def test_calibration_with_known(rows, fitted):
-    texts, tags = rows
-    known = [["pets"]] * len(texts)
     lies = [[*row] if "pets" in row else [] for row in tags]
-    fitted.calibrate(texts, lies, known)
+    fitted.calibrate(texts, lies, [["pets"]] * len(texts))
     assert fitted.calibration_.reliability.count.sum() == sum(max(1, len(row)) for row in lies)
 
 
 def test_evaluation_counts_what_training_never_saw(rows, fitted):
     texts, tags = rows
     found = fitted.evaluate(texts, tags)
-    assert found.rows == 120
-    assert not found.unseen
-    assert found.metrics["P@1"] == 1
+    assert (found.rows, found.unseen, found.metrics["P@1"]) == (120, Counter(), 1)
     worse = fitted.evaluate([*texts, "zebra"], [*[["cars", *row] for row in tags], []])
     assert worse.unseen == Counter({"cars": 120})
     assert (worse.rows_without_words, worse.rows_without_tags) == (1, 1)
     for name in ("R@5", "nDCG@5", "PSP@5", "micro-F1", "macro-F1", "example-F1"):
         assert worse.metrics[name] < found.metrics[name]
+    with pytest.raises(InvalidInputError, match="ks is an empty sequence; name at least one k"):
+        fitted.evaluate(*rows, ks=())
+    two = Tagger(LINEAR, features=TextFeatures(min_df=1)).fit(["dog", "wine"], [["pets"], ["drinks"]])
+    metrics = two.evaluate(["dog"], [["pets"]], ks=[1]).metrics  # two rows have no propensities
+    assert metrics["P@1"] == 1
+    assert not any(name.startswith("PSP") for name in metrics)
 
 
 def test_evaluation_with_known_ranks_only_what_was_looked_at(rows, fitted):
@@ -410,13 +367,6 @@ def test_evaluation_with_known_ranks_only_what_was_looked_at(rows, fitted):
     found = fitted.evaluate([texts[i] for i in some], [shown[i] for i in some], [known[i] for i in some])
     assert found.metrics["P@1"] == 1
     assert found.metrics["micro-F1"] > 0.95
-
-
-def test_two_rows_have_no_propensities():
-    fitted = Tagger(LINEAR, features=TextFeatures(min_df=1)).fit(["dog", "wine"], [["pets"], ["drinks"]])
-    metrics = fitted.evaluate(["dog"], [["pets"]], ks=[1]).metrics
-    assert metrics["P@1"] == 1
-    assert not any(name.startswith("PSP") for name in metrics)
 
 
 # --- names and vocabularies
@@ -558,29 +508,22 @@ def test_new_tags_are_measured_apart(rows):
 # --- bad input
 
 
-def test_an_evaluation_needs_a_cut_off(rows, fitted):
-    with pytest.raises(InvalidInputError, match="ks is an empty sequence; name at least one k"):
-        fitted.evaluate(*rows, ks=())
-
-
-def test_bad_training_rows():
+def test_bad_training_rows_and_parameters(rows):
     pair = ["a text", "a text"]
-    for arguments, error, words in (
-        (([], []), InvalidInputError, "texts is empty"),
-        ((["a text"], [["a"], ["b"]]), InvalidInputError, "2 rows but texts has 1"),
-        ((pair, [[], []]), InvalidInputError, "no tag in any of the 2 rows"),
-        ((["one", "two"], [["a"], ["b"]]), InvalidInputError, "no word that is in at least min_df=2"),
-        ((pair, [["a"], ["b"]], [["a"]]), InvalidInputError, "known has 1 rows"),
+    for arguments, words in (
+        (([], []), "texts is empty"),
+        ((["a text"], [["a"], ["b"]]), "2 rows but texts has 1"),
+        ((pair, [[], []]), "no tag in any of the 2 rows"),
+        ((["one", "two"], [["a"], ["b"]]), "no word that is in at least min_df=2"),
+        ((pair, [["a"], ["b"]], [["a"]]), "known has 1 rows"),
     ):
-        with pytest.raises(error, match=words):
+        with pytest.raises(InvalidInputError, match=words):
             Tagger(LINEAR).fit(*arguments)
-
-
-def test_bad_parameters(rows):
     for parameters, error, words in (
         ({"model": "svm"}, InvalidInputError, "model must be auto or one of"),
         ({"model": 3}, InvalidTypeError, "model must be"),
         ({"model": LEML}, InvalidTypeError, "model must be"),
+        ({"unlisted": None}, InvalidInputError, "unlisted must be one of"),
         ({"features": TextFeatures(min_df=0)}, InvalidInputError, "min_df"),
         ({"n_jobs": 0}, InvalidInputError, "n_jobs"),
         ({"random_state": "x"}, TagwiseError, "random_state"),
@@ -632,61 +575,36 @@ def test_bad_validation_rows(rows, fitted):
 
 def test_not_fitted(rows, tmp_path):
     unfitted = Tagger()
-    for call in (
-        lambda: unfitted.suggest(["a"]),
-        lambda: unfitted.suggest_each(["a"]),
-        lambda: unfitted.transform(["a"]),
-        lambda: unfitted.suggest_features(None),
-        lambda: unfitted.label_matrix([["a"]]),
-        lambda: unfitted.predict(["a"]),
-        lambda: unfitted.calibrate(*rows),
-        lambda: unfitted.evaluate(*rows),
-        lambda: unfitted.reliability(*rows),
-        lambda: unfitted.words_of("a"),
-        lambda: unfitted.save(tmp_path / "m"),
-    ):
+    calls = {"suggest_features": (None,), "label_matrix": ([["a"]],), "words_of": ("a",), "save": (tmp_path / "m",)}
+    calls |= dict.fromkeys(("suggest", "suggest_each", "transform", "predict"), (["a"],))
+    calls |= dict.fromkeys(("calibrate", "evaluate", "reliability"), rows)
+    for method, arguments in calls.items():
         with pytest.raises(NotFittedError, match=r"call fit\(texts, tags\)"):
-            call()
+            getattr(unfitted, method)(*arguments)
 
 
 # --- real texts
 
 
-@pytest.fixture(scope="module")
-def debtags():
-    """A tagger with default settings of the bundled sample, and its test rows."""
+def test_debtags_with_default_settings():
+    """The bundled sample: quality, exact explanations, and a calibration on one half that holds on the other."""
     data = load_dataset("debtags-sample")
-    training, test = (
+    training, tags = (
         [[data.label_names[label] for label in labels.indices] for labels in Y] for Y in (data.Y_train, data.Y_test)
     )
-    return Tagger().fit(data.texts_train, training), (data.texts_test, test)
-
-
-def test_debtags_with_default_settings(debtags):
-    fitted, (texts, tags) = debtags
+    texts, fitted = data.texts_test, Tagger().fit(data.texts_train, training)
     found = fitted.evaluate(texts, tags)
     assert found.metrics["P@1"] >= 0.95
     assert found.rows == len(texts)
-    expected = Counter(name for row in tags for name in row if name not in set(fitted.tags_))
-    assert found.unseen == expected
-
-
-def test_debtags_is_explained_exactly(debtags):
-    fitted, (texts, _) = debtags
+    assert found.unseen == Counter(name for row in tags for name in row if name not in set(fitted.tags_))
     explained = fitted.suggest(texts[:50], explain=10_000)
-    if fitted.explained_score == "the score":
-        scores = [[suggestion.score for suggestion in row] for row in explained]
-    else:
-        labels = [[fitted.tags_.index(suggestion.tag) for suggestion in row] for row in explained]
-        scores = explain_labels(fitted.model_, fitted.transform(texts[:50]), np.array(labels)).scores()
+    assert fitted.explained_score != "the score"
+    labels = [[fitted.tags_.index(suggestion.tag) for suggestion in row] for row in explained]
+    scores = explain_labels(fitted.model_, fitted.transform(texts[:50]), np.array(labels)).scores()
     for row, expected in zip(explained, scores):
         for suggestion, score in zip(row, expected):
             total = sum(share.contribution for share in suggestion.why)
             assert total + suggestion.intercept == pytest.approx(score, abs=1e-4)
-
-
-def test_debtags_calibrated_on_one_half_holds_on_the_other(debtags):
-    fitted, (texts, tags) = debtags
     zero = fitted.evaluate(texts[1::2], tags[1::2]).metrics
     fitted.calibrate(texts[::2], tags[::2])
     assert fitted.reliability(texts[1::2], tags[1::2]).error < 0.01

@@ -73,18 +73,11 @@ def test_what_texts_are_compared_with_stays_where_scores_do(rows):
         tagger.drift(rows[0][80:])
 
 
-def test_tags_that_are_written_nearly_alike_are_one(rows):
-    tagger = fitted(rows, normalise_tags=True)
-    tagger.update(["dog leash", "rocket", "rocket"], [["PETS"], ["Space"], ["space"]])
-    assert tagger.tags_[:4] == ["mixed", "pets", "ships", "wine"]
-    assert len(tagger.tags_) == 5
-
-
 def test_bad_input_changes_nothing(rows):
     tagger = fitted(rows)
     before = tagger.suggest(rows[0][:20])
     for call, error, message in (
-        (lambda: tagger.update([], []), InvalidInputError, "texts is empty; an update needs"),
+        (lambda: tagger.update([], []), InvalidInputError, "texts is empty; at least one"),
         (lambda: tagger.update(["dog"], [[3]]), InvalidTypeError, "tags differ in type from those of the fit"),
         (lambda: tagger.update(["dog"], [["pets"], []]), InvalidInputError, "tags has 2 rows but texts has 1"),
         (lambda: tagger.remove_tags(["zebras"]), InvalidInputError, "'zebras' is not one of the 4 tags"),
@@ -127,8 +120,11 @@ def test_tags_are_removed_renamed_and_merged(rows, tmp_path):
     assert load(tmp_path / "tagger").suggest(rows[0][:9]) == tagger.suggest(rows[0][:9])
 
 
-def test_a_change_that_fails_leaves_the_vocabulary_alone(rows):
-    tagger = fitted(rows)
+def test_tags_written_nearly_alike_are_one_and_a_change_that_fails_leaves_them_alone(rows):
+    tagger = fitted(rows, normalise_tags=True)
+    tagger.update(["dog leash", "rocket", "rocket"], [["PETS"], ["Space"], ["space"]])
+    assert tagger.tags_[:4] == ["mixed", "pets", "ships", "wine"]
+    assert len(tagger.tags_) == 5
     tagger.set_params(vocabulary=["pets", 3])
     with pytest.raises(InvalidTypeError, match="vocabulary holds numbers and names"):
         tagger.rename_tags({"pets": "beasts"})

@@ -4,26 +4,20 @@ import numpy as np
 import pytest
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
-from tagwise.text.tags import all_tags, check_known, check_tags, known_matrix, split_texts, tag_matrix
+from tagwise.text.tags import all_tags, check_tags, known_matrix, split_texts, tag_matrix
 
 POSITION = {"a": 0, "b": 1, "c": 2}
 
 
-def test_names_are_collected_and_counted_once():
+def test_tags_as_matrices():
     tags = check_tags([["b", "a", "b"], (), {"c"}], 3)
     assert tags == [["b", "a"], [], ["c"]]
     assert all_tags(tags) == ["a", "b", "c"]
-
-
-def test_matrix_and_unseen_names():
     Y, unseen = tag_matrix([["c", "a"], ["z"], ["b", "z", "y"]], POSITION)
     np.testing.assert_array_equal(Y.toarray(), [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     assert unseen == Counter({"z": 2, "y": 1})
-    assert Y.has_sorted_indices
+    assert Y.has_canonical_format
     assert Y.dtype == np.float32
-
-
-def test_known_names_and_tags_are_looked_at():
     observed, without = known_matrix([["a", "q"], None, []], [["c"], ["a"], ["b"]], POSITION)
     np.testing.assert_array_equal(observed.toarray(), [[1, 0, 1], [1, 1, 1], [0, 1, 0]])
     assert without == {"q"}
@@ -46,9 +40,9 @@ def test_bad_tags():
         with pytest.raises(error, match=complaint):
             check_tags(tags, 2)
     with pytest.raises(InvalidInputError, match="known has 1 rows"):
-        check_known([None], 2)
+        check_tags([None], 2, "known")
     with pytest.raises(InvalidTypeError, match="known must hold lists"):
-        check_known(["a", None], 2)
+        check_tags(["a", None], 2, "known")
 
 
 def test_a_split_has_no_text_on_both_sides():

@@ -74,10 +74,8 @@ class ProbabilityMaps:
     @classmethod
     def of_probabilities(cls) -> ProbabilityMaps:
         """For scores that are probabilities minus ½: s + ½, from 0 to 1."""
-        none, no_knots = np.empty(0, dtype=np.int64), np.empty(0)
-        return cls(
-            np.array([-0.5, 0.5]), np.array([0.0, 1.0]), none, no_knots, np.zeros(1, dtype=np.int64), no_knots, no_knots
-        )
+        labels, none = np.empty(0, dtype=np.int64), np.empty(0)
+        return cls(np.array([-0.5, 0.5]), np.array([0.0, 1.0]), labels, none, np.zeros(1, np.int64), none, none)
 
     @classmethod
     def fit(cls, pairs: ValidationPairs, *, probabilistic: bool) -> ProbabilityMaps:
@@ -177,19 +175,14 @@ class Calibration:
     @classmethod
     def from_parts(cls, values: Any, n_labels: int) -> Calibration:
         """The calibration that a folder describes; ValueError or TypeError if it is none of ``n_labels`` labels."""
-        found = cls(
-            **{
-                **values,
-                "maps": ProbabilityMaps(**values["maps"]),
-                "reliability": ReliabilityBins(**values["reliability"]),
-            }
-        )
+        parts = {"maps": ProbabilityMaps(**values["maps"]), "reliability": ReliabilityBins(**values["reliability"])}
+        found = cls(**{**values, **parts})
         check_choice(found.target, "target", TARGETS)
         check_k(found.k, n_labels, "k")
         check_integer(found.rows, "rows", minimum=1)
+        maps = vars(found.maps)
         # Labels that are never on may have an infinite threshold.
-        thresholds = {"thresholds": np.nan_to_num(found.thresholds, nan=np.nan)}
-        Fields(thresholds=dense("L", meaning="", numbers="float64")).check(thresholds, {"L": n_labels})
+        _FIELDS.check({"thresholds": np.nan_to_num(found.thresholds, nan=np.nan), **maps}, {"L": n_labels})
         _check_maps(found.maps, n_labels)
         found.reliability.check()
         return found
@@ -320,7 +313,8 @@ def _isotonic(scores: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
 
 
-_MAPS = Fields(
+_FIELDS = Fields(
+    thresholds=dense("L", meaning="", numbers="float64"),
     pooled_scores=dense("knots", meaning="", numbers="float64"),
     pooled_probabilities=dense("knots", meaning="", numbers="float64"),
     own_labels=dense("own", meaning="", numbers="count"),
@@ -332,8 +326,7 @@ _MAPS = Fields(
 
 
 def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
-    """Raise ValueError where a folder's maps are not those of a fit."""
-    _MAPS.check(vars(maps), {})
+    """Raise ValueError where a folder's maps, arrays of the right types and sizes, are not those of a fit."""
     own, starts = maps.own_labels, maps.own_starts
     sound = len(maps.pooled_scores) > 0 and starts[0] == 0 and starts[-1] == len(maps.own_scores)
     sound &= bool((np.diff(starts) >= 1).all() and (np.diff(own) > 0).all() and (own < n_labels).all())

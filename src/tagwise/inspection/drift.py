@@ -25,7 +25,7 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, dense
 from tagwise.inspection.reliability import ReliabilityBins
-from tagwise.models.factor_model import LOWEST_SCORE
+from tagwise.inspection.validation_pairs import are_listed
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["Drift", "Profile", "benjamini_hochberg", "compare_profiles", "population_stability", "profile_of"]
@@ -117,7 +117,7 @@ def profile_of(
     if edges is None:
         edges = np.unique(np.quantile(best, np.arange(1, _BINS) / _BINS))
     bins = np.searchsorted(edges, best, side="right")
-    suggested = labels[(labels >= 0) & (scores > LOWEST_SCORE / 2)]
+    suggested = labels[are_listed(labels, scores)]
     shares = np.empty(0) if unknown_shares is None else np.asarray(unknown_shares, dtype=np.float64)
     shares = shares[~np.isnan(shares)]
     words = features.sparse if isinstance(features, FeatureBlocks) else features
@@ -176,21 +176,20 @@ class Drift:
     @property
     def accepted(self) -> float:
         """Number of accepted suggestions; NaN without answers."""
-        return _total(self.answers, "observed")
+        return float("nan") if self.answers is None else self.answers.total(self.answers.observed)
 
     @property
     def expected(self) -> float:
         """Number that would be accepted if probabilities held; NaN without answers."""
-        return _total(self.answers, "predicted")
+        return float("nan") if self.answers is None else self.answers.total(self.answers.predicted)
 
     @property
     def answers_p(self) -> float:
         """P-value of answers that agree with probabilities: a sum of independent draws as a normal; NaN without any."""
         if self.answers is None:
             return float("nan")
-        filled = self.answers.count > 0
-        stated, count = self.answers.predicted[filled], self.answers.count[filled]
-        return _normal_p(self.accepted - self.expected, float((stated * (1 - stated)) @ count))
+        stated = self.answers.predicted
+        return _normal_p(self.accepted - self.expected, self.answers.total(stated * (1 - stated)))
 
     def with_answers(self, answers: ReliabilityBins) -> Drift:
         """The same, with stated probabilities and shares of accepted suggestions (``Tagger.reliability``)."""
@@ -232,15 +231,8 @@ def compare_profiles(reference: Profile, recent: Profile) -> Drift:
 def population_stability(reference: Any, recent: Any) -> Any:
     r"""The population stability index :math:`\sum_b (r_b - t_b) \ln (r_b / t_b)` of counts in bins.
 
-    Parameters
-    ----------
-    reference, recent : arrays (…, B)
-        Counts of the two in the same bins; every bin gets half a count more.
-
-    Returns
-    -------
-    float64 array (…)
-        At least 0; 0 where all shares are the same.
+    Both are arrays (…, B) of the same bins, each of which gets half a count more. The result (…) is at least 0, and 0
+    where all shares are the same.
     """
     shares = []
     for counts, name in ((reference, "reference"), (recent, "recent")):
@@ -255,14 +247,7 @@ def population_stability(reference: Any, recent: Any) -> Any:
 def benjamini_hochberg(p_values: Any) -> np.ndarray:
     """Adjusted p-values q (Benjamini and Hochberg): those at most α are of a list with a false share of α at most.
 
-    Parameters
-    ----------
-    p_values : float array (m,)
-
-    Returns
-    -------
-    float64 array (m,)
-        ``q[i]`` is the smallest p[j]·m / rank(j) over p[j] ≥ p[i].
+    ``q[i]`` is the smallest p[j]·m / rank(j) over p[j] ≥ p[i] of the m values.
     """
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
@@ -300,10 +285,3 @@ def _normal_p(difference: float, variance: float) -> float:
     if variance == 0:
         return 1.0 if difference == 0 else 0.0
     return float(2 * ndtr(-abs(difference) / np.sqrt(variance)))
-
-
-def _total(answers: ReliabilityBins | None, name: str) -> float:
-    if answers is None:
-        return float("nan")
-    filled = answers.count > 0
-    return float(getattr(answers, name)[filled] @ answers.count[filled])

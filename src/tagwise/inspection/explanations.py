@@ -159,7 +159,7 @@ def heaviest_features_of_each(
     for start, stop in even_chunks(len(labels), max(1, _BLOCK_WEIGHTS // model.n_features_in_)):
         with single_threaded_blas():
             weights = model.label_weights(labels[start:stop])
-        weights = np.ascontiguousarray(weights[:, : weights.shape[1] - getattr(model, "n_dense_features_in_", 0)])
+        weights = np.ascontiguousarray(weights[:, : weights.shape[1] - model.n_dense_features_in_])
         if not weights.shape[1]:
             yield from ((np.zeros(0, dtype=np.int64), np.zeros(0)) for _ in range(stop - start))
             continue
@@ -172,24 +172,13 @@ def heaviest_features_of_each(
 def nearest_labels(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The labels that a model tells apart least from one label: by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
 
-    Parameters
-    ----------
-    model : fitted model
-        With linear scores, as for :func:`explain_labels`.
-    label : int
-    top : int
-        Largest number of labels.
+    The model must have linear scores, as for :func:`explain_labels`; an ExplanationError says if it has none.
 
     Returns
     -------
     labels : int array
         Most similar first, ties by id; never ``label`` itself, nor one without weights.
     cosines : float array
-
-    Raises
-    ------
-    ExplanationError
-        The model's scores are not linear.
 
     Notes
     -----

@@ -29,9 +29,9 @@ from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
+from tagwise.inspection.validation_pairs import are_listed
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.metrics.propensity import inverse_propensity_of_counts
-from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import single_threaded_blas
 from tagwise.randomness import random_generator
 from tagwise.validation import check_choice, check_integer, check_observed, check_real
@@ -181,8 +181,7 @@ def _candidates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, labels and scores of the best labels of rows, best first within each row."""
     labels, scores = model.predict_topk(X, min(k, model.n_labels_), exclude=exclude)
-    # A label of which nothing is known has the lowest possible score.
-    rows, places = np.nonzero((labels >= 0) & (scores > LOWEST_SCORE / 2))
+    rows, places = np.nonzero(are_listed(labels, scores))
     return rows, labels[rows, places].astype(np.int64), scores[rows, places].astype(np.float64)
 
 

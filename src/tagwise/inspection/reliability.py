@@ -43,11 +43,13 @@ class ReliabilityBins:
     @property
     def error(self) -> float:
         """Expected calibration error: the mean size of observed − predicted over pairs; NaN without pairs."""
-        total = int(self.count.sum())
-        if total == 0:
-            return float("nan")
-        gap = np.abs(self.observed - self.predicted)[self.count > 0]
-        return float(gap @ self.count[self.count > 0] / total)
+        pairs = int(self.count.sum())
+        return self.total(np.abs(self.observed - self.predicted)) / pairs if pairs else float("nan")
+
+    def total(self, means: np.ndarray) -> float:
+        """The sum over all pairs of what has these means (B) in the bins."""
+        filled = self.count > 0
+        return float(means[filled] @ self.count[filled])
 
 
 _FIELDS = Fields(

@@ -15,7 +15,7 @@ from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks
 from tagwise.validation import check_labels, check_observed
 
-__all__ = ["ValidationPairs", "known_ranking"]
+__all__ = ["ValidationPairs", "are_listed", "known_ranking"]
 
 # Unknown pairs that are excluded at a time: all labels of a block of rows but the observed ones.
 _BLOCK_PAIRS = 1 << 22
@@ -52,7 +52,7 @@ class ValidationPairs:
         truth = check_labels(Y)
         ids, values = np.asarray(labels), np.asarray(scores)
         _check_ranking(ids, values, truth.shape)
-        listed = (ids >= 0) & (values > LOWEST_SCORE / 2)
+        listed = are_listed(ids, values)
         if observed is not None:
             mask = check_observed(observed, shape=truth.shape)
             truth = sp.csr_matrix(truth.multiply(mask))
@@ -73,6 +73,11 @@ class ValidationPairs:
     def n_labels(self) -> int:
         """L."""
         return len(self.label_sizes)
+
+
+def are_listed(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Whether each place of a ranking has a label: not −1, nor one of which nothing is known, by its lowest score."""
+    return np.asarray((labels >= 0) & (scores > LOWEST_SCORE / 2))
 
 
 def known_ranking(

@@ -61,16 +61,8 @@ def choose_features(
     250 rows nothing is compared: words, or character n-grams too where texts share hardly any word. Same rows and seed,
     same choice.
 
-    Parameters
-    ----------
-    rows : TrainingRows
-    others : settings of TextFeatures, what to compare with words alone
-    n_jobs, random_state
-        As in :class:`~tagwise.Tagger`.
-
-    Notes
-    -----
-    Time: a fit of the sample for each of the settings, whatever the number of rows: seconds.
+    ``others`` are settings of TextFeatures to compare with words alone. Time: a fit of the sample for each of them,
+    whatever the number of rows: seconds.
     """
     words = TextFeatures()
     order = random_generator(random_state).permutation(len(rows.texts))
@@ -82,23 +74,24 @@ def choose_features(
         reason = "rows are too few to compare others, and words alone do not tell these texts apart."
         return FeatureChoice(TextFeatures(characters=True), f"Features are words, character n-grams: {reason}", [])
     sample = rows.part(order[: n_judges + _SAMPLE])
-    judges, training = np.split(np.arange(len(sample.texts)), [n_judges])
-    lengths = np.cumsum([len(sample.texts[row]) for row in training])
-    training = training[: max(_FEWEST_JUDGES, int(np.searchsorted(lengths, _CHARACTERS)))]
+    judges, training = map(sample.part, np.split(np.arange(len(sample.texts)), [n_judges]))
+    lengths = np.cumsum([len(text) for text in training.texts])
+    n_rows = min(len(lengths), max(_FEWEST_JUDGES, int(np.searchsorted(lengths, _CHARACTERS))))
+    training = training.part(np.arange(n_rows))
     model = Cascade(validation_fraction=0, n_jobs=n_jobs, random_state=0)
-    least = _LEAST_GAIN * np.sqrt((len(order) - n_judges) / len(training))
-    usual = _ndcg(words, model, sample, training, judges)
+    least = _LEAST_GAIN * np.sqrt((len(order) - n_judges) / n_rows)
+    usual = _ndcg(words, model, training, judges)
     compared: list[tuple[dict[str, Any], float]] = [({}, float(usual.mean()))]
     best, most = words, 0.0
     for settings in others:
         features = TextFeatures(**settings)
-        found = _ndcg(features, model, sample, training, judges)
+        found = _ndcg(features, model, training, judges)
         compared.append((dict(settings), float(found.mean())))
         gains = found - usual
         gain, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
         if gain > max(most, least, 2 * error):
             best, most = features, gain
-    on = f"nDCG@5 {100 * usual.mean():.1f}% on {len(judges):,} validation rows of a sample"
+    on = f"nDCG@5 {100 * usual.mean():.1f}% on {n_judges:,} validation rows of a sample"
     if best is words:
         return FeatureChoice(words, f"Features are words: {on}; others are not clearly better.", compared)
     reached = 100 * (usual.mean() + most)
@@ -116,22 +109,18 @@ def _lack_words(texts: list[str]) -> bool:
     return False
 
 
-def _ndcg(
-    features: TextFeatures, model: MultiLabelModel, rows: TrainingRows, training: np.ndarray, judges: np.ndarray
-) -> np.ndarray:
+def _ndcg(features: TextFeatures, model: MultiLabelModel, training: TrainingRows, judges: TrainingRows) -> np.ndarray:
     """nDCG@5 of each of the ``judges``; 0 where nothing can be learnt with these features."""
-    texts, Y, known = rows.texts, rows.Y, rows.observed
     extractor = clone(features)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TagwiseWarning)  # the fit of all rows says what there is to say
         try:
-            X = extractor.fit_transform([texts[row] for row in training])
+            X = extractor.fit_transform(training.texts)
         except InvalidInputError:
-            return np.zeros(len(judges))
-        fitted = clone(model).fit(X, Y[training], None if known is None else known[training])
-    asked = extractor.transform([texts[row] for row in judges])
-    ranked, _ = known_ranking(fitted, asked, min(_K, Y.shape[1]), None if known is None else known[judges])
-    return ndcg_of_rows(Y[judges], ranked, _K)
+            return np.zeros(len(judges.texts))
+        fitted = clone(model).fit(X, training.Y, training.observed)
+    ranked, _ = known_ranking(fitted, extractor.transform(judges.texts), min(_K, len(judges.tags)), judges.observed)
+    return ndcg_of_rows(judges.Y, ranked, _K)
 
 
 def _described(features: TextFeatures) -> str:

@@ -169,10 +169,9 @@ class TextEmbedder:
                 )
             self.take(self.name)
         assert self._function is not None
-        out = np.empty((len(texts), self.n_dimensions), dtype=np.float32)
-        keys = [] if self.cache is None else [self.cache.key(self, text) for text in texts]
-        missing = np.arange(len(texts))
+        out, missing = np.empty((len(texts), self.n_dimensions), dtype=np.float32), np.arange(len(texts))
         if self.cache is not None:
+            keys = [self.cache.key(self, text) for text in texts]
             missing = self.cache.read(keys, out)
         with ProgressBar("embedding texts", len(missing), wanted=self.verbose and len(missing) > _BATCH) as bar:
             for start in range(0, len(missing), _BATCH):
@@ -251,16 +250,7 @@ class EmbeddingCache:
 class EmbeddedFeatures:
     """Words and an embedding of texts, side by side, as :class:`~tagwise.data.FeatureBlocks`.
 
-    Attributes
-    ----------
-    words : TextFeatures or TransformerFeatures
-        Extractor of the sparse features.
-    embedder : TextEmbedder
-        Source of the dense ones.
-    feature_names : list of str
-        Those of the words, and "(embedding)" for each number of the embedding.
-    n_words_ : int
-        Number of features that are words.
+    ``words`` extract the sparse features, ``embedder`` makes the dense ones.
     """
 
     def __init__(self, words: Any, embedder: TextEmbedder) -> None:
@@ -268,7 +258,7 @@ class EmbeddedFeatures:
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of all features (d)."""
+        """Names of all features (d): those of the words, and "(embedding)" for each number of the embedding."""
         return [*self.words.feature_names, *[EMBEDDING] * self.embedder.n_dimensions]
 
     @property

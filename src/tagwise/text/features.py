@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,9 +23,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
 from tagwise.fields import take
 from tagwise.kernels import unit_rows
+from tagwise.parameters import Count, check_parameters, parameters
 from tagwise.progress import counted
 from tagwise.store.loading import require_same
-from tagwise.validation import check_flag, check_integer, check_real
+from tagwise.validation import check_real
 
 __all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TermCounts", "TextFeatures", "check_texts", "places_of", "words_in"]
 
@@ -80,18 +82,17 @@ class TermCounts:
         return TermCounts(sum(part.n_texts for part in parts), texts_with, occurrences, spacing)
 
 
+@parameters
 class TextFeatures(TransformerMixin, BaseEstimator):
     """Texts as rows of unit length that weigh each word by how often and how rarely it occurs.
 
     A word that occurs t > 0 times in a text, and in m of the n training texts, gets the weight (1 + ln t) ·
-    (1 + ln((1 + n) / (1 + m))); each row is then scaled to unit Euclidean length. Words are lower-cased runs
-    of at least two letters, digits or underscores. Words unknown at ``fit`` do not count, so a text without
-    any known word is an empty row.
+    (1 + ln((1 + n) / (1 + m))). Words are lower-cased runs of at least two letters, digits or underscores. Those
+    unknown at ``fit`` do not count, so a text without any known word is an empty row.
 
-    With ``bigrams``, two words that follow each other count as well, by the same formula; with ``characters``, so do
-    runs of 3 to 5 characters within a word and one space on either side of it. Rows are scaled over all together.
-    Bigrams recognise phrases; characters recognise parts of words, spellings that training never saw, and texts without
-    spaces between words.
+    With ``bigrams``, two words that follow each other count as well, which recognises phrases; with ``characters``, so
+    do runs of 3 to 5 characters within a word and one space on either side of it, which recognise parts of words,
+    spellings that training never saw, and texts without spaces. Rows are scaled over all together.
 
     Parameters
     ----------
@@ -125,22 +126,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     ``characters``.
     """
 
-    def __init__(
-        self,
-        *,
-        min_df: int = 2,
-        max_df: float = 1.0,
-        max_features: int | None = None,
-        bigrams: bool = False,
-        characters: bool = False,
-        sublinear_tf: bool = True,
-    ) -> None:
-        self.min_df = min_df
-        self.max_df = max_df
-        self.max_features = max_features
-        self.bigrams = bigrams
-        self.characters = characters
-        self.sublinear_tf = sublinear_tf
+    _: KW_ONLY
+    min_df: Count = 2
+    max_df: Annotated[float, partial(check_real, minimum=0, maximum=1, open_minimum=True)] = 1.0
+    max_features: Count | None = None
+    bigrams: bool = False
+    characters: bool = False
+    sublinear_tf: bool = True
 
     def fit(self, texts: Iterable[str], y: Any = None) -> TextFeatures:
         """Collect the vocabulary and its weights; ``y`` is ignored.
@@ -161,7 +153,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         ``also``: words that are features in however few texts they are, even in none, beside ``max_features`` others;
         those of new tags' names, say.
         """
-        self._checked_parameters()
+        check_parameters(self)
         rows = check_texts(texts)
         if not rows:
             raise InvalidInputError("texts is empty; at least one text is needed to fit TF-IDF features.")
@@ -177,30 +169,30 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def count(self, texts: Iterable[str], first: int = 0, n_texts: int | None = None) -> TermCounts:
         """Counts of some of the texts for :meth:`fit_counts`; the first is number ``first`` of ``n_texts``."""
-        self._checked_parameters()
+        check_parameters(self)
         rows = check_texts(texts)
         return self._counted(rows, first, len(rows) if n_texts is None else n_texts)[0]
 
     def fit_counts(self, counts: TermCounts, also: Iterable[str] = ()) -> TextFeatures:
         """As :meth:`fit`, of texts that were counted; ``also`` as in :meth:`fit_transform`."""
-        self._checked_parameters()
+        check_parameters(self)
         terms = {}
         for kind in self._kinds():
-            chosen = self._chosen(counts.texts_with[kind], counts.occurrences[kind], counts.n_texts, self.max_features)
+            chosen = self._chosen(kind, counts, counts.n_texts, self.max_features)
             # Texts without spaces, of which no two share a phrase, still share characters.
             if not chosen and not (self.characters and kind != "characters"):
                 raise self._no_terms(kind, counts)
             terms[kind] = sorted({*chosen, *also} if kind == "words" else chosen)
-        return self._set_terms(
-            terms, {kind: _idf(some, counts.texts_with[kind], counts.n_texts) for kind, some in terms.items()}
-        )
+        idf = {kind: _idf(some, counts.texts_with[kind], counts.n_texts) for kind, some in terms.items()}
+        return self._set_terms(terms, idf)
 
     def _chosen(
-        self, texts_with: Mapping[str, int], occurrences: Mapping[str, int], n_texts: int, most: int | None
+        self, kind: str, counts: TermCounts, n_texts: int, most: int | None, known: Collection[str] = ()
     ) -> list[str]:
-        """Terms that are in as many of the texts as the parameters say, the ``most`` frequent ones if they are more."""
-        highest = self.max_df * n_texts
-        chosen = [term for term, count in texts_with.items() if self.min_df <= count <= highest]
+        """Terms but the ``known`` ones in as many texts as the parameters say, the ``most`` frequent of them."""
+        highest, occurrences = self.max_df * n_texts, counts.occurrences[kind]
+        found = counts.texts_with[kind].items()
+        chosen = [term for term, count in found if self.min_df <= count <= highest and term not in known]
         if most is not None and len(chosen) > most:
             chosen = sorted(chosen, key=lambda term: (-occurrences[term], term))[:most]
         return chosen
@@ -264,19 +256,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             found.update(set(unknown))
         return np.array(shares), found
 
-    def extended(
-        self, texts: Iterable[str], n_before: int, also: Iterable[str] = ()
-    ) -> tuple[TextFeatures, np.ndarray]:
-        """These features with the terms that further texts bring, and where each feature comes from.
+    def extended(self, texts: Iterable[str], n_before: int) -> tuple[TextFeatures, np.ndarray]:
+        """These features with the terms that texts bring beside the ``n_before`` that they were fitted to.
 
-        Parameters
-        ----------
-        texts : list of str
-            Texts beside the ``n_before`` that these features were fitted to. Terms that ``min_df`` of them have, and
-            that are not features yet, become features, unless ``max_features`` are there already.
-        n_before : int
-        also : words
-            Those that become features in however few texts they are.
+        Terms that ``min_df`` of the new texts have become features, unless ``max_features`` are there already.
 
         Returns
         -------
@@ -287,24 +270,18 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             The column that each feature had before; −1 for new ones.
         """
         self._require_fitted()
-        self._checked_parameters()
+        check_parameters(self)
         rows = check_texts(texts)
         counts, _ = self._counted(rows, 0, max(1, len(rows)))
         n_texts, source, n_old = n_before + counts.n_texts, [], 0
         all_terms, all_idf = {}, {}
         for kind, known in self._terms.items():
-            found = Counter(counts.texts_with[kind])
-            for term in known:
-                del found[term]
             room = None if self.max_features is None else max(0, self.max_features - len(known))
-            new = self._chosen(found, counts.occurrences[kind], n_texts, room)
-            if kind == "words":
-                new += sorted(set(also).difference(known, new))
+            new = self._chosen(kind, counts, n_texts, room, set(known))
             terms = [*known, *new]
             order = np.array(sorted(range(len(terms)), key=terms.__getitem__), dtype=np.int64)
             all_terms[kind] = [terms[place] for place in order.tolist()]
-            idf = np.concatenate([self._idf[kind], _idf(new, counts.texts_with[kind], n_texts)])
-            all_idf[kind] = idf[order]
+            all_idf[kind] = np.concatenate([self._idf[kind], _idf(new, counts.texts_with[kind], n_texts)])[order]
             source.append(np.where(order < len(known), order + n_old, -1))
             n_old += len(known)
         features = TextFeatures(**self.get_params(deep=False))._set_terms(all_terms, all_idf)
@@ -337,17 +314,16 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             The arrays cannot come from :meth:`to_arrays` with these parameters.
         """
         features = cls(**parameters)
-        features._checked_parameters()
+        check_parameters(features)
         kinds = features._kinds()
         require_same("arrays of the features", set(arrays), {name for kind in kinds for name in (kind, f"{kind}_idf")})
         terms, idf = {}, {}
         for kind in kinds:
             joined, idf[kind] = arrays[kind].tobytes().decode(), arrays[f"{kind}_idf"]
             terms[kind] = joined.split(_SEPARATOR) if joined else []
-            is_text = arrays[kind].dtype == np.uint8 and "" not in terms[kind]
-            different = is_text and len(set(terms[kind])) == len(terms[kind])
+            different = arrays[kind].dtype == np.uint8 and len({"", *terms[kind]}) == len(terms[kind]) + 1
             weighed = idf[kind].dtype == np.float32 and idf[kind].shape == (len(terms[kind]),)
-            if not different or not weighed or not (np.isfinite(idf[kind]) & (idf[kind] > 0)).all():
+            if not (different and weighed and (np.isfinite(idf[kind]) & (idf[kind] > 0)).all()):
                 raise ValueError(f"{kind} must be different terms, with a finite weight above 0 for each")
         if not any(terms.values()):
             raise ValueError("the features have no term")
@@ -356,11 +332,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     # ------------------------------------------------------------------ inside
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        return tags
+        return takes_texts(super().__sklearn_tags__())
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_terms")
@@ -371,14 +343,6 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def _kinds(self) -> tuple[str, ...]:
         return ("words", *(kind for kind in ("bigrams", "characters") if getattr(self, kind)))
-
-    def _checked_parameters(self) -> None:
-        for name in ("bigrams", "characters", "sublinear_tf"):
-            check_flag(getattr(self, name), name)
-        check_real(self.max_df, "max_df", minimum=0, maximum=1, open_minimum=True)
-        check_integer(self.min_df, "min_df", minimum=1)
-        if self.max_features is not None:
-            check_integer(self.max_features, "max_features", minimum=1)
 
     def _no_terms(self, kind: str, counts: TermCounts) -> InvalidInputError:
         most = "" if self.max_df == 1 else f" and at most max_df={self.max_df:g}"
@@ -487,6 +451,13 @@ def _origin(text: str, lowered: str) -> Sequence[int]:
     if len(lowered) == len(text):
         return range(len(text))
     return [place for place, character in enumerate(text) for _ in character.lower()]
+
+
+def takes_texts(tags: Any) -> Any:
+    """The tags of an estimator, as scikit-learn has them, with a list of texts for X."""
+    tags.input_tags.string = tags.input_tags.one_d_array = True
+    tags.input_tags.two_d_array = False
+    return tags
 
 
 def check_texts(texts: Iterable[str], *, first: int = 0) -> list[str]:

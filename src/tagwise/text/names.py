@@ -20,9 +20,9 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidTypeError
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.text.embeddings import EmbeddedFeatures
-from tagwise.text.tags import TrainingRows, check_name, column_of, ones_in, require_one_type
+from tagwise.text.tags import RemoteTexts, TrainingRows, check_name, column_of, ones_in, require_one_type
 
-__all__ = ["check_vocabulary", "has_name", "name_features", "name_words", "names_in_use", "without_names"]
+__all__ = ["check_vocabulary", "fit_features", "has_name", "name_features", "names_in_use"]
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 _TWO_LETTERS = re.compile(r"[^\W\d_].*[^\W\d_]")
@@ -58,6 +58,19 @@ def check_vocabulary(vocabulary: Any) -> dict[Any, tuple[Any, ...]]:
     return checked
 
 
+def fit_features(
+    features: Any, rows: TrainingRows, vocabulary: Mapping[Any, tuple[Any, ...]]
+) -> tuple[Any, Any, dict[Any, str]]:
+    """Features fitted to texts and to the words of names of tags that no text has; X (n, d); names of tags in use."""
+    new = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
+    also = name_words(name for tag in new for name in vocabulary.get(tag, (tag,)))
+    if isinstance(rows.texts, RemoteTexts):
+        features, X = rows.texts.fit_features(features, also)
+    else:
+        X = features.fit_transform(rows.texts, also=also)
+    return features, X, names_in_use(vocabulary, rows, features, X)
+
+
 def names_in_use(
     vocabulary: Mapping[str, tuple[str, ...]], rows: TrainingRows, features: Any, X: Any
 ) -> dict[str, str]:
@@ -72,27 +85,15 @@ def names_in_use(
     if not several:
         return called
     position = column_of(features.feature_names[: features.n_words_])
-    words = {
-        label: [sorted(set(_known_words(name, position))) for name in vocabulary[tags[label]]] for label in several
-    }
-    ends = np.cumsum([len(names) for names in words.values()])
-    for label, found in zip(several, np.split(_rows_with_names(X, rows.Y, words), ends)):
-        called[tags[label]] = vocabulary[tags[label]][int(np.argmax(found))]
-    return called
-
-
-def _rows_with_names(X: sp.csr_matrix, Y: sp.csr_matrix, words: dict[int, list[list[int]]]) -> np.ndarray:
-    """Number of rows of each label with all words (columns of X) of each of its names, one label after the other."""
-    rows_of = sp.csc_matrix(Y)
-    X = X.words if isinstance(X, FeatureBlocks) else X
+    words = {label: [set(_known_words(name, position)) for name in vocabulary[tags[label]]] for label in several}
+    rows_of, X = sp.csc_matrix(rows.Y), X.sparse if isinstance(X, FeatureBlocks) else X
     has = sp.csr_matrix((np.ones(X.nnz, dtype=np.float32), X.indices, X.indptr), shape=X.shape)
-    found = []
     for label, names in words.items():
-        rows = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
-        shares = (has[rows] @ ones_in(names, X.shape[1]).T).toarray()
+        mine = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
+        shares = (has[mine] @ ones_in(names, X.shape[1]).T).toarray()
         sizes = np.array([len(columns) or np.inf for columns in names])
-        found.append((shares == sizes).sum(axis=0))
-    return np.concatenate(found)
+        called[tags[label]] = vocabulary[tags[label]][int(np.argmax((shares == sizes).sum(axis=0)))]
+    return called
 
 
 def name_features(
@@ -106,11 +107,11 @@ def name_features(
     and for names without a word of two letters.
     """
     position = column_of(features.feature_names[: features.n_words_])
-    columns = [sorted(set(_known_words(str(vocabulary.get(tag, tag)), position))) for tag in tags]
+    columns = [set(_known_words(str(vocabulary.get(tag, tag)), position)) for tag in tags]
     itself = [place for place, tag in enumerate(tags) if vocabulary.get(tag, tag) == tag]
     old = itself if is_new is None else [place for place in itself if not is_new[place]]
     ids = set(itself) if sum(bool(columns[place]) for place in old) < _SHARE_OF_WORDS * len(old) else set()
-    columns = [[] if place in ids else known for place, known in enumerate(columns)]
+    columns = [set() if place in ids else known for place, known in enumerate(columns)]
     if isinstance(features, EmbeddedFeatures):
         dense = np.zeros((len(tags), features.embedder.n_dimensions), dtype=np.float32)
         texts = {
@@ -131,16 +132,6 @@ def has_name(names: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
     if isinstance(names, FeatureBlocks):
         return has_name(names.sparse) | names.dense.any(axis=1)
     return np.asarray(np.diff(names.indptr) > 0)
-
-
-def without_names(names: sp.csr_matrix | FeatureBlocks, gone: Sequence[bool]) -> sp.csr_matrix | FeatureBlocks:
-    """The :func:`name_features` with none for tags that are ``gone``, one truth value per tag."""
-    if isinstance(names, FeatureBlocks):
-        kept = ~np.asarray(gone, dtype=bool)
-        return FeatureBlocks([without_names(names.sparse, gone), names.dense * kept[:, None]])
-    rest = sp.csr_matrix(sp.diags(1 - np.asarray(gone, dtype=np.float32)) @ names)
-    rest.eliminate_zeros()
-    return rest
 
 
 def name_words(names: Iterable[Any]) -> set[str]:

@@ -13,8 +13,8 @@ from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.inspection.calibration import Calibration, probability_maps, require_probabilities
 from tagwise.inspection.explanations import explain_labels
+from tagwise.inspection.validation_pairs import are_listed
 from tagwise.metrics.purposes import PURPOSES, LabelCounts, choose_labels
-from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.validation import check_choice, check_integer, check_real
 
 __all__ = ["Request", "Suggestion", "WordShare", "suggestions", "suggestions_as_frame", "title_of"]
@@ -136,8 +136,7 @@ def suggestions(
         scores = np.take_along_axis(model.decision_function(X), labels, axis=1)
     maps = probability_maps(model, calibration)
     probabilities = None if maps is None else maps(labels, scores)
-    # A label of which nothing is known has the lowest possible score in every row.
-    wanted = (labels >= 0) & (scores > LOWEST_SCORE / 2)
+    wanted = are_listed(labels, scores)
     if request.threshold == "calibrated" and calibration is not None:
         wanted &= calibration.is_on(labels, scores)
     elif request.threshold is not None:

@@ -5,97 +5,81 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, replace
 from itertools import islice
+from operator import itemgetter
 from os import PathLike
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
-from tagwise.answers import best_as_csr, ones_in_format, padded_answers, saved_output_format
+from tagwise.answers import best_as_csr, ones_in_format
 from tagwise.estimator import DEFAULT_K, MultiLabelModel
-from tagwise.exceptions import InvalidInputError, InvalidTypeError, NotFittedError, TagwiseWarning, warn
+from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.fields import Fields, dense
-from tagwise.inspection.calibration import Calibration, fit_calibration, require_probabilities
-from tagwise.inspection.drift import Drift, Profile, compare_profiles, profile_of
 from tagwise.inspection.explanations import heaviest_features
-from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
-from tagwise.inspection.thresholds import TARGETS
-from tagwise.inspection.validation_pairs import ValidationPairs, known_ranking
 from tagwise.metrics.purposes import LabelCounts, needs_all_rows
-from tagwise.metrics.ranking import ndcg_at_k
 from tagwise.models.choice import ModelChoice, build_model, choose_model, model_info, parameters_for_unlisted
-from tagwise.objectives.labels import UNLISTED
 from tagwise.parallel import thread_count
+from tagwise.parameters import Seed, check_parameters, parameters
 from tagwise.progress import Callback, counted
-from tagwise.randomness import check_random_state
 from tagwise.registry import info_of
 from tagwise.store import Checkpoint, ModelRecord, write_model
-from tagwise.store.loading import model_from_parts, require_same, storable_parameters
 from tagwise.text.choice import choose_features
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder, check_embedder
-from tagwise.text.evaluation import Evaluation, decided_labels, evaluate
-from tagwise.text.features import TextFeatures, check_texts
-from tagwise.text.names import check_vocabulary, has_name, name_features, name_words, names_in_use
+from tagwise.text.evaluation import MeasuredTagger, decided_labels
+from tagwise.text.features import TextFeatures, check_texts, takes_texts
+from tagwise.text.folder import tagger_from_parts, tagger_to_parts
+from tagwise.text.names import check_vocabulary, fit_features, has_name, name_features
 from tagwise.text.suggestion import Request, Suggestion, suggestions, suggestions_as_frame, title_of
 from tagwise.text.tags import (
     TrainingRows,
-    ValidationRows,
-    check_known,
     check_name,
     check_tags,
     column_of,
-    known_matrix,
-    normalised,
     ones_in,
     require_one_type,
     respelt_rows,
-    row_figures,
-    tag_key,
     tag_matrix,
-    warn_of_unlearnable,
 )
-from tagwise.text.vectorizers import (
-    FITTED_FEATURES,
-    TransformerFeatures,
-    check_transformer,
-    features_from_parts,
-    features_to_parts,
-)
-from tagwise.validation import check_choice, check_flag, check_integer, check_real
+from tagwise.text.vectorizers import FittedFeatures, TransformerFeatures, check_transformer
+from tagwise.validation import check_choice, check_flag
 
 __all__ = ["Tagger"]
 
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
-_SAVED_VALUES = {"choice", "training", "tag_type", "output_format", "features", "calibration", "reference"}
-# Counts of ``training_``.
-_TRAINING = (
-    "rows",
-    "features",
-    "words",
-    "tags",
-    "assignments",
-    "known_without_rows",
-    "rows_without_words",
-    "rows_without_tags",
-    "named_tags",
-)
-
-_COUNTS = Fields(tag_rows=dense("L", meaning="Number of rows that have each tag.", numbers="count"))
-
 # A vocabulary of so many tags is hardly one of new tags alone.
 _MANY_TAGS = 10
 
 
-class Tagger(BaseEstimator):
+def _check_model(model: Any, name: str) -> None:
+    if isinstance(model, str):
+        if model.lower() != "auto":
+            model_info(model)
+    elif not isinstance(model, MultiLabelModel):
+        raise InvalidTypeError(f'model must be "auto", the name of a model, or a model; found {model!r:.100}.')
+
+
+def _check_features(features: Any, name: str) -> None:
+    if isinstance(features, str):
+        check_choice(features, name, ("words", "auto"))
+    else:
+        check_transformer(features)
+
+
+def _check_cache(folder: Any, name: str) -> None:
+    if folder is not None and not isinstance(folder, (str, PathLike)):
+        raise InvalidTypeError(f"{name} must be the path of a folder; found {folder!r:.60}.")
+
+
+@parameters
+class Tagger(MeasuredTagger):
     """Learns from texts and their tags, and suggests tags for new texts. A scikit-learn estimator.
 
     Words become TF-IDF features in rows of unit length (:class:`~tagwise.TextFeatures`), tags become labels, and a
@@ -114,14 +98,12 @@ class Tagger(BaseEstimator):
         with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
     vocabulary : list of tags, or dict from tags to names, optional
         Tags that can be suggested although no text has them, and what tags are called where they are ids; a list of
-        names has the name first and alternative names after it. The name of a tag is in every suggestion. Cascade
-        learns from names: those of the dictionary, and the other tags themselves when these are words, that is when at
-        least half of them have a word of the training texts (:mod:`tagwise.text.names`). Tags that texts have and the
-        vocabulary lacks are learnt too. Other models do not learn from names, and hardly suggest tags that no text
-        has.
+        names has the name first and alternative names after it. Cascade learns from names: those of the dictionary,
+        and the other tags themselves when at least half of them have a word of the training texts
+        (:mod:`tagwise.text.names`). Other models hardly suggest tags that no text has.
     normalise_tags : bool
         Whether tags that differ only in capitals, in blanks or in the form of their characters are one, written as in
-        most texts, or as in the vocabulary. The tags of texts that the tagger is measured on are read likewise.
+        the vocabulary or else as in most texts. The tags of texts that the tagger is measured on are read likewise.
     features : "words", "auto" or transformer, default "words"
         Features of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
         rank validation rows of the training rows better (:func:`tagwise.text.choice.choose_features`). Or a
@@ -132,10 +114,10 @@ class Tagger(BaseEstimator):
         Whether the model keeps the features and tags of its training texts, in memory and in the folder, so that
         :meth:`update` can learn further texts. Passed to the model also where that is given as an estimator.
     embedder : "static", "minilm" or function, optional
-        Texts are also embedded: what a text means beside the words that it has
-        (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks` says which models read both). Any function
-        from a list of texts to an array (n, q) will do. A folder holds the name of the embedder and a fingerprint of
-        its output; a function has to be handed to :meth:`use_embedder` after loading.
+        Embeddings of texts, beside their words (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks`
+        says which models read both). Any function from a list of texts to an array (n, q) will do. A folder holds the
+        name of the embedder and a fingerprint of its output; a function has to be handed to :meth:`use_embedder` after
+        loading.
     embedding_cache : path, optional
         A folder in which embeddings are kept by hashes of the texts, so that no text is embedded twice.
     n_jobs, random_state, verbose
@@ -145,7 +127,9 @@ class Tagger(BaseEstimator):
     ----------
     tags_ : list of str or int
         The tags that can be suggested: all that occur in training or in the vocabulary, sorted; or the columns of the
-        matrix of tags. ``classes_`` has them as an array.
+        matrix of tags.
+    classes_ : array (L,)
+        The same as an array, as in scikit-learn: the columns of matrices of this tagger.
     features_ : TextFeatures or TransformerFeatures
         Fitted extractor of the features.
     model_ : fitted model
@@ -159,8 +143,7 @@ class Tagger(BaseEstimator):
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
-        ``named_tags`` (how many tags have names that were learnt from), ``tag_rows`` (array: how many rows have each
-        tag) and ``seconds``.
+        ``named_tags`` (tags with names that were learnt from), ``tag_rows`` (array: rows of each tag) and ``seconds``.
 
     Notes
     -----
@@ -181,32 +164,18 @@ class Tagger(BaseEstimator):
     [['pets'], ['drinks']]
     """
 
-    def __init__(
-        self,
-        model: Any = "auto",
-        *,
-        unlisted: str = "off",
-        vocabulary: Any = None,
-        normalise_tags: bool = False,
-        features: Any = "words",
-        updatable: bool = False,
-        embedder: Any = None,
-        embedding_cache: str | PathLike[str] | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.unlisted = unlisted
-        self.vocabulary = vocabulary
-        self.normalise_tags = normalise_tags
-        self.features = features
-        self.updatable = updatable
-        self.embedder = embedder
-        self.embedding_cache = embedding_cache
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: Annotated[Any, _check_model] = "auto"
+    _: KW_ONLY
+    unlisted: Literal["off", "unknown"] = "off"
+    vocabulary: Annotated[Any, lambda value, name: check_vocabulary(value)] = None
+    normalise_tags: bool = False
+    features: Annotated[Any, _check_features] = "words"
+    updatable: bool = False
+    embedder: Annotated[Any, lambda value, name: check_embedder(value)] = None
+    embedding_cache: Annotated[str | PathLike[str] | None, _check_cache] = None
+    n_jobs: Annotated[int | None, lambda value, name: thread_count(value)] = None
+    random_state: Seed = 0
+    verbose: Any = 0
 
     def set_params(self, **params: Any) -> Tagger:
         """As in scikit-learn; ``model__rank`` and ``features__min_df`` are those of estimators that were given."""
@@ -235,21 +204,20 @@ class Tagger(BaseEstimator):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Tagger:
-        """Learn from texts and the tags that each has.
+        """Learn from texts and the tags that each has; a fit that fails leaves the tagger as it was.
 
         Parameters
         ----------
         texts : list of str
             Or a column of pandas or polars.
         tags : list of lists of str or int, or 0/1 matrix (n, L)
-            The tags of each text; an empty list where it has none. A tag that is listed twice counts once. Or an array,
-            sparse matrix or data frame with one column of 0 and 1 per tag, such as scikit-learn's
-            ``MultiLabelBinarizer`` makes: tags are then the numbers of the columns, or the names that a data frame
-            gives them.
+            The tags of each text, maybe none. Or an array, sparse matrix or data frame with one column of 0 and 1 per
+            tag, as of scikit-learn's ``MultiLabelBinarizer``: tags are then the numbers of the columns, or the names
+            that a data frame gives them.
         known : list of lists of str or int (or None), or matrix, optional
-            For each text, the tags that were checked: whether it has any other tag is unknown and never influences the
-            fit. The tags that a text has are always known. None in place of a list means that all tags, those of the
-            vocabulary included, are known for that text; ``known=None``, that they are for all texts.
+            For each text, the tags that were checked, beside those that it has: any other tag is unknown and never
+            influences the fit. None in place of a list means that all tags, those of the vocabulary included, are known
+            for that text; ``known=None``, that they are for all texts.
         sample_weight : array (n,), optional
             How often each text counts, for models whose ``fit`` takes it.
         callback : callable(iteration, info), optional
@@ -262,24 +230,18 @@ class Tagger(BaseEstimator):
         TagwiseWarning
             Some tags of ``known`` or of the vocabulary cannot be learnt; or ``known`` has no tag that its text lacks,
             which is what ``unlisted="unknown"`` is for.
-
-        Notes
-        -----
-        Memory is that of the texts, their features and the model. A fit that fails leaves the tagger as it was.
         """
         start = time.perf_counter()
         vocabulary = self._check_parameters(known)
         rows = TrainingRows.of(texts, tags, known, vocabulary, normalise=self.normalise_tags)
         unfitted, why = self._new_features(rows)
-        new_tags = [tag for tag, has_rows in zip(rows.tags, rows.has_rows) if not has_rows]
-        new_words = name_words(name for tag in new_tags for name in vocabulary.get(tag, (tag,)))
-        features, X = rows.extract(unfitted, also=new_words)
+        features, X, called = fit_features(unfitted, rows, vocabulary)
         figures = {**rows.figures(X), "words": features.n_words_}
         choice, model = self._choose(figures)
         if why:
             choice = replace(choice, reason=f"{choice.reason} {why}")
         more = {} if sample_weight is None else {"sample_weight": sample_weight}
-        names = self._names(model, rows, names_in_use(vocabulary, rows, features, X), features)
+        names = self._names(model, rows, called, features)
         if names is not None:
             more["label_features"] = names
         model.fit(X, rows.Y, rows.observed, callback=callback, checkpoint=checkpoint, **more)
@@ -296,51 +258,46 @@ class Tagger(BaseEstimator):
             _output_format=rows.output_format,
         )
 
-    def _new_features(self, rows: TrainingRows) -> tuple[FITTED_FEATURES, str]:
+    def _new_features(self, rows: TrainingRows) -> tuple[FittedFeatures, str]:
         """The features to fit, and why these, where they were chosen."""
-        features: FITTED_FEATURES
+        features: FittedFeatures
         why = ""
         if self.features == "auto":
             chosen = choose_features(rows, n_jobs=self.n_jobs, random_state=self.random_state)
             features, why = chosen.features, chosen.reason
         elif isinstance(self.features, str):
             features = TextFeatures()
-        elif isinstance(self.features, TextFeatures):
-            features = clone(self.features)
         else:
-            features = TransformerFeatures(self.features)
+            own = isinstance(self.features, TextFeatures)
+            features = clone(self.features) if own else TransformerFeatures(self.features)
         if self.embedder is not None:
             features = self._settled(EmbeddedFeatures(features, TextEmbedder.of(self.embedder)))
         return features, why
 
     def _names(
-        self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FITTED_FEATURES
+        self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FittedFeatures
     ) -> sp.csr_matrix | FeatureBlocks | None:
         """The features of what tags are ``called``, where the model learns from names and they are words.
 
         Warns about tags of the vocabulary of which the model can know nothing.
         """
-        tags, without_rows = rows.tags, ~rows.has_rows
-        names = None
+        tags, new, names = rows.tags, ~rows.has_rows, None
         reason = f"{type(model).__name__} does not learn from names; the default model does"
         if info_of(type(model)).learns_from_names:
-            names = name_features(tags, called, features, is_new=without_rows)
+            names = name_features(tags, called, features, is_new=new)
             reason = "their names have no words"
-        listed = [tag for tag, is_new in zip(tags, without_rows) if not is_new]
+        listed = [tag for tag, is_new in zip(tags, new) if not is_new]
         if len(called) >= _MANY_TAGS and called.keys().isdisjoint(listed):
             warn(
                 f"vocabulary has none of the tags of the texts: these are written like {listed[0]!r:.60}, those like "
                 f"{next(iter(called))!r:.60}. Write them alike, so that names belong to tags.",
                 TagwiseWarning,
             )
-        unheard = without_rows & np.array([tag in called for tag in tags])
-        if names is not None:
-            unheard &= ~has_name(names)
+        unheard = new & np.array([tag in called for tag in tags]) & (True if names is None else ~has_name(names))
         if unheard.any():
-            example = tags[int(np.argmax(unheard))]
             warn(
-                f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as {example!r:.60}, and "
-                f"that will hardly be suggested: {reason}.",
+                f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as "
+                f"{tags[int(np.argmax(unheard))]!r:.60}, and that will hardly be suggested: {reason}.",
                 TagwiseWarning,
             )
         return names
@@ -348,27 +305,28 @@ class Tagger(BaseEstimator):
     def _choose(self, figures: dict[str, Any]) -> tuple[ModelChoice, MultiLabelModel]:
         """The unfitted model, given, named, or chosen by the size of the problem; and why this one."""
         masked = figures["known_pairs"] is not None
-        if not isinstance(self.model, str):
+        if isinstance(self.model, str):
+            if self.model.lower() == "auto":
+                n_rows, n_features, n_tags, n_listed = itemgetter("rows", "features", "tags", "assignments")(figures)
+                choice = choose_model(n_rows, n_features, n_tags, n_listed, masked, unlisted=self.unlisted)
+            else:
+                name = model_info(self.model).name
+                choice = ModelChoice(name, {}, f"{name} was asked for.")
+            shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+            model = build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+        else:
             name, model = info_of(type(self.model)).name, clone(self.model)
             usual = type(model)().get_params(deep=False)
             for parameter, value in parameters_for_unlisted(name, self.unlisted).items():
                 if np.array_equal(getattr(model, parameter), usual[parameter]):
                     model.set_params(**{parameter: value})
             choice = ModelChoice(name, {}, f"{name} was given as an estimator.")
-        else:
-            if self.model.lower() == "auto":
-                rows, features, tags, listed = (figures[name] for name in ("rows", "features", "tags", "assignments"))
-                choice = choose_model(rows, features, tags, listed, masked, unlisted=self.unlisted)
-            else:
-                name = model_info(self.model).name
-                choice = ModelChoice(name, {}, f"{name} was asked for.")
-            shared = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-            model = build_model(choice.name, choice.parameters, unlisted=self.unlisted, **shared)
+        info = info_of(type(model))
         if self.updatable:
-            if not info_of(type(model)).updatable:
+            if not info.updatable:
                 raise model._not_updatable("updates (updatable=True)")
             model.set_params(updatable=True)
-        if masked and not info_of(type(model)).learns_from_mask:
+        if masked and not info.learns_from_mask:
             raise InvalidInputError(
                 f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
                 'text does not list counts as wrong for it; or use model="auto".'
@@ -376,18 +334,20 @@ class Tagger(BaseEstimator):
         return choice, model
 
     def _replace(self, **state: Any) -> Tagger:
-        """Replace some or all of the fitted attributes at once: an interrupt would leave those of two fits."""
+        """Replace some or all attributes at once: an error or interrupt leaves the tagger as it was."""
         fitted = {**self.__dict__, **state}
+        tags = fitted["tags_"]
         fitted["model_"] = copy(fitted["model_"])
-        fitted["model_"].label_names_ = [str(tag) for tag in fitted["tags_"]]
-        fitted["_position"] = column_of(fitted["tags_"])
-        vocabulary = check_vocabulary(self.vocabulary)
+        fitted["model_"].label_names_ = [str(tag) for tag in tags]
+        fitted["classes_"] = np.array(tags, dtype=np.int64 if isinstance(tags[0], int) else object)
+        fitted["_position"] = column_of(tags)
+        vocabulary = check_vocabulary(fitted["vocabulary"])
         fitted["names_"] = {tag: names[0] for tag, names in vocabulary.items() if names[0] != tag}
         self._settled(fitted["features_"])
         self.__dict__.update(fitted)
         return self
 
-    def _settled(self, features: FITTED_FEATURES) -> FITTED_FEATURES:
+    def _settled(self, features: FittedFeatures) -> FittedFeatures:
         """The features with the cache and the progress bar that the parameters ask for."""
         if isinstance(features, EmbeddedFeatures):
             features.embedder.settle(self.embedding_cache, self.verbose)
@@ -399,35 +359,10 @@ class Tagger(BaseEstimator):
             raise InvalidInputError(
                 "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
             )
-        check_flag(self.normalise_tags, "normalise_tags")
-        check_flag(self.updatable, "updatable")
-        thread_count(self.n_jobs)
-        check_random_state(self.random_state)
-        check_choice(self.unlisted, "unlisted", UNLISTED)
-        if isinstance(self.model, str):
-            if self.model.lower() != "auto":
-                model_info(self.model)
-        elif not isinstance(self.model, MultiLabelModel):
-            raise InvalidTypeError(
-                f'model must be "auto", the name of a model or a model of tagwise; found {self.model!r:.100}.'
-            )
-        check_embedder(self.embedder)
-        if self.embedding_cache is not None and not isinstance(self.embedding_cache, (str, PathLike)):
-            raise InvalidTypeError(f"embedding_cache must be the path of a folder; found {self.embedding_cache!r:.60}.")
-        if isinstance(self.features, str):
-            check_choice(self.features, "features", ("words", "auto"))
-        else:
-            check_transformer(self.features)
+        check_parameters(self)
         return check_vocabulary(self.vocabulary)
 
     # ------------------------------------------------------------------ texts and tags as matrices
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The tags (L), as scikit-learn has them: ``tags_`` as an array, the columns of matrices of this tagger."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError("'Tagger' object has no attribute 'classes_' before it is fitted")
-        return np.array(self.tags_, dtype=np.int64 if isinstance(self.tags_[0], int) else object)
 
     def transform(self, texts: Iterable[str]) -> Any:
         """The features of texts (n×d, CSR); a row without entries is a text without a known word.
@@ -466,7 +401,7 @@ class Tagger(BaseEstimator):
             Only tags that score at least this; 0 is the model's own border. ``"calibrated"``: only tags that reach
             their own thresholds, which :meth:`calibrate` found. None: all.
         explain : int
-            Number of words per suggestion; 0 for none. Exact, for models with linear scores.
+            Number of words per suggestion that explain it; exact, for models with linear scores.
         min_probability : float, optional
             Only tags of at least this probability. A model whose scores are not probabilities needs :meth:`calibrate`.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
@@ -488,7 +423,7 @@ class Tagger(BaseEstimator):
         Raises
         ------
         ExplanationError
-            ``explain`` is above 0 and the model has no exact explanations.
+            The model has no exact explanations.
         """
         options: dict[str, Any] = {"min_probability": min_probability, "optimise": optimise}
         found = list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
@@ -502,13 +437,14 @@ class Tagger(BaseEstimator):
         request = self._request(*options, **named)
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
-        return self._answers(iter(texts), request)
 
-    def _answers(self, texts: Iterator[str], request: Request) -> Iterator[list[Suggestion]]:
-        read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
-        while block := check_texts(islice(texts, size), first=read):
-            read += len(block)
-            yield from self._suggestions(self.features_.transform(block), request)
+        def answers(texts: Iterator[str]) -> Iterator[list[Suggestion]]:
+            read, size = 0, None if needs_all_rows(request.optimise) else _BLOCK_TEXTS
+            while block := check_texts(islice(texts, size), first=read):
+                read += len(block)
+                yield from self._suggestions(self.features_.transform(block), request)
+
+        return answers(iter(texts))
 
     def suggest_features(self, X: Any, *options: Any, **named: Any) -> list[list[Suggestion]]:
         """As :meth:`suggest`, for texts that :meth:`transform` has made into features already."""
@@ -541,10 +477,10 @@ class Tagger(BaseEstimator):
         Numbers are of the type that they had, and columns in the order of ``classes_``.
         """
         X = self.transform(texts)
-        decided = decided_labels(self.model_, self.calibration_, X) if X.shape[0] else []
+        decided = decided_labels(self.model_, self.calibration_, X)
         if self._output_format is None:
             return [[self.tags_[label] for label in row] for row in decided]
-        on = ones_in([np.sort(row) for row in decided], len(self.tags_))
+        on = ones_in(decided, len(self.tags_))
         return ones_in_format(on.indices, on.indptr, on.shape, self._output_format)
 
     def decision_function(self, texts: Iterable[str]) -> np.ndarray:
@@ -561,11 +497,9 @@ class Tagger(BaseEstimator):
         Parameters
         ----------
         texts : list of str
-        k : int
-            Number of tags per text that have a probability where the result is sparse.
-        dense : bool, optional
-            True: all tags, as an array. False: the k best, as CSR. None: dense where tags were an array or a data frame
-            at fit.
+        k, dense
+            ``dense=True``: all tags, as an array. False: the ``k`` best, as CSR. None: dense where tags were an array
+            or a data frame at fit.
 
         Returns
         -------
@@ -601,156 +535,6 @@ class Tagger(BaseEstimator):
         self._require_fitted()
         return self.model_.explained_score
 
-    # ------------------------------------------------------------------ validation rows
-
-    def score(self, texts: Iterable[str], tags: Any) -> float:
-        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the suggestions; tags that training never saw count as missed.
-
-        :meth:`evaluate` has more metrics, and :func:`tagwise.metrics.scorer` makes any of them a ``scoring`` of
-        scikit-learn.
-        """
-        return ndcg_at_k(*self.truth_and_ranking(texts, tags, 5), 5)
-
-    def truth_and_ranking(self, texts: Iterable[str], tags: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The true tags (n, L + those never seen) and the k best of each text (n, k): what ranking metrics compare."""
-        rows = self.validation_rows(texts, tags, None)
-        labels, scores = self.model_.predict_topk(rows.X, min(k, len(self.tags_)))
-        return rows.truth, padded_answers(labels, scores, k)[0]
-
-    def truth_and_decisions(self, texts: Iterable[str], tags: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The true tags and those of :meth:`predict`, both 0/1 (n, L + those never seen): what set metrics compare."""
-        rows = self.validation_rows(texts, tags, None)
-        decided = decided_labels(self.model_, self.calibration_, rows.X)
-        return rows.truth, ones_in([np.sort(row) for row in decided], rows.truth.shape[1])
-
-    def calibrate(self, texts: Iterable[str], tags: Any, known: Any = None, *, target: str = "micro") -> Tagger:
-        """Learn thresholds and probabilities from rows that the tagger was not fitted on.
-
-        Where the scores of the model are probabilities already (Cascade), the rows correct them as far as they are off.
-
-        Parameters
-        ----------
-        texts, tags, known
-            As in :meth:`fit`. Training rows would make probabilities far too high.
-        target : {"micro", "macro", "example"}
-            The F1 that the thresholds are chosen for: over all pairs of text and tag, averaged over tags, or over
-            texts.
-
-        Returns
-        -------
-        self
-            With ``calibration_`` and ``reference_``. Tags that training never saw are ignored, with a warning.
-        """
-        check_choice(target, "target", TARGETS)
-        self._require_fitted()
-        texts = check_texts(texts)
-        rows = self.validation_rows(texts, tags, known)
-        if rows.unseen:
-            warn(
-                f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows that training "
-                f"never saw, such as {min(rows.unseen)!r}.",
-                TagwiseWarning,
-            )
-        k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
-        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        calibration = fit_calibration(
-            labels, scores, rows.Y, observed=rows.observed, target=target, probabilistic=self.model_.probabilistic
-        )
-        reference = profile_of(self.model_, rows.X, unknown_shares=self._unknown_words(texts)[0])
-        self.__dict__.update(calibration_=calibration, reference_=reference)
-        return self
-
-    def evaluate(
-        self, texts: Iterable[str], tags: Any, known: Any = None, *, ks: Sequence[int] = (1, 3, 5)
-    ) -> Evaluation:
-        """Measure suggestions and decisions against the tags that rows have.
-
-        Parameters
-        ----------
-        texts, tags, known
-            As in :meth:`fit`. With ``known``, only known tags take part.
-        ks : sequence of int
-            The cut-offs k of the ranking metrics.
-        """
-        rows = self.validation_rows(texts, tags, known)
-        return evaluate(self.model_, self.calibration_, rows, ks, self.training_["tag_rows"], self.training_["rows"])
-
-    def reliability(self, texts: Iterable[str], tags: Any, known: Any = None, *, n_bins: int = 10) -> ReliabilityBins:
-        """Reliability of probabilities on rows that the tagger was neither fitted nor calibrated on, for a diagram."""
-        self._require_fitted()
-        maps = require_probabilities(self.model_, self.calibration_, "reliability")
-        rows = self.validation_rows(texts, tags, known)
-        k = min(DEFAULT_K, self.model_.n_labels_) if self.calibration_ is None else self.calibration_.k
-        labels, scores = known_ranking(self.model_, rows.X, k, rows.observed)
-        pairs = ValidationPairs.of(labels, scores, rows.Y, rows.observed)
-        return reliability_bins(maps(pairs.labels, pairs.scores), pairs.on, n_bins)
-
-    def profile(self, texts: Iterable[str], *, edges: Any = None) -> Profile:
-        """Profile of texts that the tagger was not fitted on: the counts that :meth:`drift` compares.
-
-        ``edges`` are the ``score_edges`` of the profile that this one will be compared with.
-        """
-        self._require_fitted()
-        rows = check_texts(texts)
-        return profile_of(
-            self.model_, self.features_.transform(rows), unknown_shares=self._unknown_words(rows)[0], edges=edges
-        )
-
-    def drift(self, texts: Iterable[str], *, reference: Profile | None = None) -> Drift:
-        """Whether recent texts are still like those of the time of training (:mod:`tagwise.inspection.drift`).
-
-        Parameters
-        ----------
-        texts : list of str
-            Recent ones.
-        reference : Profile, optional
-            :meth:`profile` of texts to compare with, which the tagger was not fitted on. By default ``reference_``,
-            that of the rows of :meth:`calibrate`.
-
-        Returns
-        -------
-        Drift
-            Labels are the tags in the order of ``tags_``. ``with_answers(tagger.reliability(texts, accepted, known))``
-            adds what people accepted.
-
-        Notes
-        -----
-        Time that of suggestions; memory that of the texts and their features.
-        """
-        self._require_fitted()
-        reference = self.reference_ if reference is None else reference
-        if reference is None:
-            raise InvalidInputError(
-                "this tagger keeps no figures of the time of training to compare with: it was trained without "
-                "validation rows, or has been updated since. Train with --validation (Tagger.calibrate), or name texts "
-                "of that time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
-            )
-        return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
-
-    def unknown_words(self, texts: Iterable[str]) -> list[tuple[str, int]]:
-        """The words of texts that training did not see, and in how many texts each is; those of most texts first.
-
-        Empty where features are not words of tagwise's own.
-        """
-        self._require_fitted()
-        found = self._unknown_words(check_texts(texts))[1]
-        return sorted(found.items(), key=lambda item: (-item[1], item[0]))
-
-    def _unknown_words(self, texts: list[str]) -> tuple[np.ndarray | None, Counter[str]]:
-        """The share of unknown words of each text, and the words; None where features are others."""
-        words = self.features_.words if isinstance(self.features_, EmbeddedFeatures) else self.features_
-        return words.unknown_words(texts) if isinstance(words, TextFeatures) else (None, Counter())
-
-    def validation_rows(self, texts: Iterable[str], tags: Any, known: Any = None) -> ValidationRows:
-        """Texts and their tags in the columns of this tagger: what all measures of it start from."""
-        self._require_fitted()
-        return ValidationRows.of(self.features_, self._position, texts, tags, known, spelling=self._spelling)
-
-    @property
-    def _spelling(self) -> dict[str, Any] | None:
-        """Spelling of tags by their keys, where similar ones are the same."""
-        return {tag_key(tag): tag for tag in self.tags_} if self.normalise_tags else None
-
     # ------------------------------------------------------------------ further texts, and other tags
 
     def update(self, texts: Iterable[str], tags: Any, known: Any = None) -> Tagger:
@@ -775,41 +559,35 @@ class Tagger(BaseEstimator):
         start = time.perf_counter()
         self._require_updatable()
         vocabulary = self._check_parameters(known)
-        rows = check_texts(texts)
-        if not rows:
-            raise InvalidInputError("texts is empty; an update needs at least one text.")
-        lists, looked_at = check_tags(tags, len(rows)), None if known is None else check_known(known, len(rows))
-        if self.normalise_tags:
-            lists, looked_at = normalised(lists, looked_at, self.tags_)
-        require_one_type([self.tags_, *lists], "tags differ in type from those of the fit")
-        new = sorted({tag for row in lists for tag in row}.difference(self._position))
-        position = column_of([*self.tags_, *new])
-        Y, _ = tag_matrix(lists, position)
-        observed = None
-        if looked_at is not None:
-            observed, without = known_matrix(looked_at, lists, position)
-            warn_of_unlearnable(without)
+        rows = TrainingRows.of(texts, tags, known, normalise=self.normalise_tags, learnt=self.tags_)
         features, source = self.features_, np.arange(len(self.features_.feature_names))
         if isinstance(features, TextFeatures):
-            features, source = features.extended(rows, self.training_["rows"])
-        X = features.transform(rows)
-        model = copy(self.model_)
+            features, source = features.extended(rows.texts, self.training_["rows"])
+        X, model, n_before = features.transform(rows.texts), copy(self.model_), len(self.tags_)
         if len(source) > model.n_features_in_:
             model._select_features(source)
-        more: dict[str, Any] = {}
-        if new and info_of(type(model)).learns_from_names:
+        names, more = None, {}
+        if len(rows.tags) > n_before and info_of(type(model)).learns_from_names:
             called = {tag: names[0] for tag, names in vocabulary.items()}
-            is_new = np.arange(len(position)) >= len(self.tags_)
-            names = name_features(list(position), called, features, is_new=is_new)
-            more["label_features"] = None if names is None else names[len(self.tags_) :]
-        model.update(X, Y, observed, **more)
+            names = name_features(rows.tags, called, features, is_new=np.arange(len(rows.tags)) >= n_before)
+            names = None if names is None else names[n_before:]
+            more["label_features"] = names
+        model.update(X, rows.Y, rows.observed, **more)
+        before, training = self.training_, {**self.training_, **rows.figures(X)}
+        for name in ("rows", "assignments", "known_without_rows", "rows_without_words", "rows_without_tags"):
+            training[name] += before[name]
+        training["tag_rows"][:n_before] += before["tag_rows"]
+        if names is not None and before["named_tags"]:  # else names are not learnt from
+            training["named_tags"] += int(has_name(names).sum())
+        training |= {"words": features.n_words_, "known_pairs": model.n_known_pairs()}
+        training["seconds"] = time.perf_counter() - start
+        self._warn_of_lost_calibration()
+        changed = {"training_": training, "calibration_": None, "reference_": None}
+        return self._replace(tags_=rows.tags, features_=features, model_=model, **changed)
+
+    def _warn_of_lost_calibration(self) -> None:
         if self.calibration_ is not None:
             warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        training = self._training_with(X, Y, model, features.n_words_, time.perf_counter() - start)
-        if more.get("label_features") is not None and training["named_tags"]:  # else names are not learnt from
-            training["named_tags"] += int(np.count_nonzero(np.diff(more["label_features"].indptr)))
-        gone = {"calibration_": None, "reference_": None}
-        return self._replace(tags_=list(position), features_=features, model_=model, training_=training, **gone)
 
     def _require_updatable(self) -> None:
         self._require_fitted()
@@ -818,18 +596,6 @@ class Tagger(BaseEstimator):
                 "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
                 "updatable=True (tagwise train --updatable)."
             )
-
-    def _training_with(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, model: Any, n_words: int, seconds: float
-    ) -> dict[str, Any]:
-        """``training_`` with further rows; ``seconds`` are those of the update."""
-        before, added = self.training_, row_figures(X, Y)
-        figures = {**before, "features": X.shape[1], "words": n_words, "tags": Y.shape[1], "seconds": seconds}
-        for name in ("rows", "assignments", "rows_without_words", "rows_without_tags"):
-            figures[name] = before[name] + added[name]
-        figures["tag_rows"] = np.pad(before["tag_rows"], (0, Y.shape[1] - len(before["tag_rows"]))) + added["tag_rows"]
-        figures["known_pairs"] = model.n_known_pairs()
-        return figures
 
     def remove_tags(self, tags: Iterable[Any]) -> Tagger:
         """Forget tags; they are suggested no more. Texts that had them stay, without them."""
@@ -852,39 +618,37 @@ class Tagger(BaseEstimator):
             raise InvalidInputError("tags is empty; name at least one tag.")
         goal = None if into is None else self._label_of(into)
         gone = set(given) - {goal}
-        model, kept = copy(self.model_), [label for label in range(len(self.tags_)) if label not in gone]
+        kept = [label for label in range(len(self.tags_)) if label not in gone]
+        model, tag_rows = copy(self.model_), self.training_["tag_rows"].copy()
+        calibration = self.calibration_
         if goal is None:
             model.remove_labels(sorted(gone))
+            calibration = None if calibration is None else calibration.of_labels(kept)
         else:
             model.merge_labels(given, goal)
-        names = [self.tags_[label] for label in kept]
-        tag_rows = self.training_["tag_rows"].copy()
-        if goal is not None:
             tag_rows[goal] = int(model.kept_labels_.getnnz(axis=0)[kept.index(goal)])
+            self._warn_of_lost_calibration()
+            calibration = None
         tag_rows = tag_rows[kept]
         training = {**self.training_, "tags": len(kept), "tag_rows": tag_rows, "assignments": int(tag_rows.sum())}
         if getattr(model, "updatable", False):
             training["known_pairs"] = model.n_known_pairs()
-        calibration = None if self.calibration_ is None or goal is not None else self.calibration_.of_labels(kept)
-        if self.calibration_ is not None and goal is not None:
-            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
-        with self._vocabulary_of({self.tags_[label]: None for label in gone}):
-            changed = {"training_": training, "calibration_": calibration, "reference_": None}
-            return self._replace(tags_=names, model_=model, **changed)
+        return self._replace(
+            tags_=[self.tags_[label] for label in kept],
+            vocabulary=self._respelt_vocabulary({self.tags_[label]: None for label in gone}),
+            model_=model,
+            training_=training,
+            calibration_=calibration,
+            reference_=None,
+        )
 
-    @contextmanager
-    def _vocabulary_of(self, names: Mapping[Any, Any]) -> Iterator[None]:
-        """Write tags of the vocabulary as ``names`` does, None for those that are gone; an error takes it back."""
+    def _respelt_vocabulary(self, names: Mapping[Any, Any]) -> Any:
+        """The vocabulary with its tags as ``names`` writes them, without those for which that has None."""
         own = self.vocabulary
-        try:
-            if isinstance(own, Mapping):
-                self.vocabulary = {names.get(tag, tag): own[tag] for tag in own if names.get(tag, tag) is not None}
-            elif own is not None:
-                self.vocabulary = [names.get(tag, tag) for tag in own if names.get(tag, tag) is not None]
-            yield
-        except BaseException:
-            self.vocabulary = own
-            raise
+        if own is None:
+            return None
+        kept = {tag: names.get(tag, tag) for tag in own if names.get(tag, tag) is not None}
+        return {new: own[tag] for tag, new in kept.items()} if isinstance(own, Mapping) else list(kept.values())
 
     def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
         """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
@@ -898,16 +662,12 @@ class Tagger(BaseEstimator):
         if len(set(tags)) < len(tags):
             twice = next(tag for tag, many in Counter(tags).items() if many > 1)
             raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
-        with self._vocabulary_of(names):
-            return self._replace(tags_=tags)
+        return self._replace(tags_=tags, vocabulary=self._respelt_vocabulary(names))
 
     def use_embedder(self, embedder: Any) -> Tagger:
         """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
 
-        Raises
-        ------
-        InvalidInputError
-            The tagger was trained without an embedder, or with another one: the fingerprints differ.
+        InvalidInputError if the tagger was trained without an embedder, or with one of another fingerprint.
         """
         self._require_fitted()
         if not isinstance(self.features_, EmbeddedFeatures):
@@ -922,121 +682,28 @@ class Tagger(BaseEstimator):
         """Write the tagger as one folder that :func:`tagwise.load` reads: JSON and safetensors, no pickle.
 
         It holds features, model, tags, figures, calibration and reference, under one manifest that is replaced in one
-        step: at every moment, and after every crash, the folder holds the old tagger or the new one.
-
-        Parameters
-        ----------
-        path : path
-            The folder. A tagger or model that is there already is replaced; any other content is refused.
-        overwrite : bool
-            False refuses to replace.
+        step: at every moment, and after every crash, the folder holds the old tagger or the new one. A tagger or model
+        that is there already is replaced, unless ``overwrite`` is False; any other content is refused.
         """
         write_model(path, self.to_parts(), overwrite=overwrite)
 
     def to_parts(self) -> ModelRecord:
         """The content of the folder of this tagger; ``docs/model-format.md`` describes it."""
         self._require_fitted()
-        vocabulary, given = self._check_parameters(), self.get_params(deep=False)
-        del given["embedding_cache"]  # a folder of this machine
-        # Estimators that were handed in are the fitted ones as they were before the fit; the folder has these.
-        parameters: dict[str, Any] = {
-            name: value if isinstance(value := given.pop(name), str) else None
-            for name in ("model", "features", "embedder")
-        }
-        if given.pop("vocabulary") is None:
-            parameters["vocabulary"] = None
-        else:  # two lists: the keys of a folder's objects cannot be any text
-            names = [list(called) for called in vocabulary.values()] if isinstance(self.vocabulary, Mapping) else None
-            parameters["vocabulary"] = {"tags": [str(tag) for tag in vocabulary], "names": names}
-        values: dict[str, Any] = {
-            "choice": asdict(self.choice_),
-            "training": self.training_,
-            "tag_type": "int" if isinstance(self.tags_[0], int) else "str",
-            "output_format": None,
-            "features": features_to_parts(self.features_),
-            "calibration": None if self.calibration_ is None else self.calibration_.to_parts(),
-            "reference": None if self.reference_ is None else self.reference_.to_parts(),
-        }
-        if self._output_format is not None:
-            values["output_format"] = [self._output_format[0], np.dtype(self._output_format[1]).str]
-        record = ModelRecord(
-            class_name="Tagger",
-            parameters={**parameters, **storable_parameters(given)},
-            values=values,
-            label_names=[str(tag) for tag in self.tags_],
-        )
-        return record.with_model("model", self.model_.to_parts())
+        return tagger_to_parts(self, self._check_parameters())
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
-        """The fitted tagger that :meth:`to_parts` describes.
-
-        Raises
-        ------
-        ModelFormatError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError
-            The parts are not those of a tagger, or do not fit together.
-        """
-        inner, record = record.split_model("model")
-        values, names, parameters = record.values, record.label_names, dict(record.parameters)
-        expected = set(inspect.signature(cls.__init__).parameters) - {"self", "embedding_cache"}
-        require_same("parameters", set(parameters), expected)
-        require_same("values", set(values), _SAVED_VALUES)
-        if not names or len(set(names)) < len(names) or record.tensors:
-            raise ValueError("a tagger has different tags, and no tensors of its own")
-        whole = check_choice(values["tag_type"], "tag_type", ("str", "int")) == "int"
-        tags: list[Any] = [_whole_number(name) for name in names] if whole else names
-        features, model = features_from_parts(values["features"]), model_from_parts(inner)
-        if (model.n_features_in_, model.n_labels_) != (len(features.feature_names), len(tags)):
-            raise ValueError(
-                f"a model of {model.n_features_in_} features and {model.n_labels_} labels for "
-                f"{len(features.feature_names)} terms and {len(tags)} tags"
-            )
-        calibration, reference, output_format = (values[name] for name in ("calibration", "reference", "output_format"))
-        choice, training, vocabulary = values["choice"], values["training"], parameters["vocabulary"]
-        if {name: type(value) for name, value in choice.items()} != {"name": str, "parameters": dict, "reason": str}:
-            raise ValueError("the choice must have a name, parameters and a reason")
-        require_same("values of the training", set(training), {*_TRAINING, "known_pairs", "tag_rows", "seconds"})
-        for name in (*_TRAINING, *([] if training["known_pairs"] is None else ["known_pairs"])):
-            check_integer(training[name], name, minimum=0)
-        check_real(training["seconds"], "seconds")
-        _COUNTS.check({"tag_rows": training["tag_rows"]}, {"L": len(tags)})
-        if training["tag_rows"].max() > training["rows"]:
-            raise ValueError("tag_rows must be counts of rows")
-        if vocabulary is not None:
-            require_same("values of the vocabulary", set(vocabulary), {"tags", "names"})
-            listed = vocabulary["tags"]
-            if not isinstance(listed, list) or len(set(listed)) < len(listed):
-                raise ValueError("the vocabulary must be a list of different tags")
-            parameters["vocabulary"] = listed = [_whole_number(tag) for tag in listed] if whole else listed
-            if vocabulary["names"] is not None:
-                called = [each[0] if len(each) == 1 else each for each in vocabulary["names"]]
-                parameters["vocabulary"] = dict(zip(listed, called, strict=True))
-        # Estimators that were handed in are not stored as such; the fitted ones say how they were set.
-        if parameters["model"] is None:
-            parameters["model"] = clone(model)
-        if parameters["features"] is None:
-            words = features.words if isinstance(features, EmbeddedFeatures) else features
-            parameters["features"] = clone(words if isinstance(words, TextFeatures) else words.transformer)
+        """The fitted tagger that :meth:`to_parts` describes; :func:`tagwise.load` says which errors there may be."""
+        parameters, fitted = tagger_from_parts(record, set(inspect.signature(cls).parameters))
         tagger = cls(**parameters)
         tagger._check_parameters()
-        return tagger._replace(
-            tags_=tags,
-            features_=features,
-            model_=model,
-            choice_=ModelChoice(**choice),
-            training_=training,
-            calibration_=None if calibration is None else Calibration.from_parts(calibration, len(tags)),
-            reference_=None if reference is None else Profile.from_parts(reference, len(tags)),
-            _output_format=None if output_format is None else saved_output_format(output_format),
-        )
+        return tagger._replace(**fitted)
 
     # ------------------------------------------------------------------ inside
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
+        tags = takes_texts(super().__sklearn_tags__())
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
@@ -1045,17 +712,3 @@ class Tagger(BaseEstimator):
         if tag not in self._position:
             raise InvalidInputError(f"tag {tag!r:.60} is not one of the {len(self.tags_):,} tags of this tagger.")
         return self._position[tag]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "tags_")
-
-    def _require_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
-
-
-def _whole_number(name: str) -> int:
-    number = int(name)
-    if str(number) != name:
-        raise ValueError(f"the tag {name!r:.60} where a whole number is expected")
-    return check_integer(number, "tag")

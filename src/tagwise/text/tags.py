@@ -10,7 +10,7 @@ import numbers
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,26 +27,22 @@ from tagwise.text.features import check_texts
 from tagwise.validation import check_integer, check_labels
 
 __all__ = [
+    "RemoteTexts",
     "TrainingRows",
     "ValidationRows",
     "all_tags",
-    "check_known",
     "check_name",
     "check_tags",
     "column_of",
     "empty_rows",
     "has_entries",
     "known_matrix",
-    "normalised",
     "ones_in",
     "require_one_type",
-    "respelt",
     "respelt_rows",
-    "row_figures",
     "split_texts",
     "tag_key",
     "tag_matrix",
-    "warn_of_unlearnable",
 ]
 
 
@@ -91,33 +87,47 @@ class TrainingRows:
 
     @classmethod
     def of(
-        cls, texts: Iterable[str], tags: Any, known: Any, vocabulary: Iterable[str] = (), *, normalise: bool = False
+        cls,
+        texts: Iterable[str],
+        tags: Any,
+        known: Any,
+        vocabulary: Iterable[str] = (),
+        *,
+        normalise: bool = False,
+        learnt: Sequence[Any] = (),
     ) -> TrainingRows:
         """Check what the user gave, but the ``vocabulary``. Warns where ``known`` names tags that are no labels.
 
-        Tags that are written nearly alike are one with ``normalise``, and otherwise warned of.
+        Tags that are written nearly alike are one with ``normalise``, and otherwise warned of. ``learnt`` are the tags
+        of a tagger to update, whose columns come first.
         """
         rows = texts if isinstance(texts, RemoteTexts) else check_texts(texts)
         if not len(rows):
-            raise InvalidInputError("texts is empty; at least one text with a tag is needed to fit a tagger.")
+            raise InvalidInputError("texts is empty; at least one text is needed.")
         lists = check_tags(tags, len(rows))
-        if not any(lists):
+        if not (learnt or any(lists)):
             raise InvalidInputError(f"tags holds no tag in any of the {len(rows):,} rows; there is nothing to learn.")
-        looked_at = None if known is None else check_known(known, len(rows))
-        matrix = _as_matrix(tags, "tags")
+        looked_at = None if known is None else check_tags(known, len(rows), "known")
+        matrix = None if learnt else _as_matrix(tags, "tags")
         columns, output_format = ([], None) if matrix is None else (matrix[1], format_of(tags))
-        listed, counts = list(vocabulary), Counter(tag for row in lists for tag in row)
-        require_one_type([counts, columns, listed])
-        ways = _spellings(counts, listed, warns=not normalise)
+        listed, counts = [*learnt, *vocabulary], Counter(tag for row in lists for tag in row)
+        differ = "tags differ in type from those of the fit" if learnt else "tags holds numbers and names"
+        require_one_type([counts, columns, listed], differ)
+        ways = _spellings(counts, listed, warns=not (normalise or learnt))
         spelling = ways if normalise else None
-        first = respelt(columns, spelling)
-        names = [*first, *sorted({*respelt(counts, spelling), *listed}.difference(first))]
+        first = list(learnt) or _respelt(columns, spelling)
+        names = [*first, *sorted({*_respelt(counts, spelling), *listed}.difference(first))]
         lists, position = respelt_rows(lists, spelling), column_of(names)
         Y, _ = tag_matrix(lists, position)
         if looked_at is None:
             return cls(rows, names, Y, None, 0, output_format)
         observed, without = known_matrix(respelt_rows(looked_at, spelling), lists, position)
-        warn_of_unlearnable(without)
+        if without:
+            warn(
+                f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
+                "cannot be learnt and is never suggested, unless it is in the vocabulary.",
+                TagwiseWarning,
+            )
         complete = observed.nnz == Y.shape[0] * Y.shape[1]
         return cls(rows, names, Y, None if complete else observed, len(without), output_format)
 
@@ -135,40 +145,19 @@ class TrainingRows:
             texts = [self.texts[row] for row in numbers]
         return TrainingRows(texts, self.tags, self.Y[numbers], observed, self.without_rows)
 
-    def extract(self, features: Any, also: Iterable[str]) -> tuple[Any, sp.csr_matrix]:
-        """The features, fitted with the words ``also`` beside those of the texts, and X (n, d)."""
-        if isinstance(self.texts, RemoteTexts):
-            return self.texts.fit_features(features, also)
-        return features, features.fit_transform(self.texts, also=also)
-
-    def figures(self, X: sp.csr_matrix) -> dict[str, Any]:
+    def figures(self, X: sp.csr_matrix | FeatureBlocks) -> dict[str, Any]:
         """Plain values for people who look at the fitted tagger: see ``Tagger.training_``."""
-        known = None if self.observed is None else int(self.observed.nnz)
-        return {**row_figures(X, self.Y), "known_pairs": known, "known_without_rows": self.without_rows}
-
-
-def row_figures(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, Any]:
-    """Figures of rows that depend on features X (n, d) and labels Y (n, L) alone."""
-    return {
-        "rows": X.shape[0],
-        "features": X.shape[1],
-        "tags": Y.shape[1],
-        "assignments": int(Y.nnz),
-        "rows_without_words": empty_rows(X),
-        "rows_without_tags": empty_rows(Y),
-        "tag_rows": np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64),
-    }
-
-
-def warn_of_unlearnable(names: Iterable[str]) -> None:
-    """Say that ``known`` has names that are no labels."""
-    without = set(names)
-    if without:
-        warn(
-            f"known names {counted(len(without), 'tag')} that no row has, such as {min(without)!r}; such a tag "
-            "cannot be learnt and is never suggested, unless it is in the vocabulary.",
-            TagwiseWarning,
-        )
+        return {
+            "rows": X.shape[0],
+            "features": X.shape[1],
+            "tags": len(self.tags),
+            "assignments": int(self.Y.nnz),
+            "known_pairs": None if self.observed is None else int(self.observed.nnz),
+            "known_without_rows": self.without_rows,
+            "rows_without_words": empty_rows(X),
+            "rows_without_tags": empty_rows(self.Y),
+            "tag_rows": np.bincount(self.Y.indices, minlength=len(self.tags)).astype(np.int64),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,34 +175,6 @@ class ValidationRows:
     observed: sp.csr_matrix | None
     unseen: Counter[Any]
     tags: list[list[Any]] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls,
-        features: Any,
-        position: Mapping[Any, int],
-        texts: Iterable[str],
-        tags: Any,
-        known: Any,
-        *,
-        spelling: Mapping[str, Any] | None = None,
-    ) -> ValidationRows:
-        """Check what the user gave, and lay it out in the columns of ``features`` and ``position``.
-
-        ``spelling`` has how tags of ``position`` are written, by their keys, where similar ones are the same.
-        """
-        rows = check_texts(texts)
-        if not rows:
-            raise InvalidInputError("texts is empty; at least one text is needed.")
-        lists = respelt_rows(check_tags(tags, len(rows)), spelling)
-        Y, unseen = tag_matrix(lists, position)
-        if unseen:
-            require_one_type([position, unseen], "tags differ in type from those of the fit")
-        truth, _ = tag_matrix(lists, column_of([*position, *sorted(unseen)]))
-        observed = None
-        if known is not None:
-            observed, _ = known_matrix(respelt_rows(check_known(known, len(rows)), spelling), lists, position)
-        return cls(features.transform(rows), Y, truth, observed, unseen, lists)
 
 
 def column_of(names: Sequence[str]) -> dict[str, int]:
@@ -250,15 +211,13 @@ def split_texts(
     return np.sort(np.concatenate([train, test[repeats]])).tolist(), test[~repeats].tolist()
 
 
-def check_tags(tags: Any, n_rows: int | None = None) -> list[list[Any]]:
-    """One list of names or numbers for each of ``n_rows`` texts; those that a row has twice count once."""
-    return [_names(row, number, "tags") for number, row in enumerate(_rows(tags, n_rows, "tags"))]
+def check_tags(tags: Any, n_rows: int | None = None, name: str = "tags") -> list[Any]:
+    """One list of names or numbers for each of ``n_rows`` texts; those that a row has twice count once.
 
-
-def check_known(known: Any, n_rows: int) -> list[list[Any] | None]:
-    """As :func:`check_tags`, but a row may be None: all its tags are known."""
-    rows = _rows(known, n_rows, "known")
-    return [None if row is None else _names(row, number, "known") for number, row in enumerate(rows)]
+    ``name`` is the argument; a row of ``known`` may be None, for all tags.
+    """
+    rows = _rows(tags, n_rows, name)
+    return [None if row is None and name == "known" else _names(row, number, name) for number, row in enumerate(rows)]
 
 
 def all_tags(tags: Iterable[Iterable[Any]]) -> list[Any]:
@@ -271,7 +230,7 @@ def tag_key(tag: Any) -> str:
     return " ".join(unicodedata.normalize("NFKC", str(tag)).casefold().split())
 
 
-def respelt(tags: Iterable[Any], spelling: Mapping[str, Any] | None) -> list[Any]:
+def _respelt(tags: Iterable[Any], spelling: Mapping[str, Any] | None) -> list[Any]:
     """The tags as ``spelling`` writes those of their keys, and others as they are; each once."""
     if spelling is None:
         return list(tags)
@@ -280,15 +239,7 @@ def respelt(tags: Iterable[Any], spelling: Mapping[str, Any] | None) -> list[Any
 
 def respelt_rows(rows: list[Any], spelling: Mapping[str, Any] | None) -> list[Any]:
     """Lists of tags, or None in place of some, as ``spelling`` writes them."""
-    return rows if spelling is None else [None if row is None else respelt(row, spelling) for row in rows]
-
-
-def normalised(
-    tags: list[Any], known: list[Any] | None, vocabulary: Iterable[Any] = ()
-) -> tuple[list[list[Any]], list[list[Any] | None] | None]:
-    """Tags of rows, and known tags, with one way of writing each: that of most rows, or of the vocabulary."""
-    spelling = _spellings(Counter(tag for row in tags for tag in row), vocabulary, warns=False)
-    return respelt_rows(tags, spelling), None if known is None else respelt_rows(known, spelling)
+    return rows if spelling is None else [None if row is None else _respelt(row, spelling) for row in rows]
 
 
 def _spellings(counts: Counter[Any], vocabulary: Iterable[Any], *, warns: bool) -> dict[str, Any]:
@@ -314,22 +265,18 @@ def _spellings(counts: Counter[Any], vocabulary: Iterable[Any], *, warns: bool) 
     return {key: same[0] for key, same in ways.items()}
 
 
-def require_one_type(tags: Iterable[Iterable[Any]], problem: str = "tags holds numbers and names") -> list[Any]:
-    """As :func:`all_tags`; raises where some tags are numbers and others are names."""
+def require_one_type(tags: Iterable[Iterable[Any]], problem: str) -> None:
+    """Raise where some tags are numbers and others are names."""
     found = {name for row in tags for name in row}
     whole, named = ([tag for tag in found if isinstance(tag, int) == number] for number in (True, False))
     if whole and named:
         raise InvalidTypeError(f"{problem}: {min(whole)!r} and {min(named)!r:.60}. Write all of them alike.")
-    return sorted(found)
 
 
 def tag_matrix(tags: Sequence[Sequence[str]], position: Mapping[str, int]) -> tuple[sp.csr_matrix, Counter[str]]:
     """0/1 labels (rows × tags, float32) of the tags that have a position, and how often each other one occurs."""
-    unseen: Counter[str] = Counter()
-    columns: list[list[int]] = []
-    for row in tags:
-        columns.append(sorted({position[name] for name in row if name in position}))
-        unseen.update(name for name in set(row) if name not in position)
+    columns = [{position[name] for name in row if name in position} for row in tags]
+    unseen = Counter(name for row in tags for name in set(row) if name not in position)
     return ones_in(columns, len(position)), unseen
 
 
@@ -341,14 +288,14 @@ def known_matrix(
     The tags that a row has are always known. A row of which everything is known has one entry per tag.
     """
     every = list(range(len(position)))
-    columns: list[list[int]] = []
+    columns: list[Collection[int]] = []
     without: set[str] = set()
     for names, row in zip(known, tags):
         if names is None:
             columns.append(every)
             continue
         without.update(name for name in names if name not in position)
-        columns.append(sorted({position[name] for name in (*names, *row) if name in position}))
+        columns.append({position[name] for name in (*names, *row) if name in position})
     return ones_in(columns, len(position)), without
 
 
@@ -363,11 +310,13 @@ def empty_rows(matrix: sp.csr_matrix | FeatureBlocks) -> int:
     return int(np.count_nonzero(~has_entries(matrix)))
 
 
-def ones_in(columns: Sequence[Sequence[int] | np.ndarray], n_columns: int) -> sp.csr_matrix:
-    """A 0/1 matrix (float32) from the sorted columns of each row's ones."""
+def ones_in(columns: Sequence[Collection[int] | np.ndarray], n_columns: int) -> sp.csr_matrix:
+    """A 0/1 matrix (float32) from the different columns of each row's ones."""
     indptr = np.cumsum([0, *map(len, columns)])
     indices = np.fromiter((column for row in columns for column in row), dtype=np.int32, count=int(indptr[-1]))
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_columns))
+    matrix = sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), n_columns))
+    matrix.sort_indices()
+    return matrix
 
 
 def _as_matrix(value: Any, name: str) -> tuple[sp.csr_matrix, list[Any]] | None:
@@ -387,10 +336,6 @@ def _as_matrix(value: Any, name: str) -> tuple[sp.csr_matrix, list[Any]] | None:
     return matrix, list(range(matrix.shape[1])) if columns is None else columns
 
 
-def _described(value: Any) -> str:
-    return f"a {type(value).__name__}" if sp.issparse(value) else f"{value!r:.60}"
-
-
 def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
     rows: list[Any]
     found = _as_matrix(value, name)
@@ -399,7 +344,7 @@ def _rows(value: Any, n_rows: int | None, name: str) -> list[Any]:
         rows = [[columns[place] for place in part] for part in np.split(matrix.indices, matrix.indptr[1:-1])]
         rows = rows[: matrix.shape[0]]
     elif isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {_described(value)}.")
+        raise InvalidTypeError(f"{name} must be a list with one list of tag names per text; found {value!r:.60}.")
     else:
         rows = list(value)
     if n_rows is not None and len(rows) != n_rows:

@@ -23,7 +23,6 @@ __all__ = [
     "Choice",
     "LogRange",
     "SearchSpace",
-    "as_values",
     "check_space",
     "draw_settings",
     "search_space",
@@ -45,14 +44,7 @@ def search_space(
 ) -> dict[str, Choice | LogRange]:
     """The default search space of a model for a problem of a given size; see :data:`tagwise.registry.MODELS`.
 
-    Parameters
-    ----------
-    model : str
-        Name of a model, such as ``"leml"``.
-    n_rows, n_features, n_labels : int
-        n, d, L.
-    n_pairs : int, optional
-        Known pairs of a row and a label; n·L if all are known.
+    ``n_pairs`` is the number of known pairs of a row and a label, n·L by default.
     """
     info = model_info(model)
     if not info.search_space:
@@ -88,19 +80,12 @@ def draw_settings(space: SearchSpace, count: int, rng: np.random.Generator) -> l
     """Draw ``count`` different settings at random, or fewer if the space holds no more."""
     drawn: list[dict[str, Any]] = []
     for _ in range(20 * count):
-        if len(drawn) == count:
-            break
         settings = {name: _draw(values, rng) for name, values in space.items()}
         if settings not in drawn:
             drawn.append(settings)
+        if len(drawn) == count:
+            break
     return drawn
-
-
-def as_values(values: Choice | LogRange) -> dict[str, Any]:
-    """For JSON."""
-    if isinstance(values, Choice):
-        return {"one of": list(values.values)}
-    return {"from": values.low, "to": values.high}
 
 
 def _draw(values: Choice | LogRange, rng: np.random.Generator) -> Any:

@@ -25,14 +25,8 @@ from tagwise.solvers.search import Outcome, Rung, Trial, search
 from tagwise.store.atomic import atomic_write
 from tagwise.store.checkpoints import Identity, differences, fit_identity
 from tagwise.store.loading import storable_parameters
-from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, as_values, check_space, draw_settings, search_space
-from tagwise.validation import (
-    check_choice,
-    check_features,
-    check_integer,
-    check_labels,
-    check_real,
-)
+from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, check_space, draw_settings, search_space
+from tagwise.validation import check_choice, check_features, check_integer, check_labels, check_real
 
 __all__ = ["FORMAT", "METRICS", "TuningResult", "rungs_for", "trial_values", "tune"]
 
@@ -74,14 +68,8 @@ class TuningResult:
 
 def trial_values(trial: Trial[Settings]) -> dict[str, Any]:
     """A trial for JSON."""
-    return {
-        "rung": trial.rung,
-        "rows": trial.budget,
-        "settings": trial.candidate,
-        "score": trial.score,
-        "seconds": trial.seconds,
-        "problem": trial.details,
-    }
+    values = {"rung": trial.rung, "rows": trial.budget, "settings": trial.candidate}
+    return {**values, "score": trial.score, "seconds": trial.seconds, "problem": trial.details}
 
 
 def tune(
@@ -131,10 +119,8 @@ def tune(
         How to treat unlisted labels, as in ``Tagger``: models are built for it.
     label_features : sparse matrix of shape (L, d), optional
         The features of the labels' names, for models that learn from names (Cascade).
-    n_jobs : int or None
-        Threads; the result is the same for every number.
-    random_state : int
-        Seed of the split, the settings, the order of rows, and the fits.
+    n_jobs, random_state : int
+        Threads, for every number of which the result is the same; seed of all that is drawn.
     state : path, optional
         JSON file that is written after every fit. If it holds an earlier run of the same search, stopped or finished,
         its fits are not repeated, and the result is that of an uninterrupted search.
@@ -197,7 +183,7 @@ def tune(
     candidates: list[Settings] = [{}]
     candidates += draw_settings(space, rungs[0].n_candidates, np.random.default_rng([seed, 1]))
     described = {
-        "space": {key: as_values(values) for key, values in space.items()},
+        "space": {key: vars(values) for key, values in space.items()},
         "metric": metric,
         "settings": [rung.n_candidates for rung in rungs],
         "rows": [rung.budget for rung in rungs],
@@ -206,23 +192,20 @@ def tune(
         "unlisted": check_choice(unlisted, "unlisted", UNLISTED),
     }
     more = {} if label_features is None else {"label_features": label_features}
-    rows = {"": training, "validation ": judges}
-    data = {f"{of}{key}": getattr(part, key) for of, part in rows.items() for key in ("X", "Y", "observed")}
+    data = {key: getattr(training, key) for key in ("X", "Y", "observed")}
+    data |= {f"validation {key}": getattr(judges, key) for key in ("X", "Y", "observed")}
     record = _StateFile(state, fit_identity(name, described, data | more), candidates)
     resumed = len(record)
     order = np.random.default_rng([seed, 0]).permutation(n_rows)
 
-    def score(settings: Settings, n_rows: int) -> float:
+    def evaluate(settings: Settings, n_rows: int) -> Outcome:
         """The metric of settings on the validation rows, fitted on the first rows of a fixed order."""
         some = training.rows(np.sort(order[:n_rows]))
-        model = build_model(name, settings, unlisted=unlisted, n_jobs=n_jobs, random_state=seed)
-        return judge(model.fit(some.X, some.Y, some.observed, **more), judges, training)
-
-    def evaluate(settings: Settings, n_rows: int) -> Outcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TagwiseWarning)
             try:
-                reached = score(settings, n_rows)
+                model = build_model(name, settings, unlisted=unlisted, n_jobs=n_jobs, random_state=seed)
+                reached = judge(model.fit(some.X, some.Y, some.observed, **more), judges, training)
             except InvalidInputError as error:
                 return Outcome(None, str(error))
         told = [str(warning.message) for warning in caught if issubclass(warning.category, TagwiseWarning)]
@@ -302,13 +285,8 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
         """Write the file; ``result`` is what the search found, once it is finished."""
         if self.path is None:
             return
-        content = {
-            "format": FORMAT,
-            "finished": result is not None,
-            "result": result,
-            "search": self.identity,
-            "trials": [trial_values(trial) for trial in self.values()],
-        }
+        content = {"format": FORMAT, "finished": result is not None, "result": result, "search": self.identity}
+        content["trials"] = [trial_values(trial) for trial in self.values()]
         page = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).encode() + b"\n"
         atomic_write(self.path, lambda stream: stream.write(page))
 
@@ -345,5 +323,4 @@ def _read_trial(values: dict[str, Any], settings: Settings, position: int) -> Tr
         check_real(values["score"], "score")
     if not isinstance(values["problem"], str):
         raise ValueError("not a trial")
-    numbers = (values[name] for name in ("rung", "rows", "score", "seconds", "problem"))
-    return Trial(settings, position, *numbers)
+    return Trial(settings, position, *(values[name] for name in ("rung", "rows", "score", "seconds", "problem")))
