@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import click
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
@@ -12,23 +11,21 @@ from rich.table import Table
 
 from tagwise import LEML
 from tagwise.cli.evaluate import MEANINGS
-from tagwise.cli.options import JOBS, JSON, SEED, Given, verb
+from tagwise.cli.options import Given, option, verb
 from tagwise.cli.output import show_json, show_table
 from tagwise.data import Dataset, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
-
-__all__ = ["command"]
 
 _EXAMPLES = 10
 
 
 @verb(
-    click.option("--rank", default=80, show_default=True, help="Rank of the model."),
-    click.option("--reg", default=1.0, show_default=True, help="Penalty of the model."),
-    click.option("--max-iter", default=10, show_default=True, help="Largest number of rounds of the fit."),
-    JOBS,
-    SEED,
-    JSON,
+    option("--rank", "Rank of the model.", default=80),
+    option("--reg", "Penalty of the model.", default=1.0),
+    option("--max-iter", "Largest number of rounds of the fit.", default=10),
+    "--jobs",
+    "--seed",
+    "--json",
     examples=("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
 )
 def command(given: Given) -> None:

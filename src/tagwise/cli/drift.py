@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import TEXTS, Given, option, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import answered_rows, load_model, read_answers, read_texts
 from tagwise.data.feedback import Feedback
@@ -20,32 +17,26 @@ from tagwise.progress import ProgressBar, counted
 from tagwise.reports.drift import LEVEL, compared_figures, verdict, write_drift_report
 from tagwise.reports.pages import check_report_path, p_value
 
-__all__ = ["command"]
-
 _MOST_SHOWN = 15
 _MOST_LISTED = 1000
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file"),
-    click.option(
-        "--reference",
-        metavar="FILE",
-        help="Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps "
-        "of the rows of train --validation].",
+@verb(
+    "model",
+    "file",
+    option(
+        "--reference FILE",
+        "Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps of "
+        "the rows of train --validation].",
     ),
-    click.option(
-        "--feedback",
-        metavar="FILE.jsonl",
-        help="Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
+    option(
+        "--feedback FILE.jsonl",
+        "Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
     ),
-    options.FEEDBACK_TAGGER,
-    click.option(
-        "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
-    ),
-    options.JSON,
-    *options.rows("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty"),
+    "--feedback-tagger",
+    option("--report FILE.html", "Also write the comparison as one HTML file. Needs the extra plots."),
+    "--json",
+    TEXTS,
     examples=(
         "tagwise train articles.csv --out tagger --validation 0.1",
         "tagwise drift tagger recent.jsonl --report drift.html",

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import ROWS, Given, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
 from tagwise.data.labelled_rows import LabelledRows
@@ -27,20 +25,18 @@ from tagwise.reports.pages import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
 
-__all__ = ["MEANINGS", "check_report", "command", "evaluate_matrix", "warn_about", "write_findings"]
-
 MEANINGS = {metric.name: f"{metric.name}: {metric.meaning}" for metric in RANKINGS if metric.shown}
 _DECISIONS = [metric.name for metric in SETS if metric.shown]
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file"),
-    options.CUTOFFS,
-    options.REPORT,
-    options.EMBEDDING_CACHE,
-    options.JSON,
-    *options.ROWS.values(),
+@verb(
+    "model",
+    "file",
+    "--k",
+    "--report",
+    "--embedding-cache",
+    "--json",
+    ROWS,
     examples=(
         "tagwise evaluate tagger test.csv",
         "tagwise evaluate tagger test.jsonl --text body --tags subjects --k 1 --k 10",

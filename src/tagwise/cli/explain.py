@@ -6,12 +6,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.rows import find_tag, load_model
 from tagwise.exceptions import InvalidInputError
@@ -19,21 +17,17 @@ from tagwise.inspection.explanations import LEAST_SHARE
 from tagwise.progress import counted
 from tagwise.text.suggestion import Request, Suggestion, suggestions
 
-__all__ = ["command"]
-
 # Words that are shown together are not shown at all below this share.
 _LEAST_SHOWN = 0.001
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("text"),
-    click.option("--tag", "tags", multiple=True, help="Explain this tag; repeatable [default: the best suggestions]."),
-    click.option(
-        "--top", default=3, show_default=True, type=options.POSITIVE, help="Number of suggestions to explain."
-    ),
-    click.option("--words", default=10, show_default=True, type=options.POSITIVE, help="Number of words per tag."),
-    options.JSON,
+@verb(
+    "model",
+    "text",
+    option("--tag", "Explain this tag; repeatable [default: the best suggestions].", name="tags", multiple=True),
+    option("--top", "Number of suggestions to explain.", default=3, type=POSITIVE),
+    option("--words", "Number of words per tag.", default=10, type=POSITIVE),
+    "--json",
     examples=(
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',

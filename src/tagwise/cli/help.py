@@ -6,10 +6,8 @@ import click
 
 from tagwise.cli.options import Given, verb
 
-__all__ = ["command"]
 
-
-@verb(click.argument("verb", required=False), examples=("tagwise help", "tagwise help train"))
+@verb(click.Argument(["verb"], required=False), examples=("tagwise help", "tagwise help train"))
 def command(given: Given) -> None:
     """Show what the commands do, or the options of one of them: VERB."""
     overview = click.get_current_context().find_root()

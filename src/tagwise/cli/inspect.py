@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import click
 import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
 from tagwise.cli.rows import find_tag
 from tagwise.exceptions import ExplanationError
@@ -22,8 +20,6 @@ from tagwise.progress import counted
 from tagwise.store.folder import folder_bytes
 from tagwise.store.loading import storable_parameters
 from tagwise.text.suggestion import title_of
-
-__all__ = ["command"]
 
 _FREQUENCIES = (
     ("0", 0, 0),
@@ -37,11 +33,11 @@ _FREQUENCIES = (
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-@options.verb(
-    click.argument("model"),
-    click.option("--tag", help="Show this tag: its frequency, the words that speak for it, the tags most like it."),
-    click.option("--top", default=10, show_default=True, type=options.POSITIVE, help="Length of the lists."),
-    options.JSON,
+@verb(
+    "model",
+    option("--tag", "Show this tag: its frequency, the words that speak for it, the tags most like it."),
+    option("--top", "Length of the lists.", default=10, type=POSITIVE),
+    "--json",
     examples=(
         "tagwise inspect tagger",
         "tagwise inspect tagger --tag gardening",

@@ -8,30 +8,26 @@ import click
 from rich.filesize import decimal
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import Given, option, verb
 from tagwise.cli.output import show, show_json
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.store.folder import check_destination, folder_bytes
 
-__all__ = ["command"]
 
-
-@options.verb(
-    click.argument("model"),
-    click.option("--remove", multiple=True, metavar="TAG", help="Forget this tag; repeatable."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a tag a new name; repeatable."),
-    click.option(
-        "--merge",
-        multiple=True,
-        metavar="TAG=INTO",
-        help="Merge a tag into another, which is learnt anew from the rows of both; repeatable. For a model that was "
+@verb(
+    "model",
+    option("--remove TAG", "Forget this tag; repeatable.", multiple=True),
+    option("--rename OLD=NEW", "Give a tag a new name; repeatable.", multiple=True),
+    option(
+        "--merge TAG=INTO",
+        "Merge a tag into another, which is learnt anew from the rows of both; repeatable. For a model that was "
         "trained with --updatable: others do not know which rows had the tags.",
+        multiple=True,
     ),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the changed model."),
-    options.OVERWRITE,
-    options.JSON,
+    option("--out FOLDER", "Folder for the changed model.", required=True),
+    "--overwrite",
+    "--json",
     examples=(
         "tagwise labels tagger --remove obsolete --out tagger-2",
         "tagwise labels tagger --rename colour=color --rename grey=gray --out tagger --overwrite",

@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, ROWS, TEXTS, Given, RealRange, flag, option, verb
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
 from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, warn_of_rows
 from tagwise.data.records import NoRowsError
@@ -31,13 +30,11 @@ from tagwise.store.atomic import atomic_write
 from tagwise.store.folder import MANIFEST_NAME
 from tagwise.text.suggestion import Request, Suggestion, suggestions
 
-__all__ = ["command"]
-
 # Rows that are read, answered and written at a time.
 _BLOCK_ROWS = 512
 # Settings of the answers in a folder.
 _SETTINGS = ".tagwise-predict.json"
-_ROW_OPTIONS = ("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
+_ROW_OPTIONS = {name: one for name, one in ROWS.items() if name in {*TEXTS, "group_by", "labels"}}
 
 
 def _threshold(context: click.Context, option: click.Parameter, text: str | None) -> float | str | None:
@@ -47,47 +44,44 @@ def _threshold(context: click.Context, option: click.Parameter, text: str | None
         raise click.BadParameter(f'must be a number or "calibrated"; found {text!r}.') from None
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("source", required=False, metavar="[TEXT | - | FILE]"),
-    click.option("--top", default=5, show_default=True, type=options.POSITIVE, help="At most this many tags per text."),
-    click.option(
-        "--threshold",
-        metavar="SCORE",
-        callback=_threshold,
-        help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
+@verb(
+    "model",
+    click.Argument(["source"], required=False, metavar="[TEXT | - | FILE]"),
+    option("--top", "At most this many tags per text.", default=5, type=POSITIVE),
+    option(
+        "--threshold SCORE",
+        'Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
         "--validation.",
+        callback=_threshold,
     ),
-    click.option(
-        "--min-probability",
-        type=options.RealRange(0, 1),
-        metavar="P",
-        help="Only tags of at least this probability (a Cascade, or train --validation).",
+    option(
+        "--min-probability P",
+        "Only tags of at least this probability (a Cascade, or train --validation).",
+        type=RealRange(0, 1),
     ),
-    click.option(
-        "--explain",
+    option(
+        "--explain N",
+        "Show the N words that count most for each tag.",
         default=0,
+        show_default=False,
         type=click.IntRange(min=0),
-        metavar="N",
-        help="Show the N words that count most for each tag.",
     ),
-    click.option(
+    option(
         "--optimise",
-        type=click.Choice(PURPOSES),
-        help="Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
+        "Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
         "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
+        type=click.Choice(PURPOSES),
     ),
-    click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes."),
-    click.option(
-        "--out",
-        metavar="FOLDER",
-        help="With --dask: write the answers to each file into a file of this folder. Files that are there already are "
+    flag("--line-by-line", "Answer every row before the next is read, for use in pipes."),
+    option(
+        "--out FOLDER",
+        "With --dask: write the answers to each file into a file of this folder. Files that are there already are "
         "kept, so the same command resumes a run that was cut off.",
     ),
-    options.DASK,
-    options.EMBEDDING_CACHE,
-    options.JSON,
-    *options.rows(*_ROW_OPTIONS),
+    "--dask",
+    "--embedding-cache",
+    "--json",
+    _ROW_OPTIONS,
     examples=(
         'tagwise predict tagger "how to prune an apple tree"',
         'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
@@ -116,9 +110,9 @@ def command(given: Given) -> None:
         raise click.UsageError(f"{stated} needs {missing}: workers write the answers to each file into a folder.")
     if given.dask is not None and (source is None or given.line_by_line):
         raise click.UsageError("--dask is for files: name them, and leave --line-by-line out.")
-    for option, stated in (("--dask", given.dask), ("--line-by-line", given.line_by_line)):
+    for name, stated in (("--dask", given.dask), ("--line-by-line", given.line_by_line)):
         if together and stated:
-            raise click.UsageError(f"--optimise macro_f1 chooses tags for all rows together; leave {option} out.")
+            raise click.UsageError(f"--optimise macro_f1 chooses tags for all rows together; leave {name} out.")
     if given.group_by and given.line_by_line:
         raise click.UsageError("--group-by puts rows together when all are read; leave --line-by-line out.")
     if source is None:
@@ -248,7 +242,7 @@ def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: 
         echo_err(guess)
     targets = _targets([file.path for file in files], os.path.abspath(given.out), given.as_json)
     digest = hashlib.sha256((Path(given.model) / MANIFEST_NAME).read_bytes()).hexdigest()
-    rows = {name: getattr(given, name) for name in _ROW_OPTIONS}
+    rows = given.values(_ROW_OPTIONS)
     _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **rows})
     waiting = [(file, target) for file, target in zip(files, targets) if not os.path.exists(target)]
     if len(waiting) < len(files):

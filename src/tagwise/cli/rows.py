@@ -25,27 +25,6 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import title_of
 
-__all__ = [
-    "add_feedback",
-    "answered_rows",
-    "dialect_of",
-    "find_tag",
-    "format_of",
-    "holds_matrix",
-    "load_model",
-    "open_cluster",
-    "open_rows",
-    "read_answers",
-    "read_matrix",
-    "read_names",
-    "read_rows",
-    "read_shards",
-    "read_texts",
-    "tag_settings",
-    "warn_if_same",
-    "warn_of_rows",
-]
-
 # Rows after which a progress bar moves.
 _BLOCK_ROWS = 512
 # Options of rows that have a meaning for matrices.

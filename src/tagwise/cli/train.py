@@ -12,9 +12,8 @@ import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli import options
 from tagwise.cli.evaluate import check_report, warn_about, write_findings
-from tagwise.cli.options import Given
+from tagwise.cli.options import FEATURES, FRACTION, POSITIVE, ROWS, TAGS, Given, flag, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import (
     add_feedback,
@@ -38,62 +37,52 @@ from tagwise.store.folder import MANIFEST_NAME, check_destination, folder_bytes
 from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
 
-__all__ = ["command", "refuse_contradiction"]
-
 _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 
 
-@options.verb(
-    click.argument("file"),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the model; it must not exist."),
-    options.OVERWRITE,
-    options.MODEL,
-    click.option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable."
-    ),
-    options.UNLISTED,
-    *options.TAGS.values(),
-    *options.FEEDBACK,
-    click.option(
-        "--validation",
-        type=options.FRACTION,
-        metavar="FRACTION",
-        help="Do not train on this fraction of the rows, drawn at random: measure the tagger on them, and learn "
+@verb(
+    "file",
+    option("--out FOLDER", "Folder for the model; it must not exist.", required=True),
+    "--overwrite",
+    "--model",
+    option("--set NAME=VALUE", "A parameter of that model; repeatable.", name="settings", multiple=True),
+    "--unlisted",
+    TAGS,
+    "--feedback",
+    "--feedback-tagger",
+    option(
+        "--validation FRACTION",
+        "Do not train on this fraction of the rows, drawn at random: measure the tagger on them, and learn "
         "probabilities and thresholds from them.",
+        type=FRACTION,
     ),
-    click.option(
+    option(
         "--target",
+        "The F1 that thresholds are chosen for, with --validation.",
         type=click.Choice(["micro", "macro", "example"]),
         default="micro",
-        show_default=True,
-        help="The F1 that thresholds are chosen for, with --validation.",
     ),
-    click.option(
-        "--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one."
-    ),
-    options.REPORT,
-    *options.FEATURES.values(),
-    *options.EMBEDDING,
-    click.option(
+    option("--test FILE", "Also measure the tagger on this file, which is read like the first one."),
+    "--report",
+    FEATURES,
+    "--embedder",
+    "--embedding-cache",
+    flag(
         "--updatable",
-        is_flag=True,
-        help="Keep features and tags of the rows in the folder, so that tagwise update can learn further rows.",
+        "Keep features and tags of the rows in the folder, so that tagwise update can learn further rows.",
     ),
-    click.option(
-        "--checkpoint-every",
-        type=options.POSITIVE,
-        metavar="N",
-        help="Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
+    option(
+        "--checkpoint-every N",
+        "Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
+        type=POSITIVE,
     ),
-    click.option(
-        "--resume", is_flag=True, help="Resume from FOLDER.checkpoint, if it is there; the result is the same."
-    ),
-    options.DASK,
-    options.JOBS,
-    options.SEED,
-    options.QUIET,
-    options.JSON,
-    *options.ROWS.values(),
+    flag("--resume", "Resume from FOLDER.checkpoint, if it is there; the result is the same."),
+    "--dask",
+    "--jobs",
+    "--seed",
+    "--quiet",
+    "--json",
+    ROWS,
     examples=(
         "tagwise train articles.csv --out tagger",
         "tagwise train articles.jsonl --text body --tags subjects --out tagger --validation 0.1",
@@ -139,17 +128,17 @@ def command(given: Given) -> None:
             + complete
         )
     check_destination(given.out)
-    parameters = options.parse_settings(given.settings)
+    parameters = parse_settings(given.settings)
     if given.model.lower() != "auto":
         model_info(given.model)
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
-    shared = {"n_jobs": given.jobs, "random_state": given.seed, "verbose": 0 if given.quiet else 1}
+    shared = given.shared()
     checkpoint = _checkpoint(given)
     held = test = None
     try:
         if given.dask is None and holds_matrix(given.file, given):
-            options.refuse_for_matrix(given, given.file, "validation", "test", "report", "feedback", "embedder")
+            given.refuse_for_matrix(given.file, "validation", "test", "report", "feedback", "embedder")
             fitted, figures = _fit_matrix(given, parameters, shared, checkpoint)
         else:
             fitted, figures, held, test = _fit_tagger(given, parameters, shared, checkpoint)
@@ -231,12 +220,12 @@ def _fit_tagger(
             raise click.BadParameter(sentence, param_hint=f"--{name}")
     if given.report is not None:
         check_report(given.report, given.test or (given.file if given.dask is None else None), given)
-    chooses = given.model.lower() == "auto" and not given.stated & options.FEATURES.keys()
+    chooses = given.model.lower() == "auto" and not given.stated & FEATURES.keys()
     tagger = Tagger(
         build_model(given.model, parameters, unlisted=given.unlisted, **shared) if parameters else given.model,
         unlisted=given.unlisted,
         **tag_settings(given),
-        features="auto" if chooses else TextFeatures(**{name: getattr(given, name) for name in options.FEATURES}),
+        features="auto" if chooses else TextFeatures(**given.values(FEATURES)),
         updatable=given.updatable,
         embedder=given.embedder,
         embedding_cache=given.embedding_cache,

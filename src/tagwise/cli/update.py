@@ -10,9 +10,8 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from tagwise import Tagger
-from tagwise.cli import options
 from tagwise.cli.evaluate import evaluate_matrix
-from tagwise.cli.options import Given
+from tagwise.cli.options import ROWS, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
 from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_matrix, read_rows, warn_if_same
 from tagwise.data.tables import Table
@@ -20,21 +19,20 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.store.folder import check_destination, folder_bytes
 
-__all__ = ["command"]
-
 _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@5")
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file", required=False),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the updated model."),
-    options.OVERWRITE,
-    *options.FEEDBACK,
-    click.option("--test", metavar="FILE", help="Measure the model on the rows of this file, before and after."),
-    options.QUIET,
-    options.JSON,
-    *options.ROWS.values(),
+@verb(
+    "model",
+    click.Argument(["file"], required=False),
+    option("--out FOLDER", "Folder for the updated model.", required=True),
+    "--overwrite",
+    "--feedback",
+    "--feedback-tagger",
+    option("--test FILE", "Measure the model on the rows of this file, before and after."),
+    "--quiet",
+    "--json",
+    ROWS,
     examples=(
         "tagwise train articles.csv --updatable --out tagger",
         "tagwise update tagger new.jsonl --out tagger-2",
