@@ -69,13 +69,12 @@ def command(given: Given) -> None:
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
-    if given.report is not None:
-        check_report(given.report, file, given)
+    check_report(given, file)
     shared: dict[str, Any] = given.shared()
     estimators = [_model(model, shared, given) for model in models]
-    training = read_rows(file, given, quiet=given.quiet)
+    training = read_rows(file, given)
     if test is not None:
-        held = read_rows(test, given, quiet=given.quiet)
+        held = read_rows(test, given)
         warn_if_same(file, test)
     else:
         rows, others = split_texts(training.texts, training.tags, given.validation or 0.2, given.seed)

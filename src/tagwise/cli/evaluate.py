@@ -51,8 +51,7 @@ def command(given: Given) -> None:
     Tags of FILE that neither training rows nor the vocabulary have count as missed, and are listed. Tags of the
     vocabulary that no training row has are also measured by themselves.
     """
-    if given.report is not None:
-        check_report(given.report, given.file, given)
+    check_report(given, given.file)
     texts = not holds_matrix(given.file, given)
     fitted = load_model(given.model, given.file, texts=texts, embedding_cache=given.embedding_cache)
     calibrated, names = False, {}
@@ -131,11 +130,12 @@ def warn_about(evaluation: Evaluation) -> None:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
 
-def check_report(report: str, file: str | None, given: Given) -> None:
+def check_report(given: Given, file: str | None) -> None:
     """Refuse a report that could not be written, before any work; ``file`` is what it is on, None if several."""
-    if file is not None and holds_matrix(file, given):
-        raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
-    check_report_path(report)
+    if given.report is not None:
+        if file is not None and holds_matrix(file, given):
+            raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
+        check_report_path(given.report)
 
 
 def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> Findings:

@@ -43,13 +43,14 @@ def command(given: Given) -> None:
     are shown together, if they come to a tenth of a percent. Models without such weights are refused.
     """
     tagger: Tagger = load_model(given.model, "explain", texts=True)
-    if given.text == "-":
+    text = given.text
+    if text == "-":
         try:
-            given.text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
             place = f"byte {error.start + 1:,}"
             raise InvalidInputError(f"standard input is not UTF-8 at {place}; convert it to UTF-8 first.") from None
-    X = tagger.transform([given.text])
+    X = tagger.transform([text])
     if X.nnz == 0:
         warn("the text has no word that training saw; all such texts get the same scores.")
     wanted = [tagger.tags_.index(find_tag(tag, tagger.tags_, tagger.names_)) for tag in given.tags]
@@ -68,12 +69,12 @@ def command(given: Given) -> None:
         show_json({"explained": tagger.explained_score, "tags": explained})
         return
     for one, tag in zip(found, explained):
-        probability = "" if one.probability is None else f", probability {100 * one.probability:.0f}%"
         rows = [[word["word"], _percent(word["share"]), f"{word['contribution']:+.4f}"] for word in tag["words"]]
         if abs(tag["others_share"]) >= _LEAST_SHOWN:
             others = counted(tag["other_words"], "other word")
             rows.append([others, _percent(tag["others_share"]), f"{tag['others']:+.4f}"])
         rows.append(["base rate, without any word", "", f"{tag['intercept']:+.4f}"])
+        probability = "" if one.probability is None else f", probability {100 * one.probability:.0f}%"
         show_table(f"{one.title}: score {one.score:.4f}{probability}", ["word", "share", "contribution"], rows)
         if tagger.explained_score != "the score":
             show(f"These add up to {tagger.explained_score}: {tag['sum']:.4f}.")
@@ -89,10 +90,9 @@ def _explained(one: Suggestion, n_words: int) -> dict[str, Any]:
     every = one.why or ()  # largest first: those too small to be shown are the last
     words = [word for word in every if abs(word.share) >= LEAST_SHARE][:n_words]
     others, intercept = every[len(words) :], one.intercept or 0.0
-    named = {} if one.name is None else {"name": one.name}
     return {
         "tag": one.tag,
-        **named,
+        **({} if one.name is None else {"name": one.name}),
         "score": one.score,
         "probability": one.probability,
         "intercept": intercept,

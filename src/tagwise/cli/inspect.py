@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from tagwise import Tagger, load
 from tagwise.cli.options import POSITIVE, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
-from tagwise.cli.rows import find_tag
+from tagwise.cli.rows import find_tag, tags_of
 from tagwise.exceptions import ExplanationError
 from tagwise.inspection import heaviest_features, nearest_labels
 from tagwise.inspection.calibration import probability_maps
@@ -153,7 +153,7 @@ def _show_training(found: dict[str, Any]) -> None:
 
 
 def _tag(fitted: Any, inner: Any, wanted: str, top: int) -> dict[str, Any]:
-    tags = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
+    tags = tags_of(inner)
     names = fitted.names_ if isinstance(fitted, Tagger) else {}
     tag = find_tag(wanted, tags, names)
     label, found, words = tags.index(tag), _named(tag, names), None

@@ -10,6 +10,7 @@ from rich.filesize import decimal
 from tagwise import Tagger, load
 from tagwise.cli.options import Given, option, verb
 from tagwise.cli.output import show, show_json
+from tagwise.cli.rows import tags_of
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.store.folder import check_destination, folder_bytes
@@ -45,7 +46,7 @@ def command(given: Given) -> None:
     check_destination(given.out, overwrite=given.overwrite)
     renamed, merged = _pairs(given.rename, "--rename"), _pairs(given.merge, "--merge")
     fitted = load(given.model)
-    is_tagger, before = isinstance(fitted, Tagger), _tags(fitted)
+    is_tagger, before = isinstance(fitted, Tagger), tags_of(fitted)
     # Ids move up when labels go; as names they stay with their labels.
     numbered = not is_tagger and fitted.label_names_ is None
     if numbered:
@@ -53,7 +54,7 @@ def command(given: Given) -> None:
 
     def found(text: str, option: str) -> Any:
         """A tag as the methods of this kind of model take it."""
-        tags = _tags(fitted)
+        tags = tags_of(fitted)
         place = next((place for place, tag in enumerate(tags) if str(tag) == text), None)
         if place is None:
             raise InvalidInputError(f"{option}: {text!r:.60} is not one of the {len(tags):,} tags of this model.")
@@ -77,7 +78,7 @@ def command(given: Given) -> None:
     if numbered and not renamed:
         fitted.label_names_ = None
     fitted.save(given.out, overwrite=given.overwrite)
-    n_tags, n_bytes = len(_tags(fitted)), folder_bytes(given.out)
+    n_tags, n_bytes = len(tags_of(fitted)), folder_bytes(given.out)
     if given.as_json:
         show_json({"out": given.out, "tags_before": len(before), "tags": n_tags, "bytes": n_bytes})
     else:
@@ -107,12 +108,6 @@ def _last_of_chain(merged: dict[str, str], tag: str) -> str:
         seen.add(into)
         into = merged[into]
     return into
-
-
-def _tags(fitted: Any) -> list[Any]:
-    if isinstance(fitted, Tagger):
-        return fitted.tags_
-    return fitted.label_names_ or [str(label) for label in range(fitted.n_labels_)]
 
 
 def _whole(text: str) -> int:

@@ -26,6 +26,7 @@ class Given(SimpleNamespace):
     """Values of a verb's arguments and options, by name; ``stated`` has the names of those on the command line."""
 
     stated: set[str]
+    quiet: bool = False
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:
         """The values of some of them."""

@@ -17,7 +17,7 @@ import click
 from tagwise import Tagger, load
 from tagwise.cli.options import POSITIVE, ROWS, TEXTS, Given, RealRange, flag, option, verb
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
-from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, warn_of_rows
+from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, tags_of, warn_of_rows
 from tagwise.data.records import NoRowsError
 from tagwise.data.streams import atomic_writer, is_compressed
 from tagwise.data.tables import Row, TableReader, Tally
@@ -123,7 +123,7 @@ def command(given: Given) -> None:
     if not is_file:
         _require_text(source, given)
     fitted = load(given.model)
-    wanted = {name: getattr(given, name) for name in ("top", "threshold", "explain", "min_probability", "optimise")}
+    wanted = given.values(("top", "threshold", "explain", "min_probability", "optimise"))
     if not isinstance(fitted, Tagger):
         if not is_file or given.dask is not None or given.explain:
             raise InvalidInputError(f"{given.model} was trained on a matrix and knows no words; give it a matrix file.")
@@ -172,10 +172,10 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
     X = tagger.transform([text])
     (answer,) = tagger.suggest_features(X, **wanted)
     if as_json:
-        show_json({"suggestions": [_as_plain(suggestion) for suggestion in answer]})
+        show_json(_as_plain({}, answer))
     else:
-        for suggestion in answer:
-            show(_suggestion_text(suggestion))
+        for field in _fields({}, answer):
+            show(field)
     if not answer:
         echo_err("No tag passes.")
     if X.nnz == 0:
@@ -222,7 +222,7 @@ def _predict_matrix(model: MultiLabelModel, file: str, wanted: dict[str, Any], g
     request.check(model, None)
     X = read_matrix(file, given, shape=(model.n_features_in_, model.n_labels_), labelled=False).X
     assert X is not None
-    names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
+    names = tags_of(model)
     size = max(1, X.shape[0]) if needs_all_rows(given.optimise) else _BLOCK_ROWS
     for start in range(0, X.shape[0], size):
         for row, answer in enumerate(suggestions(request, X[start : start + size], model, names), start + 1):
@@ -242,8 +242,7 @@ def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: 
         echo_err(guess)
     targets = _targets([file.path for file in files], os.path.abspath(given.out), given.as_json)
     digest = hashlib.sha256((Path(given.model) / MANIFEST_NAME).read_bytes()).hexdigest()
-    rows = given.values(_ROW_OPTIONS)
-    _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **rows})
+    _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **given.values(_ROW_OPTIONS)})
     waiting = [(file, target) for file, target in zip(files, targets) if not os.path.exists(target)]
     if len(waiting) < len(files):
         there = counted(len(files) - len(waiting), "file")
@@ -273,8 +272,10 @@ def write_answers(
             return 0, 0, None
         for block in _answered(tagger, reader, wanted, _BLOCK_ROWS):
             for row, answer in block:
-                found = _place(row)
-                line = json_text(_row_object(found, answer)) if as_json else "\t".join(_row_fields(found, answer))
+                place = _place(row)
+                line = (
+                    json_text(_as_plain(place, answer)) if as_json else "\t".join(map(visible, _fields(place, answer)))
+                )
                 stream.write(f"{line}\n".encode())
             n_rows, empty = n_rows + len(block), empty + sum(not row.text.strip() for row, _ in block)
         return n_rows, empty, file.named(reader.tally())
@@ -315,37 +316,34 @@ def _claim(out: str, settings: dict[str, Any]) -> None:
 
 def _show_row(place: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
     if as_json:
-        show_json(_row_object(place, answer), indent=None)
+        show_json(_as_plain(place, answer), indent=None)
     else:
-        show(*_row_fields(place, answer))
+        show(*_fields(place, answer))
 
 
 def _place(row: Row) -> dict[str, Any]:
     return {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
 
 
-def _row_object(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
-    return {**place, "suggestions": [_as_plain(suggestion) for suggestion in answer]}
+def _as_plain(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
+    """An answer for JSON; what was not asked for is left out."""
+    plain = []
+    for suggestion in answer:
+        parts = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
+        if suggestion.why is not None:
+            parts |= {"intercept": suggestion.intercept, "why": [asdict(word) for word in suggestion.why]}
+        plain.append({name: value for name, value in parts.items() if value is not None})
+    return {**place, "suggestions": plain}
 
 
-def _row_fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
-    return [visible(field) for field in (*([place["id"]] if "id" in place else []), *map(_suggestion_text, answer))]
-
-
-def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
-    """A suggestion for JSON; what was not asked for is left out."""
-    plain = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
-    plain = {name: value for name, value in plain.items() if value is not None}
-    if suggestion.why is not None:
-        plain |= {"intercept": suggestion.intercept, "why": [asdict(word) for word in suggestion.why]}
-    return plain
-
-
-def _suggestion_text(suggestion: Suggestion) -> str:
-    """A suggestion for people: the tag, its probability or else its score, and the signed shares of words."""
-    sure = f"{suggestion.score:.3f}" if suggestion.probability is None else f"{100 * suggestion.probability:.0f}%"
-    if suggestion.why is None:
-        return f"{suggestion.title} {sure}"
-    parts = [(word.word, word.share) for word in suggestion.why if abs(word.share) >= LEAST_SHARE]
-    words = ", ".join(f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
-    return f"{suggestion.title} {sure} ({words})"
+def _fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
+    """An answer for people: the row's identifier, and each tag with its probability, or else score, and its words."""
+    fields = [place["id"]] if "id" in place else []
+    for one in answer:
+        field = f"{one.title} " + (f"{one.score:.3f}" if one.probability is None else f"{100 * one.probability:.0f}%")
+        if one.why is not None:
+            parts = [(word.word, word.share) for word in one.why if abs(word.share) >= LEAST_SHARE]
+            words = (f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
+            field += f" ({', '.join(words)})"
+        fields.append(field)
+    return fields

@@ -70,34 +70,29 @@ def open_rows(
     return reader
 
 
-def read_rows(path: str, given: Given, *, quiet: bool = False) -> Table:
-    """Read all rows with their tags, and say what was guessed (unless ``quiet``), left out or looks wrong."""
-    with ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not quiet) as bar:
-        table = read_table(
-            path,
-            dialect_of(given),
-            on_guess=None if quiet else echo_err,
-            on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
-        )
-    _tell(table, quiet)
-    return table
+def read_rows(path: str, given: Given, client: Any = None) -> Any:
+    """Read all rows with their tags, and say what was guessed, left out or looks wrong.
 
+    With the ``client`` of a cluster, its workers read all files of a pattern: a table of ``tagwise.distributed``.
+    """
+    dialect, told = dialect_of(given), None if given.quiet else echo_err
+    if client is not None:
+        from tagwise.distributed import read_files
 
-def read_shards(pattern: str, given: Given, client: Any, *, quiet: bool = False) -> Any:
-    """As :func:`read_rows`, of files that the workers of a cluster read: a ``tagwise.distributed`` table."""
-    from tagwise.distributed import read_files
-
-    told = None if quiet else echo_err
-    table = read_files(pattern, dialect_of(given), client=client, on_guess=told, verbose=0 if quiet else 1)
-    _tell(table, quiet)
-    return table
-
-
-def _tell(table: Any, quiet: bool) -> None:
+        table: Any = read_files(path, dialect, client=client, on_guess=told, verbose=0 if given.quiet else 1)
+    else:
+        with ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not given.quiet) as bar:
+            table = read_table(
+                path,
+                dialect,
+                on_guess=told,
+                on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
+            )
     for note in table.notes:
         warn(note)
-    if not quiet:
+    if not given.quiet:
         echo_err(table.account)
+    return table
 
 
 def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
@@ -248,6 +243,13 @@ def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None
     if embedding_cache is not None and texts:
         model.set_params(embedding_cache=embedding_cache)
     return model
+
+
+def tags_of(model: Any) -> list[Any]:
+    """The tags of a tagger; of a plain model the names of its labels, or else their ids."""
+    if isinstance(model, Tagger):
+        return model.tags_
+    return model.label_names_ or [str(label) for label in range(model.n_labels_)]
 
 
 def find_tag(wanted: str, tags: Sequence[str], names: Mapping[str, str]) -> str:

@@ -23,7 +23,6 @@ from tagwise.cli.rows import (
     read_matrix,
     read_names,
     read_rows,
-    read_shards,
     tag_settings,
     warn_if_same,
 )
@@ -133,15 +132,14 @@ def command(given: Given) -> None:
         model_info(given.model)
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
-    shared = given.shared()
     checkpoint = _checkpoint(given)
     held = test = None
     try:
         if given.dask is None and holds_matrix(given.file, given):
             given.refuse_for_matrix(given.file, "validation", "test", "report", "feedback", "embedder")
-            fitted, figures = _fit_matrix(given, parameters, shared, checkpoint)
+            fitted, figures = _fit_matrix(given, parameters, checkpoint)
         else:
-            fitted, figures, held, test = _fit_tagger(given, parameters, shared, checkpoint)
+            fitted, figures, held, test = _fit_tagger(given, parameters, checkpoint)
     except KeyboardInterrupt:
         if checkpoint is not None and checkpoint.exists():
             echo_err(f"The state of the fit is in {checkpoint.folder}; add --resume to the same command to continue.")
@@ -188,7 +186,7 @@ def _checkpoint(given: Given) -> Checkpoint | None:
 
 
 def _fit_matrix(
-    given: Given, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
+    given: Given, parameters: dict[str, Any], checkpoint: Checkpoint | None
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """A plain model, and figures of its fit."""
     data = read_matrix(given.file, given)
@@ -199,7 +197,7 @@ def _fit_matrix(
     else:
         choice = ModelChoice(given.model.lower(), parameters, f"{given.model.lower()} was asked for.")
     settings = {**choice.parameters, **({"updatable": True} if given.updatable else {})}
-    model = build_model(choice.name, settings, unlisted=given.unlisted, **shared)
+    model = build_model(choice.name, settings, unlisted=given.unlisted, **given.shared())
     # Before the fit, which may take hours: a fault in the file of names must be known now.
     names = data.label_names or read_names(given.file, "labels", n_labels)
     started = time.perf_counter()
@@ -210,7 +208,7 @@ def _fit_matrix(
 
 
 def _fit_tagger(
-    given: Given, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
+    given: Given, parameters: dict[str, Any], checkpoint: Checkpoint | None
 ) -> tuple[Tagger, dict[str, Any], Table | None, Table | None]:
     """A tagger, figures of its fit, and the rows to measure it on: those of ``--validation`` and of ``--test``."""
     refuse_contradiction(given)
@@ -218,23 +216,30 @@ def _fit_tagger(
         if given.dask is not None and name in given.stated:
             sentence = "compares rows of all files, which the workers of a cluster read apart; leave it out."
             raise click.BadParameter(sentence, param_hint=f"--{name}")
-    if given.report is not None:
-        check_report(given.report, given.test or (given.file if given.dask is None else None), given)
+    check_report(given, given.test or (given.file if given.dask is None else None))
     chooses = given.model.lower() == "auto" and not given.stated & FEATURES.keys()
     tagger = Tagger(
-        build_model(given.model, parameters, unlisted=given.unlisted, **shared) if parameters else given.model,
+        build_model(given.model, parameters, unlisted=given.unlisted, **given.shared()) if parameters else given.model,
         unlisted=given.unlisted,
         **tag_settings(given),
         features="auto" if chooses else TextFeatures(**given.values(FEATURES)),
         updatable=given.updatable,
         embedder=given.embedder,
         embedding_cache=given.embedding_cache,
-        **shared,
+        **given.shared(),
     )
     answers = read_answers(given)
-    data = _read(given, tagger)
+    client = None
+    if given.dask is not None:
+        client = open_cluster(given.dask)
+        from tagwise.distributed.texts import check_tagger, fit_tagger
+
+        check_tagger(tagger)
+    data = read_rows(given.file, given, client)
+    for file in [given.file] if client is None else [one.name for one in data.texts.files]:
+        warn_if_same(file, given.test)
     # Before the fit, which may take hours: a fault in this file must be known now.
-    test = None if given.test is None else read_rows(given.test, given, quiet=given.quiet)
+    test = None if given.test is None else read_rows(given.test, given)
     figures, n_own = {"read": data.counts}, data.n_rows
     if answers is not None:
         data = add_feedback(data, answers, given)
@@ -252,11 +257,9 @@ def _fit_tagger(
         own = data if n_own == data.n_rows else data.part(range(n_own))
         rows, others = split_texts(own.texts, own.tags, given.validation, given.seed)
         data, held = data.part([*rows, *range(n_own, data.n_rows)]), data.part(others)
-    if given.dask is None:
+    if client is None:
         tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
     else:
-        from tagwise.distributed import fit_tagger
-
         fit_tagger(tagger, data, checkpoint=checkpoint)
     if parameters:
         name = tagger.choice_.name
@@ -264,21 +267,6 @@ def _fit_tagger(
     if held is not None:
         _calibrate(tagger, held, given.target)
     return tagger, figures, held, test
-
-
-def _read(given: Given, tagger: Tagger) -> Any:
-    """The rows of FILE, here or where the workers of a cluster have them."""
-    if given.dask is None:
-        warn_if_same(given.file, given.test)
-        return read_rows(given.file, given, quiet=given.quiet)
-    client = open_cluster(given.dask)
-    from tagwise.distributed.texts import check_tagger
-
-    check_tagger(tagger)
-    data = read_shards(given.file, given, client, quiet=given.quiet)
-    for file in data.texts.files:
-        warn_if_same(file.name, given.test)
-    return data
 
 
 def _calibrate(tagger: Tagger, rows: Table, target: str) -> None:

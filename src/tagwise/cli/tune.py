@@ -135,7 +135,7 @@ def _rows(given: Given, features: dict[str, Any]) -> TuningRows:
         embedder.settle(given.embedding_cache, not given.quiet)
     settings = tag_settings(given)
     return TuningRows.of(
-        read_rows(given.file, given, quiet=given.quiet),
+        read_rows(given.file, given),
         **settings,
         features=TextFeatures(**features) if given.stated & features.keys() else None,
         embedder=embedder,
@@ -162,10 +162,10 @@ def _training_command(given: Given, result: TuningResult, features: dict[str, An
     settings = {name: getattr(given, name) for name in alike & given.stated}
     usual = TextFeatures().get_params()
     settings |= {name: value for name, value in features.items() if value != usual[name]}
-    for each_option in training.params:
-        value = settings.get(option.name or "")
+    for parameter in training.params:
+        value = settings.get(parameter.name or "")
         for each in value if isinstance(value, tuple) else () if value is None else (value,):
-            words += option.opts if isinstance(each, bool) else [*option.opts, str(each)]
+            words += parameter.opts if isinstance(each, bool) else [*parameter.opts, str(each)]
     return shlex.join(words)
 
 

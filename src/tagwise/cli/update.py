@@ -87,7 +87,7 @@ def command(given: Given) -> None:
 def _read(fitted: Any, file: str, given: Given) -> Any:
     """The rows of a file as the model reads them."""
     if isinstance(fitted, Tagger):
-        return read_rows(file, given, quiet=given.quiet)
+        return read_rows(file, given)
     return read_matrix(file, given, shape=(fitted.n_features_in_, fitted.n_labels_))
 
 
