@@ -15,8 +15,8 @@ from tagwise import Tagger, __version__
 from tagwise.exceptions import TagwiseWarning
 from tagwise.metrics import example_f1, macro_f1, micro_f1
 from tagwise.reports import ComparedModel, Comparison, gather_findings, write_report
+from tagwise.reports.figures import Confusion
 from tagwise.reports.findings import pieces_of, telling_parts
-from tagwise.reports.mistakes import Confusion
 from tagwise.reports.pages import report_html
 from tagwise.text.suggestion import Suggestion, WordShare
 
