@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli.evaluate import check_report, warn_about
+from tagwise.cli.evaluate import check_report, measure, warn_about
 from tagwise.cli.options import FEATURES, FRACTION, ROWS, TAGS, Given, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, read_rows, tag_settings, warn_if_same
@@ -70,8 +70,7 @@ def command(given: Given) -> None:
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
     check_report(given, file)
-    shared: dict[str, Any] = given.shared()
-    estimators = [_model(model, shared, given) for model in models]
+    estimators = [_model(model, given) for model in models]
     training = read_rows(file, given)
     if test is not None:
         held = read_rows(test, given)
@@ -80,7 +79,7 @@ def command(given: Given) -> None:
         rows, others = split_texts(training.texts, training.tags, given.validation or 0.2, given.seed)
         training, held = training.part(rows), training.part(others)
     features = TextFeatures(**given.values(FEATURES))
-    settings = {"unlisted": given.unlisted, **tag_settings(given), "features": features, **shared}
+    settings = {"unlisted": given.unlisted, **tag_settings(given), "features": features, **given.shared()}
     taggers = {name: Tagger(estimator, **settings) for name, estimator in zip(models, estimators)}
     comparison, best, failed = _compare(taggers, training, held, given)
     if given.report is not None:
@@ -103,7 +102,7 @@ def command(given: Given) -> None:
         _show(comparison, failed, "" if test else ", drawn at random")
 
 
-def _model(model: str, shared: dict[str, Any], given: Given) -> Any:
+def _model(model: str, given: Given) -> Any:
     """``NAME`` or ``NAME:SETTING=VALUE,…`` as ``Tagger`` takes it; refuses a model that cannot be trained as asked."""
     name, colon, settings = model.partition(":")
     if name.lower() == "auto":
@@ -119,7 +118,7 @@ def _model(model: str, shared: dict[str, Any], given: Given) -> Any:
         return name
     # A comma within a value, such as a list, is followed by no name.
     parameters = parse_settings(re.split(r",\s*(?=\w+\s*=)", settings), "--model")
-    return build_model(name, parameters, **shared)
+    return build_model(name, parameters, **given.shared())
 
 
 def _compare(
@@ -136,7 +135,7 @@ def _compare(
         tagger = taggers.pop(name)
         try:
             tagger.fit(training.texts, training.tags, training.known)
-            found = tagger.evaluate(held.texts, held.tags, held.known, ks=given.ks)
+            found = measure(tagger, held, given.ks)
         except InvalidInputError as error:
             warn(f"{name} is left out of the comparison: {error}")
             failed[name] = str(error)

@@ -12,10 +12,8 @@ import numpy as np
 from tagwise import Tagger
 from tagwise.cli.options import ROWS, Given, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
-from tagwise.data.labelled_rows import LabelledRows
+from tagwise.cli.rows import holds_matrix, load_model, read_for
 from tagwise.data.tables import Table
-from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics.ranking import RANKINGS
 from tagwise.metrics.setwise import SETS
@@ -54,17 +52,12 @@ def command(given: Given) -> None:
     check_report(given, given.file)
     texts = not holds_matrix(given.file, given)
     fitted = load_model(given.model, given.file, texts=texts, embedding_cache=given.embedding_cache)
-    calibrated, names = False, {}
-    if not texts:
-        shape = (fitted.n_features_in_, fitted.n_labels_)
-        found = evaluate_matrix(fitted, read_matrix(given.file, given, shape=shape), given.ks)
+    rows, calibrated = read_for(fitted, given.file, given), texts and fitted.calibration_ is not None
+    if given.report is not None:
+        found = write_findings(fitted, rows, given.report, given.model, given.file, ks=given.ks).evaluation
     else:
-        data, calibrated = read_rows(given.file, given), fitted.calibration_ is not None
-        if given.report is not None:
-            found = write_findings(fitted, data, given.report, given.model, given.file, ks=given.ks).evaluation
-        else:
-            found = fitted.evaluate(data.texts, data.tags, data.known, ks=given.ks)
-        names = {tag: fitted.names_[tag] for tag in found.new if tag in fitted.names_}
+        found = measure(fitted, rows, given.ks)
+    names = {tag: fitted.names_[tag] for tag in found.new if tag in fitted.names_} if texts else {}
     warn_about(found)
     if not given.as_json:
         _show(found, calibrated, given.ks)
@@ -84,14 +77,19 @@ def command(given: Given) -> None:
     )
 
 
-def evaluate_matrix(model: MultiLabelModel, data: LabelledRows, ks: Sequence[int]) -> Evaluation:
-    """Metrics of a plain model; without PSP, since its folder does not say how frequent labels were in training."""
+def measure(model: Any, rows: Any, ks: Sequence[int] = (1, 3, 5)) -> Evaluation:
+    """Metrics of a tagger on a table, or of a plain model on a matrix.
+
+    These are without PSP, since the folder of a plain model does not say how frequent labels were in training.
+    """
+    if isinstance(model, Tagger):
+        return model.evaluate(rows.texts, rows.tags, rows.known, ks=ks)
     n_labels = model.n_labels_
-    truth = data.Y.copy()
+    truth = rows.Y.copy()
     truth.resize(truth.shape[0], max(n_labels, truth.shape[1]))
     beyond = np.bincount(truth.indices, minlength=truth.shape[1])[n_labels:]
     unseen = Counter({f"label {n_labels + place}": int(count) for place, count in enumerate(beyond) if count})
-    validation = ValidationRows(data.X, truth[:, :n_labels], truth, None, unseen)
+    validation = ValidationRows(rows.X, truth[:, :n_labels], truth, None, unseen)
     return evaluate(model, None, validation, ks, np.zeros(n_labels, dtype=np.int64), 0)
 
 

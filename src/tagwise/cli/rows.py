@@ -209,6 +209,13 @@ def read_matrix(
     return rows
 
 
+def read_for(model: Any, path: str, given: Given) -> Any:
+    """The rows of a file with their labels, as a tagger or a plain model reads them."""
+    if isinstance(model, Tagger):
+        return read_rows(path, given)
+    return read_matrix(path, given, shape=(model.n_features_in_, model.n_labels_))
+
+
 def read_names(path: str, what: str, expected: int) -> list[str] | None:
     """Names of ``features`` or ``labels`` beside a matrix, where there are any: one per line, as convert writes them.
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli.evaluate import check_report, warn_about, write_findings
+from tagwise.cli.evaluate import check_report, measure, warn_about, write_findings
 from tagwise.cli.options import FEATURES, FRACTION, POSITIVE, ROWS, TAGS, Given, flag, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import (
@@ -33,7 +33,6 @@ from tagwise.models.choice import ModelChoice, build_model, choose_model, model_
 from tagwise.progress import counted
 from tagwise.store import Checkpoint
 from tagwise.store.folder import MANIFEST_NAME, check_destination, folder_bytes
-from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
 
 _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
@@ -291,9 +290,14 @@ def _measured(given: Given, tagger: Tagger, held: Table | None, test: Table | No
     for name, rows in (("validation", held), ("test", test)):
         if rows is None:
             continue
-        found = tagger.evaluate(rows.texts, rows.tags, rows.known)
+        found = measure(tagger, rows)
         warn_about(found)
-        figures[name] = {**({"file": given.test} if rows is test else {}), **_main_metrics(found)}
+        figures[name] = {"file": given.test} if rows is test else {}
+        figures[name] |= {
+            "rows": found.rows,
+            **{each: found.metrics[each] for each in _METRICS if each in found.metrics},
+        }
+        figures[name]["unseen_tags"] = len(found.unseen)
         if rows is held and found.unseen:
             warn("only validation rows have these tags; train without --validation to learn them too.")
         if given.report is not None and (rows is test or test is None):
@@ -301,11 +305,6 @@ def _measured(given: Given, tagger: Tagger, held: Table | None, test: Table | No
             same = rows is held and figures["calibrated"]
             write_findings(tagger, rows, given.report, given.out, source, evaluation=found, calibrated_on_them=same)
     return figures
-
-
-def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    metrics = {name: evaluation.metrics[name] for name in _METRICS if name in evaluation.metrics}
-    return {"rows": evaluation.rows, **metrics, "unseen_tags": len(evaluation.unseen)}
 
 
 def _show(out: str, figures: dict[str, Any]) -> None:

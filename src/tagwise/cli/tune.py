@@ -133,10 +133,9 @@ def _rows(given: Given, features: dict[str, Any]) -> TuningRows:
     embedder = None if given.embedder is None else TextEmbedder.of(given.embedder)
     if embedder is not None:
         embedder.settle(given.embedding_cache, not given.quiet)
-    settings = tag_settings(given)
     return TuningRows.of(
         read_rows(given.file, given),
-        **settings,
+        **tag_settings(given),
         features=TextFeatures(**features) if given.stated & features.keys() else None,
         embedder=embedder,
         validation_fraction=given.validation,

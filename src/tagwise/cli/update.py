@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from tagwise import Tagger
-from tagwise.cli.evaluate import evaluate_matrix
+from tagwise.cli.evaluate import measure
 from tagwise.cli.options import ROWS, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
-from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_matrix, read_rows, warn_if_same
+from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_for, warn_if_same
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
@@ -62,8 +62,8 @@ def command(given: Given) -> None:
     answers = read_answers(given)
     if given.file is not None:
         warn_if_same(given.file, given.test)
-    data: Any = Table() if given.file is None else _read(fitted, given.file, given)
-    test = None if given.test is None else _read(fitted, given.test, given)
+    data: Any = Table() if given.file is None else read_for(fitted, given.file, given)
+    test = None if given.test is None else read_for(fitted, given.test, given)
     if answers is not None:
         data = add_feedback(data, answers, given)
     old, before = _sizes(fitted), None if test is None else _measured(fitted, test)
@@ -84,13 +84,6 @@ def command(given: Given) -> None:
         _show(figures)
 
 
-def _read(fitted: Any, file: str, given: Given) -> Any:
-    """The rows of a file as the model reads them."""
-    if isinstance(fitted, Tagger):
-        return read_rows(file, given)
-    return read_matrix(file, given, shape=(fitted.n_features_in_, fitted.n_labels_))
-
-
 def _with_columns(Y: sp.csr_matrix, n_labels: int) -> sp.csr_matrix:
     """Labels with at least so many columns: a file need not name the last ones."""
     Y = Y.copy()
@@ -104,10 +97,7 @@ def _sizes(fitted: Any) -> dict[str, int]:
 
 
 def _measured(fitted: Any, rows: Any) -> dict[str, float]:
-    if isinstance(fitted, Tagger):
-        found = fitted.evaluate(rows.texts, rows.tags, rows.known)
-    else:
-        found = evaluate_matrix(fitted, rows, (1, 3, 5))
+    found = measure(fitted, rows)
     return {name: found.metrics[name] for name in _METRICS if name in found.metrics}
 
 
