@@ -94,7 +94,13 @@ def command(given: Given) -> None:
     else:
         content = "".join(f"{json_text(one)}\n" for one in queue).encode()
         atomic_write(out, lambda stream: stream.write(content))
-    echo_err(_account(found, len(queue), given.top))
+    tags = counted(len(np.unique(found.labels)), "tag")
+    account = f"{counted(len(found), 'question')} on {counted(len(queue), 'text')} and {tags}"
+    if len(found) and not np.isnan(found.probabilities).any():
+        account += f", of which about {found.probabilities.sum():,.0f} will be accepted"
+    if len(found) < given.top:
+        account += f"; {given.top:,} were wanted, but the limits leave no more"
+    echo_err(f"{account}.")
     if out is not None:
         echo_err(f"Queue written to {out}. Next: tagwise serve {given.model} --queue {out} --feedback feedback.jsonl")
 
@@ -118,13 +124,3 @@ def _queue(tagger: Tagger, texts: list[str], ids: list[str | None], found: Quest
             one["probability"] = [round(float(p), 4) for p in found.probabilities[positions]]
         queue.append(one)
     return queue
-
-
-def _account(found: Questions, n_texts: int, top: int) -> str:
-    asked = counted(len(found), "question")
-    said = f"{asked} on {counted(n_texts, 'text')} and {counted(len(np.unique(found.labels)), 'tag')}"
-    if len(found) and not np.isnan(found.probabilities).any():
-        said += f", of which about {found.probabilities.sum():,.0f} will be accepted"
-    if len(found) < top:
-        said += f"; {top:,} were wanted, but the limits leave no more"
-    return said + "."

@@ -102,9 +102,12 @@ def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str 
 
 def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> dict[str, Any]:
     then, now = found.reference, found.recent
-    figures = compared_figures(found)
+    answers = None
+    if found.answers is not None:
+        answers = {"answered": found.answered, "accepted": round(found.accepted)}
+        answers |= {"expected": found.expected, "p": found.answers_p}
     return {
-        "drifted": any(one.moved for one in figures),
+        "drifted": any(one.moved for one in compared_figures(found)),
         "rows": {"reference": then.rows, "recent": now.rows},
         "unknown_words": {"reference": then.unknown_mean, "recent": now.unknown_mean, "p": found.unknown_p},
         "texts_without_words": {"reference": then.empty_rows, "recent": now.empty_rows, "p": found.empty_p},
@@ -122,14 +125,7 @@ def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> 
                 for label in found.moved_labels(LEVEL).tolist()
             ],
         },
-        "answers": None
-        if found.answers is None
-        else {
-            "answered": found.answered,
-            "accepted": round(found.accepted),
-            "expected": found.expected,
-            "p": found.answers_p,
-        },
+        "answers": answers,
         "new_words": dict(unknown[:_MOST_LISTED]),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,11 @@ def warn_about(evaluation: Evaluation) -> None:
         warn(f"{rows} without a word that training saw: all get the same tags.{advice}")
     if evaluation.rows_without_tags:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
+
+
+def some_metrics(evaluation: Evaluation, names: Iterable[str]) -> dict[str, float]:
+    """Those of the metrics that rows allow."""
+    return {name: evaluation.metrics[name] for name in names if name in evaluation.metrics}
 
 
 def check_report(given: Given, file: str | None) -> None:

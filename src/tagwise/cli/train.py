@@ -12,7 +12,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli.evaluate import check_report, measure, warn_about, write_findings
+from tagwise.cli.evaluate import check_report, measure, some_metrics, warn_about, write_findings
 from tagwise.cli.options import FEATURES, FRACTION, POSITIVE, ROWS, TAGS, Given, flag, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import (
@@ -293,11 +293,8 @@ def _measured(given: Given, tagger: Tagger, held: Table | None, test: Table | No
         found = measure(tagger, rows)
         warn_about(found)
         figures[name] = {"file": given.test} if rows is test else {}
-        figures[name] |= {
-            "rows": found.rows,
-            **{each: found.metrics[each] for each in _METRICS if each in found.metrics},
-        }
-        figures[name]["unseen_tags"] = len(found.unseen)
+        metrics = some_metrics(found, _METRICS)
+        figures[name] |= {"rows": found.rows, **metrics, "unseen_tags": len(found.unseen)}
         if rows is held and found.unseen:
             warn("only validation rows have these tags; train without --validation to learn them too.")
         if given.report is not None and (rows is test or test is None):

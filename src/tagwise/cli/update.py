@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from tagwise import Tagger
-from tagwise.cli.evaluate import measure
+from tagwise.cli.evaluate import measure, some_metrics
 from tagwise.cli.options import ROWS, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
 from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_for, warn_if_same
@@ -66,7 +66,7 @@ def command(given: Given) -> None:
     test = None if given.test is None else read_for(fitted, given.test, given)
     if answers is not None:
         data = add_feedback(data, answers, given)
-    old, before = _sizes(fitted), None if test is None else _measured(fitted, test)
+    old, before = _sizes(fitted), None if test is None else some_metrics(measure(fitted, test), _METRICS)
     if texts:
         fitted.update(data.texts, data.tags, data.known)
     else:
@@ -76,7 +76,7 @@ def command(given: Given) -> None:
     figures: dict[str, Any] = {"out": given.out, **{name: count - old[name] for name, count in new.items()}}
     figures |= {"all_rows": new["rows"], "fitted_rows": inner.fitted_rows_, "drift": inner.drift_}
     if before is not None:
-        figures["test"] = {"file": given.test, "before": before, "after": _measured(fitted, test)}
+        figures["test"] = {"file": given.test, "before": before, "after": some_metrics(measure(fitted, test), _METRICS)}
     figures |= {"seconds": time.perf_counter() - started, "bytes": folder_bytes(given.out)}
     if given.as_json:
         show_json(figures)
@@ -94,11 +94,6 @@ def _with_columns(Y: sp.csr_matrix, n_labels: int) -> sp.csr_matrix:
 def _sizes(fitted: Any) -> dict[str, int]:
     inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
     return {"rows": len(inner.kept_complete_), "features": inner.n_features_in_, "tags": inner.n_labels_}
-
-
-def _measured(fitted: Any, rows: Any) -> dict[str, float]:
-    found = measure(fitted, rows)
-    return {name: found.metrics[name] for name in _METRICS if name in found.metrics}
 
 
 def _show(figures: dict[str, Any]) -> None:
