@@ -210,5 +210,3 @@ def test_texts_without_spaces_are_told_of_characters(tmp_path):
     assert "8 of 40 texts have no word that is a feature: all of them look alike" in train(path, tmp_path / "o").stderr
     evaluated = run("evaluate", tmp_path / "o", path)
     assert "8 rows without a word that training saw: all get the same tags. Train with --characters" in evaluated.stderr
-
-

@@ -103,6 +103,8 @@ def test_all_parts_are_there(html, findings):
             assert f"{100 * value:.1f}" in words
     assert "Never seen in training: 1 tag of these rows" in words
     assert "leml was asked for" in words
+    assert "by calibrated thresholds" in words
+    assert "Rows to check first" in words
     assert html.index("<details") < html.index("<summary>Settings") < html.index("max_iter")
     for suggestion in findings.examples[0].suggestions:
         assert sum(abs(part.share) for part in suggestion.why) == pytest.approx(1)
