@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,15 +20,8 @@ from tagwise.store.folder import folder_bytes
 from tagwise.store.loading import storable_parameters
 from tagwise.text.suggestion import title_of
 
-_FREQUENCIES = (
-    ("0", 0, 0),
-    ("1", 1, 1),
-    ("2-4", 2, 4),
-    ("5-9", 5, 9),
-    ("10-99", 10, 99),
-    ("100-999", 100, 999),
-    ("1000+", 1000, math.inf),
-)
+_FREQUENCIES = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1000+")
+_LEAST = (0, 1, 2, 5, 10, 100, 1000)
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -73,7 +65,8 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
     training = dict(fitted.training_)
     counts, calibration = training.pop("tag_rows"), fitted.calibration_
     order = np.argsort(-counts, kind="stable")
-    frequencies = {name: int(((counts >= low) & (counts <= high)).sum()) for name, low, high in _FREQUENCIES}
+    places = np.searchsorted(_LEAST, counts, side="right") - 1
+    frequencies = dict(zip(_FREQUENCIES, np.bincount(places, minlength=len(_LEAST)).tolist()))
     found |= {
         "reason": fitted.choice_.reason,
         "training": training,
@@ -135,12 +128,9 @@ def _show_training(found: dict[str, Any]) -> None:
     if training["known_pairs"] is not None:
         share = training["known_pairs"] / (training["rows"] * training["tags"])
         show(f"{training['known_pairs']:,} pairs of row and tag were known, {share:.1%} of all.")
-    for title, columns, entries in (
-        ("Tags by frequency", ("rows", "tags"), found["frequencies"]),
-        ("Most frequent tags", ("tag", "rows"), found["most_frequent"]),
-        ("Rarest tags", ("tag", "rows"), found["least_frequent"]),
-    ):
-        _show_list(title, columns, entries)
+    _show_list("Tags by frequency", ("rows", "tags"), found["frequencies"])
+    _show_list("Most frequent tags", ("tag", "rows"), found["most_frequent"])
+    _show_list("Rarest tags", ("tag", "rows"), found["least_frequent"])
     show()
     if calibration is not None:
         show(

@@ -17,7 +17,7 @@ import click
 from tagwise import Tagger, load
 from tagwise.cli.options import POSITIVE, ROWS, TEXTS, Given, RealRange, flag, option, verb
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
-from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, tags_of, warn_of_rows
+from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_texts, read_matrix, tags_of, warn_of_rows
 from tagwise.data.records import NoRowsError
 from tagwise.data.streams import atomic_writer, is_compressed
 from tagwise.data.tables import Row, TableReader, Tally
@@ -141,7 +141,7 @@ def command(given: Given) -> None:
     else:
         line_by_line = given.line_by_line or (source == "-" and sys.stdin.isatty() and not together)
         size = None if together else 1 if line_by_line else _BLOCK_ROWS
-        with open_rows(source, given, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
+        with open_texts(source, given, line_by_line=line_by_line) as reader:
             _predict_rows(fitted, reader, wanted, size, given.as_json)
 
 

@@ -58,13 +58,9 @@ def dialect_of(given: Given) -> Dialect:
     return Dialect(**stated, header=header, flags=True)
 
 
-def open_rows(
-    path: str, given: Given, *, with_tags: bool = True, empty_texts: bool = False, line_by_line: bool = False
-) -> TableReader:
-    """Open a table for reading row by row, as :class:`TableReader` explains, and say what was guessed."""
-    reader = TableReader(
-        path, dialect_of(given), with_tags=with_tags, empty_texts=empty_texts, line_by_line=line_by_line
-    )
+def open_texts(path: str, given: Given, *, line_by_line: bool = False) -> TableReader:
+    """Open a table for reading its texts row by row, as :class:`TableReader` explains, and say what was guessed."""
+    reader = TableReader(path, dialect_of(given), with_tags=False, empty_texts=True, line_by_line=line_by_line)
     if reader.guess is not None:
         echo_err(reader.guess)
     return reader
@@ -101,7 +97,7 @@ def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
     ids: list[str | None] = []
     n_rows = 0
     with (
-        open_rows(path, given, with_tags=False, empty_texts=True) as rows,
+        open_texts(path, given) as rows,
         ProgressBar(f"reading {os.path.basename(path)}", 1.0) as bar,
     ):
         for n_rows, row in enumerate(rows, 1):

@@ -98,8 +98,8 @@ def command(given: Given) -> None:
     logs["loggers"]["tagwise.serving"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     settings: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
     settings |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE}
-    settings["limit_concurrency"] = _MOST_CONNECTIONS
-    settings["ws"] = "none"  # of which uvicorn would log the addresses
+    # Of web sockets uvicorn would log the addresses.
+    settings |= {"limit_concurrency": _MOST_CONNECTIONS, "ws": "none"}
     app = create_app(options)  # for several processes too: what they would refuse, one after the other, is refused here
     if given.workers == 1:
         uvicorn.run(app, **settings)
