@@ -102,7 +102,7 @@ def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str 
 
 def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> dict[str, Any]:
     then, now = found.reference, found.recent
-    answers = None
+    answers: dict[str, float] | None = None
     if found.answers is not None:
         answers = {"answered": found.answered, "accepted": round(found.accepted)}
         answers |= {"expected": found.expected, "p": found.answers_p}

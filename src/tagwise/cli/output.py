@@ -17,6 +17,8 @@ import click
 
 from tagwise.progress import echo_err, visible
 
+__all__ = ["echo_err", "json_text", "sentences", "show", "show_json", "show_table", "warn"]
+
 _GAP = 2
 _NARROW_TEXT = 16
 _NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
