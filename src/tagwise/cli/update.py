@@ -52,8 +52,8 @@ def command(given: Given) -> None:
         raise click.UsageError("There is nothing to learn: name a FILE of rows, or --feedback.")
     check_destination(given.out, overwrite=given.overwrite)
     texts = given.file is None or not holds_matrix(given.file, given)
-    if not texts and given.feedback is not None:
-        raise click.UsageError(f"--feedback is for texts, but {given.file} holds a matrix; leave it out.")
+    if not texts:
+        given.refuse_for_matrix(given.file, "feedback")
     fitted = load_model(given.model, given.file or "--feedback", texts=texts)
     inner = fitted.model_ if texts else fitted
     if not getattr(inner, "updatable", False):
