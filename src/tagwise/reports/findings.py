@@ -196,31 +196,27 @@ def gather_findings(
         reliability = reliability_bins(maps(pairs.labels, pairs.scores), pairs.on)
     if calibration is not None and calibrated_on_them:
         reliability = calibration.reliability
-    confused = [
-        replace(pair, tag=tagger.title(tagger.tags_[pair.tag]), instead=tagger.title(tagger.tags_[pair.instead]))
-        for pair in confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
-    ]
-    to_check = [
-        RowToCheck(
-            row + 1,
-            rows[row][:_CHECK_CHARACTERS],
-            len(rows[row]) > _CHECK_CHARACTERS,
-            tagger.title(tagger.tags_[best[row, rank]]),
-            float(confidence[row, rank]),
-            list(map(tagger.title, lists[row])),
-        )
-        for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK)
-    ]
+
+    def title(label: int) -> str:
+        return tagger.title(tagger.tags_[label])
+
+    confused = confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
+    to_check = []
+    for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK):
+        text, own = rows[row], list(map(tagger.title, lists[row]))
+        shown, shortened = text[:_CHECK_CHARACTERS], len(text) > _CHECK_CHARACTERS
+        missing, sure = title(best[row, rank]), float(confidence[row, rank])
+        to_check.append(RowToCheck(row + 1, shown, shortened, missing, sure, own))
     frequent, reachable = _yardsticks(validation, ks, tag_rows, training["rows"])
     usable = np.flatnonzero(has_entries(validation.X) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
-    precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
+    figures = np.stack([share(right, listed), share(right, true), share(2 * right, true + listed)], axis=1).tolist()
     return Findings(
         evaluation=evaluation,
         frequent=frequent,
         reachable=reachable,
         acceptance=acceptance(best, confidence, validation.truth),
-        confused=confused,
+        confused=[replace(pair, tag=title(pair.tag), instead=title(pair.instead)) for pair in confused],
         to_check=to_check,
         model=tagger.choice_.name,
         reason=tagger.choice_.reason,
@@ -235,14 +231,7 @@ def gather_findings(
         reliability=reliability,
         tags=[
             TagFigures(
-                tagger.title(tagger.tags_[label]),
-                int(groups[label]),
-                int(tag_rows[label]),
-                int(true[label]),
-                float(precision[label]),
-                float(recall[label]),
-                float(f1[label]),
-                words[place],
+                title(label), int(groups[label]), int(tag_rows[label]), int(true[label]), *figures[label], words[place]
             )
             for place, label in enumerate(order.tolist())
         ],
