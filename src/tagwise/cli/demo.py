@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tagwise import LEML
-from tagwise.cli.evaluate import MEANINGS
+from tagwise.cli.evaluate import show_rankings
 from tagwise.cli.options import Given, option, verb
-from tagwise.cli.output import show_json, show_table
+from tagwise.cli.output import show_json
 from tagwise.data import Dataset, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
 
@@ -53,10 +53,7 @@ def command(given: Given) -> None:
         shown = {"rows": rows, "test_rows": len(top), "tags": labels, "rounds": model.n_iter_}
         show_json({**shown, "fit_seconds": fitted - loaded, "metrics": report})
         return
-    metrics = [
-        [MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5))] for name in ("P", "nDCG", "PSP")
-    ]
-    show_table("On the test packages, in percent", ["", "@1", "@3", "@5"], metrics)
+    show_rankings("On the test packages, in percent", report, (1, 3, 5), ("P", "nDCG", "PSP"))
     examples = np.random.default_rng(given.seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
     _show_examples(console, data, top, examples)
     console.print(

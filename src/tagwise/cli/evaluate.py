@@ -23,7 +23,7 @@ from tagwise.reports.pages import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
 
-MEANINGS = {metric.name: f"{metric.name}: {metric.meaning}" for metric in RANKINGS if metric.shown}
+_MEANINGS = {metric.name: f"{metric.name}: {metric.meaning}" for metric in RANKINGS if metric.shown}
 _DECISIONS = [metric.name for metric in SETS if metric.shown]
 
 
@@ -94,12 +94,7 @@ def measure(model: Any, rows: Any, ks: Sequence[int] = (1, 3, 5)) -> Evaluation:
 
 
 def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
-    rows = [
-        [meaning, *(f"{100 * found.metrics[f'{name}@{k}']:.1f}" for k in ks)]
-        for name, meaning in MEANINGS.items()
-        if f"{name}@{ks[0]}" in found.metrics
-    ]
-    show_table(f"On {counted(found.rows, 'row')}, in percent", ["", *(f"@{k}" for k in ks)], rows)
+    show_rankings(f"On {counted(found.rows, 'row')}, in percent", found.metrics, ks)
     decided = "their own thresholds" if calibrated else "a score of 0"
     figures = ", ".join(f"{name} {100 * found.metrics[name]:.1f}%" for name in _DECISIONS)
     show(f"Tags that reach {decided}: {figures}.")
@@ -110,6 +105,16 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
 
 
 # ---------------------------------------------------------------------- for other verbs too
+
+
+def show_rankings(title: str, metrics: dict[str, float], ks: Sequence[int], names: Iterable[str] = _MEANINGS) -> None:
+    """A table of ranking metrics: those of ``names`` that there are."""
+    rows = [
+        [_MEANINGS[name], *(f"{100 * metrics[f'{name}@{k}']:.1f}" for k in ks)]
+        for name in names
+        if f"{name}@{ks[0]}" in metrics
+    ]
+    show_table(title, ["", *(f"@{k}" for k in ks)], rows)
 
 
 def warn_about(evaluation: Evaluation) -> None:

@@ -61,7 +61,7 @@ def command(given: Given) -> None:
     At / is a page to try them on; at /openapi.json the description of the API. A model that is saved into a FOLDER
     while the server runs replaces the old one without a failed request. Needs the extra server.
     """
-    host, port, hosts = given.host, given.port, given.hosts
+    host, hosts = given.host, given.hosts
     try:
         import uvicorn
 
@@ -93,10 +93,10 @@ def command(given: Given) -> None:
         most_per_minute=given.most_per_minute or 0,
         log_texts=given.log_texts,
     )
-    _require_free(host, port)
+    _require_free(host, given.port)
     logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     logs["loggers"]["tagwise.serving"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    settings: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
+    settings: dict[str, Any] = {"host": host, "port": given.port, "access_log": False, "log_config": logs}
     settings |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE}
     # Of web sockets uvicorn would log the addresses.
     settings |= {"limit_concurrency": _MOST_CONNECTIONS, "ws": "none"}
