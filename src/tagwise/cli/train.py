@@ -228,15 +228,17 @@ def _fit_tagger(
         **given.shared(),
     )
     answers = read_answers(given)
-    client = None
-    if given.dask is not None:
+    if given.dask is None:
+        warn_if_same(given.file, given.test)
+        data = read_rows(given.file, given)
+    else:
         client = open_cluster(given.dask)
         from tagwise.distributed.texts import check_tagger, fit_tagger
 
         check_tagger(tagger)
-    data = read_rows(given.file, given, client)
-    for file in [given.file] if client is None else [one.name for one in data.texts.files]:
-        warn_if_same(file, given.test)
+        data = read_rows(given.file, given, client)
+        for file in data.texts.files:
+            warn_if_same(file.name, given.test)
     # Before the fit, which may take hours: a fault in this file must be known now.
     test = None if given.test is None else read_rows(given.test, given)
     figures, n_own = {"read": data.counts}, data.n_rows
@@ -256,7 +258,7 @@ def _fit_tagger(
         own = data if n_own == data.n_rows else data.part(range(n_own))
         rows, others = split_texts(own.texts, own.tags, given.validation, given.seed)
         data, held = data.part([*rows, *range(n_own, data.n_rows)]), data.part(others)
-    if client is None:
+    if given.dask is None:
         tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
     else:
         fit_tagger(tagger, data, checkpoint=checkpoint)
