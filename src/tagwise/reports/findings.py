@@ -210,7 +210,7 @@ def gather_findings(
     frequent, reachable = _yardsticks(validation, ks, tag_rows, training["rows"])
     usable = np.flatnonzero(has_entries(validation.X) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
-    figures = np.stack([share(right, listed), share(right, true), share(2 * right, true + listed)], axis=1).tolist()
+    precision, recall, f1 = share(right, listed), share(right, true), share(2 * right, true + listed)
     return Findings(
         evaluation=evaluation,
         frequent=frequent,
@@ -231,7 +231,14 @@ def gather_findings(
         reliability=reliability,
         tags=[
             TagFigures(
-                title(label), int(groups[label]), int(tag_rows[label]), int(true[label]), *figures[label], words[place]
+                title(label),
+                int(groups[label]),
+                int(tag_rows[label]),
+                int(true[label]),
+                float(precision[label]),
+                float(recall[label]),
+                float(f1[label]),
+                words[place],
             )
             for place, label in enumerate(order.tolist())
         ],
