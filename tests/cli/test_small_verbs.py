@@ -58,26 +58,22 @@ def test_the_sample_trains_a_tagger(tmp_path):
     assert measured["metrics"]["P@1"] > 0.6
 
 
-def test_the_sample_replaces_no_file_unasked(tmp_path):
+def test_the_sample_is_what_its_name_says_and_replaces_no_file_unasked(tmp_path):
     rows = tmp_path / "packages.jsonl"
     rows.write_text("mine")
     assert failed(run("sample", rows), 1, "packages.jsonl exists; name another file, or pass --overwrite")
     assert failed(run("sample", rows, "--test", rows, "--overwrite"), 1, "is FILE itself")
     assert rows.read_text() == "mine"
     ok("sample", rows, "--overwrite")
-    assert len(rows.read_text().splitlines()) == 4875
-
-
-def test_the_sample_is_what_its_name_says(tmp_path):
-    run("sample", tmp_path / "packages.jsonl")
-    plain = read_table(tmp_path / "packages.jsonl")
+    plain = read_table(rows)
+    assert len(plain.texts) == 4875
     for name in ("packages.csv", "packages.tsv", "packages.csv.gz"):
         ok("sample", tmp_path / name)
-        rows = read_table(tmp_path / name)
-        assert (rows.texts, rows.tags) == (plain.texts, plain.tags)
+        found = read_table(tmp_path / name)
+        assert (found.texts, found.tags) == (plain.texts, plain.tags)
     for name in ("packages.parquet", "packages.xyz", "packages"):
-        assert failed(run("sample", tmp_path / name), 1, "sample writes JSONL, CSV and TSV")
-        assert failed(run("sample", tmp_path / "a.jsonl", "--test", tmp_path / name), 1, "sample writes JSONL")
+        for arguments in ([tmp_path / name], [tmp_path / "a.jsonl", "--test", tmp_path / name]):
+            assert failed(run("sample", *arguments), 1, "sample writes JSONL, CSV and TSV")
         assert not (tmp_path / "a.jsonl").exists()
 
 

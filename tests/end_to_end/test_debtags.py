@@ -1,5 +1,6 @@
 """The command's purpose: texts of Debian packages to their tags, with default settings."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -10,29 +11,19 @@ from commands import COMMAND, ok
 
 
 @pytest.fixture(scope="module")
-def debtags(data_folder):
-    return data_folder / "debtags"
-
-
-@pytest.fixture(scope="module")
-def model(debtags, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("debtags") / "m"
-    result = ok("train", debtags / "text.trn.jsonl.gz", "--text", "text", "--tags", "labels", "--out", folder)
+def model(data_folder, tmp_path_factory):
+    folder, rows = tmp_path_factory.mktemp("debtags") / "m", data_folder / "debtags" / "text.trn.jsonl.gz"
+    result = ok("train", rows, "--text", "text", "--tags", "labels", "--out", folder)
     assert "iteration 1/" in result.stderr
     assert "Model: " in result.stdout
     return folder
 
 
-def test_defaults_rank_the_first_tag_right_in_86_of_100_packages(debtags, model):
-    result = ok("evaluate", model, debtags / "text.tst.jsonl.gz", "--json")
-    found = json.loads(result.stdout)
+def test_defaults_rank_the_first_tag_right_in_86_of_100_packages(data_folder, model):
+    found = json.loads(ok("evaluate", model, data_folder / "debtags" / "text.tst.jsonl.gz", "--json").stdout)
     assert found["rows"] == 6060
     assert found["metrics"]["P@1"] >= 0.86
-
-
-def test_a_text_is_answered(model):
-    result = ok("predict", model, "a text editor for the terminal with syntax highlighting", "--top", "5")
-    assert "use::editing" in result.stdout
+    assert "use::editing" in ok("predict", model, "a text editor for the terminal with syntax highlighting").stdout
 
 
 def resident_bytes(process):
@@ -42,10 +33,8 @@ def resident_bytes(process):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_hundred_thousand_lines_take_constant_memory(model, debtags, tmp_path):
-    import gzip
-
-    with gzip.open(debtags / "text.tst.jsonl.gz", "rt", encoding="utf-8") as stream:
+def test_a_hundred_thousand_lines_take_constant_memory(model, data_folder, tmp_path):
+    with gzip.open(data_folder / "debtags" / "text.tst.jsonl.gz", "rt", encoding="utf-8") as stream:
         texts = [json.loads(line)["text"].replace("\n", " ")[:400] for line in stream]
     path = tmp_path / "lines.txt"
     path.write_text("".join(texts[place % len(texts)] + "\n" for place in range(100_000)), encoding="utf-8")

@@ -9,7 +9,6 @@ import pytest
 from commands import failed, ok, run, some_rows, write_jsonl
 
 from tagwise import load
-from tagwise.data import read_table
 
 ROWS = some_rows(60, seed=1)
 TAGS = sorted({tag for row in ROWS for tag in row["labels"]})
@@ -211,31 +210,3 @@ def test_texts_without_spaces_are_told_of_characters(tmp_path):
     assert "8 of 40 texts have no word that is a feature: all of them look alike" in train(path, tmp_path / "o").stderr
     evaluated = run("evaluate", tmp_path / "o", path)
     assert "8 rows without a word that training saw: all get the same tags. Train with --characters" in evaluated.stderr
-
-
-# ---------------------------------------------------------------------- real rows
-
-
-@pytest.mark.parametrize("name", ["debtags", "cooking-stackexchange", "yso-finna-en-min4"])
-def test_real_rows_in_every_shape(data_folder, tmp_path, name):
-    """The first rows of a real set as plain TSV, wide and long tables, and as a corpus of Annif."""
-    with gzip.open(data_folder / name / "text.trn.jsonl.gz", "rt", encoding="utf-8") as source:
-        rows = [json.loads(next(source)) for _ in range(400)]
-    seen = {
-        " ".join(row["text"].split()): [tag.partition("\t")[0].replace(" ", "_") for tag in row["labels"]]
-        for row in rows
-    }
-    tags = sorted({tag for row in seen.values() for tag in row})
-    shapes = {
-        "plain.tsv": "text\ttags\n" + "".join(f"{text}\t{';'.join(row)}\n" for text, row in seen.items()),
-        "wide.csv": table(
-            [("body", *tags), *((text, *(int(tag in row) for tag in tags)) for text, row in seen.items())]
-        ),
-        "long.csv": table([("body", "subject"), *((text, tag) for text, row in seen.items() for tag in row or [""])]),
-        "annif.tsv": "".join(f"{text}\t{' '.join(f'<{tag}>' for tag in row)}\n" for text, row in seen.items()),
-    }
-    for file, content in shapes.items():
-        (tmp_path / file).write_text(content, encoding="utf-8")
-        found = read_table(tmp_path / file)
-        assert found.texts == list(seen), file
-        assert [sorted(row) for row in found.tags] == [sorted(row) for row in seen.values()], file

@@ -98,14 +98,8 @@ def test_cards_leave_no_holes(page, pages):
                 assert max(box[3] for box in line) - min(box[2] for box in line) == pytest.approx(width, abs=1)
 
 
-def test_the_report_has_its_parts_and_its_table_is_searched_and_sorted(page, pages):
+def test_the_table_of_a_report_is_searched_and_sorted(page, pages):
     html = pages["evaluate"].read_text(encoding="utf-8")
-    for name in ("headline", "confidence", "frequency", "mistakes", "tags", "examples", "example-20", "model"):
-        assert f'id="{name}"' in html
-    assert "calibrated thresholds" in html
-    assert re.search(r"Accept automatically at 80% precision: \d+% of suggestions", html)
-    assert "always the most frequent tags" in html
-    assert "Rows to check first" in html
     assert re.search(r"\d+ \w+ 20\d\d · tagwise [\w.]+ · trained on 60 rows with 4 tags, measured on 60", html)
     page.goto(pages["evaluate"].as_uri())
     names = f"{SHOWN}.map((row) => row.cells[0].textContent)"

@@ -8,8 +8,7 @@ import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, TEXTS, Given, RealRange, option, verb
 from tagwise.cli.output import echo_err, json_text, show_json, warn
 from tagwise.cli.rows import answered_rows, load_model, read_answers, read_texts
 from tagwise.exceptions import InvalidInputError
@@ -18,47 +17,30 @@ from tagwise.inspection.questions import STRATEGIES, Questions, ask
 from tagwise.progress import ProgressBar, counted
 from tagwise.store.atomic import atomic_write, check_target
 
-__all__ = ["command"]
 
-
-@options.verb(
-    click.argument("model"),
-    click.argument("file"),
-    click.option(
-        "--top", default=50, show_default=True, type=options.POSITIVE, help="Number of pairs of text and tag."
-    ),
-    click.option(
+@verb(
+    "model",
+    "file",
+    option("--top", "Number of pairs of text and tag.", default=50, type=POSITIVE),
+    option(
         "--strategy",
+        "informative: uncertain pairs, rare tags before frequent ones, of texts that differ; top: the best tags of "
+        "random texts; random: random pairs.",
         type=click.Choice(STRATEGIES),
         default=STRATEGIES[0],
-        show_default=True,
-        help="informative: uncertain pairs, rare tags before frequent ones, of texts that differ; top: the best tags "
-        "of random texts; random: random pairs.",
     ),
-    click.option(
-        "--per-text", default=5, show_default=True, type=options.POSITIVE, help="Largest number of questions on a text."
+    option("--per-text", "Largest number of questions on a text.", default=5, type=POSITIVE),
+    option(
+        "--per-tag N",
+        "Largest number of questions on a tag [default: a twentieth of --top, at least 3].",
+        type=POSITIVE,
     ),
-    click.option(
-        "--per-tag",
-        type=options.POSITIVE,
-        metavar="N",
-        help="Largest number of questions on a tag [default: a twentieth of --top, at least 3].",
-    ),
-    click.option(
-        "--rarity",
-        default=0.5,
-        show_default=True,
-        type=options.RealRange(0, 1),
-        metavar="0..1",
-        help="Weight of rare tags: 0 like all others, 1 as in PSP.",
-    ),
-    click.option(
-        "--feedback", metavar="FILE.jsonl", help="Answers so far, as recorded by tagwise serve: not asked again."
-    ),
-    options.FEEDBACK_TAGGER,
-    click.option("--out", metavar="FILE.jsonl", help="Write the queue to this file [default: standard output]."),
-    options.SEED,
-    *options.rows("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty"),
+    option("--rarity 0..1", "Weight of rare tags: 0 like all others, 1 as in PSP.", default=0.5, type=RealRange(0, 1)),
+    option("--feedback FILE.jsonl", "Answers so far, as recorded by tagwise serve: not asked again."),
+    "--feedback-tagger",
+    option("--out FILE.jsonl", "Write the queue to this file [default: standard output]."),
+    "--seed",
+    TEXTS,
     examples=(
         "tagwise ask tagger unlabelled.jsonl --top 50 --out queue.jsonl",
         "tagwise serve tagger --queue queue.jsonl --feedback feedback.jsonl",
@@ -112,7 +94,13 @@ def command(given: Given) -> None:
     else:
         content = "".join(f"{json_text(one)}\n" for one in queue).encode()
         atomic_write(out, lambda stream: stream.write(content))
-    echo_err(_account(found, len(queue), given.top))
+    tags = counted(len(np.unique(found.labels)), "tag")
+    account = f"{counted(len(found), 'question')} on {counted(len(queue), 'text')} and {tags}"
+    if len(found) and not np.isnan(found.probabilities).any():
+        account += f", of which about {found.probabilities.sum():,.0f} will be accepted"
+    if len(found) < given.top:
+        account += f"; {given.top:,} were wanted, but the limits leave no more"
+    echo_err(f"{account}.")
     if out is not None:
         echo_err(f"Queue written to {out}. Next: tagwise serve {given.model} --queue {out} --feedback feedback.jsonl")
 
@@ -136,13 +124,3 @@ def _queue(tagger: Tagger, texts: list[str], ids: list[str | None], found: Quest
             one["probability"] = [round(float(p), 4) for p in found.probabilities[positions]]
         queue.append(one)
     return queue
-
-
-def _account(found: Questions, n_texts: int, top: int) -> str:
-    asked = counted(len(found), "question")
-    said = f"{asked} on {counted(n_texts, 'text')} and {counted(len(np.unique(found.labels)), 'tag')}"
-    if len(found) and not np.isnan(found.probabilities).any():
-        said += f", of which about {found.probabilities.sum():,.0f} will be accepted"
-    if len(found) < top:
-        said += f"; {top:,} were wanted, but the limits leave no more"
-    return said + "."

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli import options
-from tagwise.cli.evaluate import check_report, warn_about
-from tagwise.cli.options import Given
+from tagwise.cli.evaluate import check_report, measure, warn_about
+from tagwise.cli.options import FEATURES, FRACTION, ROWS, TAGS, Given, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import holds_matrix, read_rows, tag_settings, warn_if_same
 from tagwise.data.tables import Table
@@ -21,37 +20,32 @@ from tagwise.reports import ComparedModel, Comparison, gather_findings, write_re
 from tagwise.reports.findings import model_megabytes, predict_milliseconds
 from tagwise.text.tags import split_texts
 
-__all__ = ["command"]
 
-
-@options.verb(
-    click.argument("file"),
-    click.option(
-        "--model",
-        "models",
+@verb(
+    "file",
+    option(
+        "--model NAME[:SETTING=VALUE,…]",
+        "A model, with settings that differ from its defaults; repeatable. auto is the one that train picks.",
+        name="models",
         multiple=True,
         required=True,
-        metavar="NAME[:SETTING=VALUE,…]",
-        help="A model, with settings that differ from its defaults; repeatable. auto is the one that train picks.",
     ),
-    click.option("--test", metavar="FILE", help="File of rows to measure on, read like FILE."),
-    click.option(
-        "--validation",
-        type=options.FRACTION,
-        metavar="FRACTION",
-        help="Without --test: the fraction of the rows, drawn at random, to measure on and not to train on "
-        "[default: 0.2].",
+    option("--test FILE", "File of rows to measure on, read like FILE."),
+    option(
+        "--validation FRACTION",
+        "Without --test: the fraction of the rows, drawn at random, to measure on and not to train on [default: 0.2].",
+        type=FRACTION,
     ),
-    options.UNLISTED,
-    *options.TAGS.values(),
-    options.CUTOFFS,
-    *options.FEATURES.values(),
-    options.JOBS,
-    options.SEED,
-    options.QUIET,
-    options.REPORT,
-    options.JSON,
-    *options.ROWS.values(),
+    "--unlisted",
+    TAGS,
+    "--k",
+    FEATURES,
+    "--jobs",
+    "--seed",
+    "--quiet",
+    "--report",
+    "--json",
+    ROWS,
     examples=(
         "tagwise compare articles.csv --model auto --model leml --model knn",
         "tagwise compare train.csv --test test.csv --model leml --model leml:rank=200,reg=0.3",
@@ -75,19 +69,17 @@ def command(given: Given) -> None:
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
         raise click.BadParameter(f"{twice} is given twice.", param_hint="--model")
-    if given.report is not None:
-        check_report(given.report, file, given)
-    shared: dict[str, Any] = {"n_jobs": given.jobs, "random_state": given.seed, "verbose": 0 if given.quiet else 1}
-    estimators = [_model(model, shared, given) for model in models]
-    training = read_rows(file, given, quiet=given.quiet)
+    check_report(given, file)
+    estimators = [_model(model, given) for model in models]
+    training = read_rows(file, given)
     if test is not None:
-        held = read_rows(test, given, quiet=given.quiet)
+        held = read_rows(test, given)
         warn_if_same(file, test)
     else:
         rows, others = split_texts(training.texts, training.tags, given.validation or 0.2, given.seed)
         training, held = training.part(rows), training.part(others)
-    features = TextFeatures(**{name: getattr(given, name) for name in options.FEATURES})
-    settings = {"unlisted": given.unlisted, **tag_settings(given), "features": features, **shared}
+    features = TextFeatures(**given.values(FEATURES))
+    settings = {"unlisted": given.unlisted, **tag_settings(given), "features": features, **given.shared()}
     taggers = {name: Tagger(estimator, **settings) for name, estimator in zip(models, estimators)}
     comparison, best, failed = _compare(taggers, training, held, given)
     if given.report is not None:
@@ -110,7 +102,7 @@ def command(given: Given) -> None:
         _show(comparison, failed, "" if test else ", drawn at random")
 
 
-def _model(model: str, shared: dict[str, Any], given: Given) -> Any:
+def _model(model: str, given: Given) -> Any:
     """``NAME`` or ``NAME:SETTING=VALUE,…`` as ``Tagger`` takes it; refuses a model that cannot be trained as asked."""
     name, colon, settings = model.partition(":")
     if name.lower() == "auto":
@@ -125,8 +117,8 @@ def _model(model: str, shared: dict[str, Any], given: Given) -> Any:
     if not colon:
         return name
     # A comma within a value, such as a list, is followed by no name.
-    parameters = options.parse_settings(re.split(r",\s*(?=\w+\s*=)", settings), "--model")
-    return build_model(name, parameters, **shared)
+    parameters = parse_settings(re.split(r",\s*(?=\w+\s*=)", settings), "--model")
+    return build_model(name, parameters, **given.shared())
 
 
 def _compare(
@@ -143,7 +135,7 @@ def _compare(
         tagger = taggers.pop(name)
         try:
             tagger.fit(training.texts, training.tags, training.known)
-            found = tagger.evaluate(held.texts, held.tags, held.known, ks=given.ks)
+            found = measure(tagger, held, given.ks)
         except InvalidInputError as error:
             warn(f"{name} is left out of the comparison: {error}")
             failed[name] = str(error)

@@ -7,8 +7,6 @@ from click.shell_completion import get_completion_class
 
 from tagwise.cli.options import Given, verb
 
-__all__ = ["command"]
-
 _WHERE = {
     "bash": 'eval "$(tagwise completion bash)", in ~/.bashrc',
     "zsh": 'eval "$(tagwise completion zsh)", in ~/.zshrc',
@@ -16,7 +14,7 @@ _WHERE = {
 }
 
 
-@verb(click.argument("shell", type=click.Choice(tuple(_WHERE))), examples=tuple(_WHERE.values()))
+@verb(click.Argument(["shell"], type=click.Choice(tuple(_WHERE))), examples=tuple(_WHERE.values()))
 def command(given: Given) -> None:
     """Write a script with which SHELL completes commands, options and names of files."""
     complete = get_completion_class(given.shell)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tagwise.cli.options import FEATURES, JSON, ROWS, Given, refuse_for_matrix, verb
+from tagwise.cli.options import FEATURES, ROWS, Given, flag, option, verb
 from tagwise.cli.output import echo_err, show_json, warn
 from tagwise.cli.rows import format_of, load_model, read_matrix, read_names, read_rows
 from tagwise.data.formats import FORMATS, STANDARD_INPUT, format_by_name
@@ -18,27 +18,24 @@ from tagwise.progress import counted
 from tagwise.text.features import TextFeatures
 from tagwise.text.tags import all_tags, tag_matrix
 
-__all__ = ["command"]
-
 _MATRICES = tuple(name for name, entry in FORMATS.items() if entry.holds == "matrix")
 
 
 @verb(
-    click.argument("source", metavar="IN"),
-    click.argument("target", metavar="OUT"),
-    click.option("--overwrite", is_flag=True, help="Replace OUT if it exists."),
-    click.option(
+    click.Argument(["source"], metavar="IN"),
+    click.Argument(["target"], metavar="OUT"),
+    flag("--overwrite", "Replace OUT if it exists."),
+    option(
         "--to",
+        "Format of OUT; auto goes by the ending of its name.",
         type=click.Choice(("auto", *_MATRICES), case_sensitive=False),
         default="auto",
-        show_default=True,
-        help="Format of OUT; auto goes by the ending of its name.",
     ),
-    click.option("--out-labels", metavar="FILE", help="For npz: the file of the labels [default: OUT with Y for X]."),
-    *FEATURES.values(),
-    click.option("--model", metavar="FOLDER", help="Texts to a matrix: with the words and tags of this tagger."),
-    JSON,
-    *ROWS.values(),
+    option("--out-labels FILE", "For npz: the file of the labels [default: OUT with Y for X]."),
+    FEATURES,
+    option("--model FOLDER", "Texts to a matrix: with the words and tags of this tagger."),
+    "--json",
+    ROWS,
     examples=(
         "tagwise convert train.xmc X.trn.npz",
         "tagwise convert train.arff train.svm --labels -14",
@@ -79,7 +76,7 @@ def command(given: Given) -> None:
     if before.holds == "texts":
         X, Y, names = _of_texts(given)
     else:
-        refuse_for_matrix(given, source, "model")
+        given.refuse_for_matrix(source, "model")
         found = read_matrix(source, given, exact=True)
         X, Y = found.X, found.Y
         assert X is not None
@@ -143,7 +140,7 @@ def _of_texts(given: Given) -> tuple[Any, Any, dict[str, list[str] | None]]:
             several = ", ".join(f"{tag!r} ({count:,})" for tag, count in unseen.most_common(5))
             warn(f"left out: {counted(len(unseen), 'tag')} that {given.model} never saw: {several:.300}.")
     else:
-        extractor = TextFeatures(**{name: getattr(given, name) for name in FEATURES})
+        extractor = TextFeatures(**given.values(FEATURES))
         X = extractor.fit_transform(rows.texts)
         words, tags = extractor.feature_names, all_tags(rows.tags)
         Y, _ = tag_matrix(rows.tags, {name: place for place, name in enumerate(tags)})

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import time
 
-import click
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tagwise import LEML
-from tagwise.cli.evaluate import MEANINGS
-from tagwise.cli.options import JOBS, JSON, SEED, Given, verb
-from tagwise.cli.output import show_json, show_table
+from tagwise.cli.evaluate import show_rankings
+from tagwise.cli.options import Given, option, verb
+from tagwise.cli.output import show_json
 from tagwise.data import Dataset, load_dataset
 from tagwise.metrics import inverse_propensity, ranking_report
-
-__all__ = ["command"]
 
 _EXAMPLES = 10
 
 
 @verb(
-    click.option("--rank", default=80, show_default=True, help="Rank of the model."),
-    click.option("--reg", default=1.0, show_default=True, help="Penalty of the model."),
-    click.option("--max-iter", default=10, show_default=True, help="Largest number of rounds of the fit."),
-    JOBS,
-    SEED,
-    JSON,
+    option("--rank", "Rank of the model.", default=80),
+    option("--reg", "Penalty of the model.", default=1.0),
+    option("--max-iter", "Largest number of rounds of the fit.", default=10),
+    "--jobs",
+    "--seed",
+    "--json",
     examples=("tagwise demo", "tagwise demo --rank 40 --jobs 2", "tagwise demo --json"),
 )
 def command(given: Given) -> None:
@@ -56,10 +53,7 @@ def command(given: Given) -> None:
         shown = {"rows": rows, "test_rows": len(top), "tags": labels, "rounds": model.n_iter_}
         show_json({**shown, "fit_seconds": fitted - loaded, "metrics": report})
         return
-    metrics = [
-        [MEANINGS[name], *(f"{100 * report[f'{name}@{k}']:.1f}" for k in (1, 3, 5))] for name in ("P", "nDCG", "PSP")
-    ]
-    show_table("On the test packages, in percent", ["", "@1", "@3", "@5"], metrics)
+    show_rankings("On the test packages, in percent", report, (1, 3, 5), ("P", "nDCG", "PSP"))
     examples = np.random.default_rng(given.seed).permutation(data.X_test.shape[0])[:_EXAMPLES]
     _show_examples(console, data, top, examples)
     console.print(

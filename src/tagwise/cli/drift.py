@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import TEXTS, Given, option, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
 from tagwise.cli.rows import answered_rows, load_model, read_answers, read_texts
 from tagwise.data.feedback import Feedback
@@ -20,32 +17,26 @@ from tagwise.progress import ProgressBar, counted
 from tagwise.reports.drift import LEVEL, compared_figures, verdict, write_drift_report
 from tagwise.reports.pages import check_report_path, p_value
 
-__all__ = ["command"]
-
 _MOST_SHOWN = 15
 _MOST_LISTED = 1000
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file"),
-    click.option(
-        "--reference",
-        metavar="FILE",
-        help="Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps "
-        "of the rows of train --validation].",
+@verb(
+    "model",
+    "file",
+    option(
+        "--reference FILE",
+        "Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps of "
+        "the rows of train --validation].",
     ),
-    click.option(
-        "--feedback",
-        metavar="FILE.jsonl",
-        help="Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
+    option(
+        "--feedback FILE.jsonl",
+        "Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
     ),
-    options.FEEDBACK_TAGGER,
-    click.option(
-        "--report", metavar="FILE.html", help="Also write the comparison as one HTML file. Needs the extra plots."
-    ),
-    options.JSON,
-    *options.rows("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty"),
+    "--feedback-tagger",
+    option("--report FILE.html", "Also write the comparison as one HTML file. Needs the extra plots."),
+    "--json",
+    TEXTS,
     examples=(
         "tagwise train articles.csv --out tagger --validation 0.1",
         "tagwise drift tagger recent.jsonl --report drift.html",
@@ -111,9 +102,12 @@ def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str 
 
 def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> dict[str, Any]:
     then, now = found.reference, found.recent
-    figures = compared_figures(found)
+    answers: dict[str, float] | None = None
+    if found.answers is not None:
+        answers = {"answered": found.answered, "accepted": round(found.accepted)}
+        answers |= {"expected": found.expected, "p": found.answers_p}
     return {
-        "drifted": any(one.moved for one in figures),
+        "drifted": any(one.moved for one in compared_figures(found)),
         "rows": {"reference": then.rows, "recent": now.rows},
         "unknown_words": {"reference": then.unknown_mean, "recent": now.unknown_mean, "p": found.unknown_p},
         "texts_without_words": {"reference": then.empty_rows, "recent": now.empty_rows, "p": found.empty_p},
@@ -131,14 +125,7 @@ def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> 
                 for label in found.moved_labels(LEVEL).tolist()
             ],
         },
-        "answers": None
-        if found.answers is None
-        else {
-            "answered": found.answered,
-            "accepted": round(found.accepted),
-            "expected": found.expected,
-            "p": found.answers_p,
-        },
+        "answers": answers,
         "new_words": dict(unknown[:_MOST_LISTED]),
     }
 

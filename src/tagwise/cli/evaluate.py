@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import ROWS, Given, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table, warn
-from tagwise.cli.rows import holds_matrix, load_model, read_matrix, read_rows
-from tagwise.data.labelled_rows import LabelledRows
+from tagwise.cli.rows import holds_matrix, load_model, read_for
 from tagwise.data.tables import Table
-from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import InvalidInputError
 from tagwise.metrics.ranking import RANKINGS
 from tagwise.metrics.setwise import SETS
@@ -27,20 +23,18 @@ from tagwise.reports.pages import check_report_path
 from tagwise.text.evaluation import Evaluation, evaluate
 from tagwise.text.tags import ValidationRows
 
-__all__ = ["MEANINGS", "check_report", "command", "evaluate_matrix", "warn_about", "write_findings"]
-
-MEANINGS = {metric.name: f"{metric.name}: {metric.meaning}" for metric in RANKINGS if metric.shown}
+_MEANINGS = {metric.name: f"{metric.name}: {metric.meaning}" for metric in RANKINGS if metric.shown}
 _DECISIONS = [metric.name for metric in SETS if metric.shown]
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file"),
-    options.CUTOFFS,
-    options.REPORT,
-    options.EMBEDDING_CACHE,
-    options.JSON,
-    *options.ROWS.values(),
+@verb(
+    "model",
+    "file",
+    "--k",
+    "--report",
+    "--embedding-cache",
+    "--json",
+    ROWS,
     examples=(
         "tagwise evaluate tagger test.csv",
         "tagwise evaluate tagger test.jsonl --text body --tags subjects --k 1 --k 10",
@@ -55,21 +49,15 @@ def command(given: Given) -> None:
     Tags of FILE that neither training rows nor the vocabulary have count as missed, and are listed. Tags of the
     vocabulary that no training row has are also measured by themselves.
     """
-    if given.report is not None:
-        check_report(given.report, given.file, given)
+    check_report(given, given.file)
     texts = not holds_matrix(given.file, given)
     fitted = load_model(given.model, given.file, texts=texts, embedding_cache=given.embedding_cache)
-    calibrated, names = False, {}
-    if not texts:
-        shape = (fitted.n_features_in_, fitted.n_labels_)
-        found = evaluate_matrix(fitted, read_matrix(given.file, given, shape=shape), given.ks)
+    rows, calibrated = read_for(fitted, given.file, given), texts and fitted.calibration_ is not None
+    if given.report is not None:
+        found = write_findings(fitted, rows, given.report, given.model, given.file, ks=given.ks).evaluation
     else:
-        data, calibrated = read_rows(given.file, given), fitted.calibration_ is not None
-        if given.report is not None:
-            found = write_findings(fitted, data, given.report, given.model, given.file, ks=given.ks).evaluation
-        else:
-            found = fitted.evaluate(data.texts, data.tags, data.known, ks=given.ks)
-        names = {tag: fitted.names_[tag] for tag in found.new if tag in fitted.names_}
+        found = measure(fitted, rows, given.ks)
+    names = {tag: fitted.names_[tag] for tag in found.new if tag in fitted.names_} if texts else {}
     warn_about(found)
     if not given.as_json:
         _show(found, calibrated, given.ks)
@@ -89,24 +77,24 @@ def command(given: Given) -> None:
     )
 
 
-def evaluate_matrix(model: MultiLabelModel, data: LabelledRows, ks: Sequence[int]) -> Evaluation:
-    """Metrics of a plain model; without PSP, since its folder does not say how frequent labels were in training."""
+def measure(model: Any, rows: Any, ks: Sequence[int] = (1, 3, 5)) -> Evaluation:
+    """Metrics of a tagger on a table, or of a plain model on a matrix.
+
+    These are without PSP, since the folder of a plain model does not say how frequent labels were in training.
+    """
+    if isinstance(model, Tagger):
+        return model.evaluate(rows.texts, rows.tags, rows.known, ks=ks)
     n_labels = model.n_labels_
-    truth = data.Y.copy()
+    truth = rows.Y.copy()
     truth.resize(truth.shape[0], max(n_labels, truth.shape[1]))
     beyond = np.bincount(truth.indices, minlength=truth.shape[1])[n_labels:]
     unseen = Counter({f"label {n_labels + place}": int(count) for place, count in enumerate(beyond) if count})
-    validation = ValidationRows(data.X, truth[:, :n_labels], truth, None, unseen)
+    validation = ValidationRows(rows.X, truth[:, :n_labels], truth, None, unseen)
     return evaluate(model, None, validation, ks, np.zeros(n_labels, dtype=np.int64), 0)
 
 
 def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
-    rows = [
-        [meaning, *(f"{100 * found.metrics[f'{name}@{k}']:.1f}" for k in ks)]
-        for name, meaning in MEANINGS.items()
-        if f"{name}@{ks[0]}" in found.metrics
-    ]
-    show_table(f"On {counted(found.rows, 'row')}, in percent", ["", *(f"@{k}" for k in ks)], rows)
+    show_rankings(f"On {counted(found.rows, 'row')}, in percent", found.metrics, ks)
     decided = "their own thresholds" if calibrated else "a score of 0"
     figures = ", ".join(f"{name} {100 * found.metrics[name]:.1f}%" for name in _DECISIONS)
     show(f"Tags that reach {decided}: {figures}.")
@@ -117,6 +105,16 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
 
 
 # ---------------------------------------------------------------------- for other verbs too
+
+
+def show_rankings(title: str, metrics: dict[str, float], ks: Sequence[int], names: Iterable[str] = _MEANINGS) -> None:
+    """A table of ranking metrics: those of ``names`` that there are."""
+    rows = [
+        [_MEANINGS[name], *(f"{100 * metrics[f'{name}@{k}']:.1f}" for k in ks)]
+        for name in names
+        if f"{name}@{ks[0]}" in metrics
+    ]
+    show_table(title, ["", *(f"@{k}" for k in ks)], rows)
 
 
 def warn_about(evaluation: Evaluation) -> None:
@@ -135,11 +133,17 @@ def warn_about(evaluation: Evaluation) -> None:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
 
-def check_report(report: str, file: str | None, given: Given) -> None:
+def some_metrics(evaluation: Evaluation, names: Iterable[str]) -> dict[str, float]:
+    """Those of the metrics that rows allow."""
+    return {name: evaluation.metrics[name] for name in names if name in evaluation.metrics}
+
+
+def check_report(given: Given, file: str | None) -> None:
     """Refuse a report that could not be written, before any work; ``file`` is what it is on, None if several."""
-    if file is not None and holds_matrix(file, given):
-        raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
-    check_report_path(report)
+    if given.report is not None:
+        if file is not None and holds_matrix(file, given):
+            raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
+        check_report_path(given.report)
 
 
 def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> Findings:

@@ -6,12 +6,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-import click
 import numpy as np
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table, warn
 from tagwise.cli.rows import find_tag, load_model
 from tagwise.exceptions import InvalidInputError
@@ -19,21 +17,17 @@ from tagwise.inspection.explanations import LEAST_SHARE
 from tagwise.progress import counted
 from tagwise.text.suggestion import Request, Suggestion, suggestions
 
-__all__ = ["command"]
-
 # Words that are shown together are not shown at all below this share.
 _LEAST_SHOWN = 0.001
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("text"),
-    click.option("--tag", "tags", multiple=True, help="Explain this tag; repeatable [default: the best suggestions]."),
-    click.option(
-        "--top", default=3, show_default=True, type=options.POSITIVE, help="Number of suggestions to explain."
-    ),
-    click.option("--words", default=10, show_default=True, type=options.POSITIVE, help="Number of words per tag."),
-    options.JSON,
+@verb(
+    "model",
+    "text",
+    option("--tag", "Explain this tag; repeatable [default: the best suggestions].", name="tags", multiple=True),
+    option("--top", "Number of suggestions to explain.", default=3, type=POSITIVE),
+    option("--words", "Number of words per tag.", default=10, type=POSITIVE),
+    "--json",
     examples=(
         'tagwise explain tagger "how to prune an apple tree"',
         'tagwise explain tagger "how to prune an apple tree" --tag gardening --tag fruit --words 20',
@@ -49,13 +43,14 @@ def command(given: Given) -> None:
     are shown together, if they come to a tenth of a percent. Models without such weights are refused.
     """
     tagger: Tagger = load_model(given.model, "explain", texts=True)
-    if given.text == "-":
+    text = given.text
+    if text == "-":
         try:
-            given.text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
             place = f"byte {error.start + 1:,}"
             raise InvalidInputError(f"standard input is not UTF-8 at {place}; convert it to UTF-8 first.") from None
-    X = tagger.transform([given.text])
+    X = tagger.transform([text])
     if X.nnz == 0:
         warn("the text has no word that training saw; all such texts get the same scores.")
     wanted = [tagger.tags_.index(find_tag(tag, tagger.tags_, tagger.names_)) for tag in given.tags]
@@ -74,12 +69,12 @@ def command(given: Given) -> None:
         show_json({"explained": tagger.explained_score, "tags": explained})
         return
     for one, tag in zip(found, explained):
-        probability = "" if one.probability is None else f", probability {100 * one.probability:.0f}%"
         rows = [[word["word"], _percent(word["share"]), f"{word['contribution']:+.4f}"] for word in tag["words"]]
         if abs(tag["others_share"]) >= _LEAST_SHOWN:
             others = counted(tag["other_words"], "other word")
             rows.append([others, _percent(tag["others_share"]), f"{tag['others']:+.4f}"])
         rows.append(["base rate, without any word", "", f"{tag['intercept']:+.4f}"])
+        probability = "" if one.probability is None else f", probability {100 * one.probability:.0f}%"
         show_table(f"{one.title}: score {one.score:.4f}{probability}", ["word", "share", "contribution"], rows)
         if tagger.explained_score != "the score":
             show(f"These add up to {tagger.explained_score}: {tag['sum']:.4f}.")
@@ -95,10 +90,9 @@ def _explained(one: Suggestion, n_words: int) -> dict[str, Any]:
     every = one.why or ()  # largest first: those too small to be shown are the last
     words = [word for word in every if abs(word.share) >= LEAST_SHARE][:n_words]
     others, intercept = every[len(words) :], one.intercept or 0.0
-    named = {} if one.name is None else {"name": one.name}
     return {
         "tag": one.tag,
-        **named,
+        **({} if one.name is None else {"name": one.name}),
         "score": one.score,
         "probability": one.probability,
         "intercept": intercept,

@@ -6,20 +6,13 @@ import click
 
 from tagwise.cli.options import Given, verb
 
-__all__ = ["command"]
 
-
-@verb(click.argument("verb", required=False), examples=("tagwise help", "tagwise help train"))
+@verb(click.Argument(["verb"], required=False), examples=("tagwise help", "tagwise help train"))
 def command(given: Given) -> None:
     """Show what the commands do, or the options of one of them: VERB."""
-    overview = click.get_current_context().find_root()
-    verbs = overview.command
+    verbs = click.get_current_context().find_root().command
     assert isinstance(verbs, click.Group)
-    if given.verb is None:
-        click.echo(verbs.get_help(overview))
-        return
-    found = verbs.get_command(overview, given.verb)
-    if found is None:
+    if given.verb is not None and given.verb not in verbs.list_commands(click.get_current_context()):
         raise click.UsageError(f"No such command {given.verb!r}; tagwise help lists them.")
-    with click.Context(found, parent=overview, info_name=given.verb) as shown:
-        click.echo(found.get_help(shown))
+    asked = ["--help"] if given.verb is None else [given.verb, "--help"]
+    verbs.main(asked, prog_name="tagwise", standalone_mode=False)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import click
 import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
-from tagwise.cli.rows import find_tag
+from tagwise.cli.rows import find_tag, tags_of
 from tagwise.exceptions import ExplanationError
 from tagwise.inspection import heaviest_features, nearest_labels
 from tagwise.inspection.calibration import probability_maps
@@ -23,25 +20,16 @@ from tagwise.store.folder import folder_bytes
 from tagwise.store.loading import storable_parameters
 from tagwise.text.suggestion import title_of
 
-__all__ = ["command"]
-
-_FREQUENCIES = (
-    ("0", 0, 0),
-    ("1", 1, 1),
-    ("2-4", 2, 4),
-    ("5-9", 5, 9),
-    ("10-99", 10, 99),
-    ("100-999", 100, 999),
-    ("1000+", 1000, math.inf),
-)
+_FREQUENCIES = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1000+")
+_LEAST = (0, 1, 2, 5, 10, 100, 1000)
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-@options.verb(
-    click.argument("model"),
-    click.option("--tag", help="Show this tag: its frequency, the words that speak for it, the tags most like it."),
-    click.option("--top", default=10, show_default=True, type=options.POSITIVE, help="Length of the lists."),
-    options.JSON,
+@verb(
+    "model",
+    option("--tag", "Show this tag: its frequency, the words that speak for it, the tags most like it."),
+    option("--top", "Length of the lists.", default=10, type=POSITIVE),
+    "--json",
     examples=(
         "tagwise inspect tagger",
         "tagwise inspect tagger --tag gardening",
@@ -77,7 +65,8 @@ def _overview(path: str, fitted: Any, inner: Any, top: int) -> dict[str, Any]:
     training = dict(fitted.training_)
     counts, calibration = training.pop("tag_rows"), fitted.calibration_
     order = np.argsort(-counts, kind="stable")
-    frequencies = {name: int(((counts >= low) & (counts <= high)).sum()) for name, low, high in _FREQUENCIES}
+    places = np.searchsorted(_LEAST, counts, side="right") - 1
+    frequencies = dict(zip(_FREQUENCIES, np.bincount(places, minlength=len(_LEAST)).tolist()))
     found |= {
         "reason": fitted.choice_.reason,
         "training": training,
@@ -139,12 +128,9 @@ def _show_training(found: dict[str, Any]) -> None:
     if training["known_pairs"] is not None:
         share = training["known_pairs"] / (training["rows"] * training["tags"])
         show(f"{training['known_pairs']:,} pairs of row and tag were known, {share:.1%} of all.")
-    for title, columns, entries in (
-        ("Tags by frequency", ("rows", "tags"), found["frequencies"]),
-        ("Most frequent tags", ("tag", "rows"), found["most_frequent"]),
-        ("Rarest tags", ("tag", "rows"), found["least_frequent"]),
-    ):
-        _show_list(title, columns, entries)
+    _show_list("Tags by frequency", ("rows", "tags"), found["frequencies"])
+    _show_list("Most frequent tags", ("tag", "rows"), found["most_frequent"])
+    _show_list("Rarest tags", ("tag", "rows"), found["least_frequent"])
     show()
     if calibration is not None:
         show(
@@ -157,7 +143,7 @@ def _show_training(found: dict[str, Any]) -> None:
 
 
 def _tag(fitted: Any, inner: Any, wanted: str, top: int) -> dict[str, Any]:
-    tags = inner.label_names_ or [str(label) for label in range(inner.n_labels_)]
+    tags = tags_of(inner)
     names = fitted.names_ if isinstance(fitted, Tagger) else {}
     tag = find_tag(wanted, tags, names)
     label, found, words = tags.index(tag), _named(tag, names), None

@@ -8,30 +8,27 @@ import click
 from rich.filesize import decimal
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import Given, option, verb
 from tagwise.cli.output import show, show_json
+from tagwise.cli.rows import tags_of
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.store.folder import check_destination, folder_bytes
 
-__all__ = ["command"]
 
-
-@options.verb(
-    click.argument("model"),
-    click.option("--remove", multiple=True, metavar="TAG", help="Forget this tag; repeatable."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a tag a new name; repeatable."),
-    click.option(
-        "--merge",
-        multiple=True,
-        metavar="TAG=INTO",
-        help="Merge a tag into another, which is learnt anew from the rows of both; repeatable. For a model that was "
+@verb(
+    "model",
+    option("--remove TAG", "Forget this tag; repeatable.", multiple=True),
+    option("--rename OLD=NEW", "Give a tag a new name; repeatable.", multiple=True),
+    option(
+        "--merge TAG=INTO",
+        "Merge a tag into another, which is learnt anew from the rows of both; repeatable. For a model that was "
         "trained with --updatable: others do not know which rows had the tags.",
+        multiple=True,
     ),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the changed model."),
-    options.OVERWRITE,
-    options.JSON,
+    option("--out FOLDER", "Folder for the changed model.", required=True),
+    "--overwrite",
+    "--json",
     examples=(
         "tagwise labels tagger --remove obsolete --out tagger-2",
         "tagwise labels tagger --rename colour=color --rename grey=gray --out tagger --overwrite",
@@ -49,7 +46,7 @@ def command(given: Given) -> None:
     check_destination(given.out, overwrite=given.overwrite)
     renamed, merged = _pairs(given.rename, "--rename"), _pairs(given.merge, "--merge")
     fitted = load(given.model)
-    is_tagger, before = isinstance(fitted, Tagger), _tags(fitted)
+    is_tagger, before = isinstance(fitted, Tagger), tags_of(fitted)
     # Ids move up when labels go; as names they stay with their labels.
     numbered = not is_tagger and fitted.label_names_ is None
     if numbered:
@@ -57,7 +54,7 @@ def command(given: Given) -> None:
 
     def found(text: str, option: str) -> Any:
         """A tag as the methods of this kind of model take it."""
-        tags = _tags(fitted)
+        tags = tags_of(fitted)
         place = next((place for place, tag in enumerate(tags) if str(tag) == text), None)
         if place is None:
             raise InvalidInputError(f"{option}: {text!r:.60} is not one of the {len(tags):,} tags of this model.")
@@ -81,7 +78,7 @@ def command(given: Given) -> None:
     if numbered and not renamed:
         fitted.label_names_ = None
     fitted.save(given.out, overwrite=given.overwrite)
-    n_tags, n_bytes = len(_tags(fitted)), folder_bytes(given.out)
+    n_tags, n_bytes = len(tags_of(fitted)), folder_bytes(given.out)
     if given.as_json:
         show_json({"out": given.out, "tags_before": len(before), "tags": n_tags, "bytes": n_bytes})
     else:
@@ -111,12 +108,6 @@ def _last_of_chain(merged: dict[str, str], tag: str) -> str:
         seen.add(into)
         into = merged[into]
     return into
-
-
-def _tags(fitted: Any) -> list[Any]:
-    if isinstance(fitted, Tagger):
-        return fitted.tags_
-    return fitted.label_names_ or [str(label) for label in range(fitted.n_labels_)]
 
 
 def _whole(text: str) -> int:

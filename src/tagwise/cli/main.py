@@ -19,8 +19,6 @@ import click
 from tagwise._version import __version__
 from tagwise.cli.output import echo_err, sentences
 
-__all__ = ["VERBS", "run", "tagwise"]
-
 VERBS = {
     "train": "Train on a file of texts and tags; write a model folder.",
     "update": "Learn further rows and new tags in a model folder.",

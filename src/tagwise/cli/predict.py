@@ -15,10 +15,9 @@ from typing import Any
 import click
 
 from tagwise import Tagger, load
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import POSITIVE, ROWS, TEXTS, Given, RealRange, flag, option, verb
 from tagwise.cli.output import echo_err, json_text, show, show_json, warn
-from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_rows, read_matrix, warn_of_rows
+from tagwise.cli.rows import dialect_of, holds_matrix, open_cluster, open_texts, read_matrix, tags_of, warn_of_rows
 from tagwise.data.records import NoRowsError
 from tagwise.data.streams import atomic_writer, is_compressed
 from tagwise.data.tables import Row, TableReader, Tally
@@ -31,13 +30,11 @@ from tagwise.store.atomic import atomic_write
 from tagwise.store.folder import MANIFEST_NAME
 from tagwise.text.suggestion import Request, Suggestion, suggestions
 
-__all__ = ["command"]
-
 # Rows that are read, answered and written at a time.
 _BLOCK_ROWS = 512
 # Settings of the answers in a folder.
 _SETTINGS = ".tagwise-predict.json"
-_ROW_OPTIONS = ("text", "id", "group_by", "format", "no_header", "quoting", "encoding", "skip_faulty", "labels")
+_ROW_OPTIONS = {name: one for name, one in ROWS.items() if name in {*TEXTS, "group_by", "labels"}}
 
 
 def _threshold(context: click.Context, option: click.Parameter, text: str | None) -> float | str | None:
@@ -47,47 +44,44 @@ def _threshold(context: click.Context, option: click.Parameter, text: str | None
         raise click.BadParameter(f'must be a number or "calibrated"; found {text!r}.') from None
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("source", required=False, metavar="[TEXT | - | FILE]"),
-    click.option("--top", default=5, show_default=True, type=options.POSITIVE, help="At most this many tags per text."),
-    click.option(
-        "--threshold",
-        metavar="SCORE",
-        callback=_threshold,
-        help='Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
+@verb(
+    "model",
+    click.Argument(["source"], required=False, metavar="[TEXT | - | FILE]"),
+    option("--top", "At most this many tags per text.", default=5, type=POSITIVE),
+    option(
+        "--threshold SCORE",
+        'Only tags that score at least this; "calibrated": only tags that reach the thresholds learnt by train '
         "--validation.",
+        callback=_threshold,
     ),
-    click.option(
-        "--min-probability",
-        type=options.RealRange(0, 1),
-        metavar="P",
-        help="Only tags of at least this probability (a Cascade, or train --validation).",
+    option(
+        "--min-probability P",
+        "Only tags of at least this probability (a Cascade, or train --validation).",
+        type=RealRange(0, 1),
     ),
-    click.option(
-        "--explain",
+    option(
+        "--explain N",
+        "Show the N words that count most for each tag.",
         default=0,
+        show_default=False,
         type=click.IntRange(min=0),
-        metavar="N",
-        help="Show the N words that count most for each tag.",
     ),
-    click.option(
+    option(
         "--optimise",
-        type=click.Choice(PURPOSES),
-        help="Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
+        "Choose the tags that maximise this metric of --top tags, by their probabilities (a Cascade, or train "
         "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
+        type=click.Choice(PURPOSES),
     ),
-    click.option("--line-by-line", is_flag=True, help="Answer every row before the next is read, for use in pipes."),
-    click.option(
-        "--out",
-        metavar="FOLDER",
-        help="With --dask: write the answers to each file into a file of this folder. Files that are there already are "
+    flag("--line-by-line", "Answer every row before the next is read, for use in pipes."),
+    option(
+        "--out FOLDER",
+        "With --dask: write the answers to each file into a file of this folder. Files that are there already are "
         "kept, so the same command resumes a run that was cut off.",
     ),
-    options.DASK,
-    options.EMBEDDING_CACHE,
-    options.JSON,
-    *options.rows(*_ROW_OPTIONS),
+    "--dask",
+    "--embedding-cache",
+    "--json",
+    _ROW_OPTIONS,
     examples=(
         'tagwise predict tagger "how to prune an apple tree"',
         'tagwise predict tagger "how to prune an apple tree" --top 3 --explain 5',
@@ -116,9 +110,9 @@ def command(given: Given) -> None:
         raise click.UsageError(f"{stated} needs {missing}: workers write the answers to each file into a folder.")
     if given.dask is not None and (source is None or given.line_by_line):
         raise click.UsageError("--dask is for files: name them, and leave --line-by-line out.")
-    for option, stated in (("--dask", given.dask), ("--line-by-line", given.line_by_line)):
+    for name, stated in (("--dask", given.dask), ("--line-by-line", given.line_by_line)):
         if together and stated:
-            raise click.UsageError(f"--optimise macro_f1 chooses tags for all rows together; leave {option} out.")
+            raise click.UsageError(f"--optimise macro_f1 chooses tags for all rows together; leave {name} out.")
     if given.group_by and given.line_by_line:
         raise click.UsageError("--group-by puts rows together when all are read; leave --line-by-line out.")
     if source is None:
@@ -129,7 +123,7 @@ def command(given: Given) -> None:
     if not is_file:
         _require_text(source, given)
     fitted = load(given.model)
-    wanted = {name: getattr(given, name) for name in ("top", "threshold", "explain", "min_probability", "optimise")}
+    wanted = given.values(("top", "threshold", "explain", "min_probability", "optimise"))
     if not isinstance(fitted, Tagger):
         if not is_file or given.dask is not None or given.explain:
             raise InvalidInputError(f"{given.model} was trained on a matrix and knows no words; give it a matrix file.")
@@ -147,7 +141,7 @@ def command(given: Given) -> None:
     else:
         line_by_line = given.line_by_line or (source == "-" and sys.stdin.isatty() and not together)
         size = None if together else 1 if line_by_line else _BLOCK_ROWS
-        with open_rows(source, given, with_tags=False, empty_texts=True, line_by_line=line_by_line) as reader:
+        with open_texts(source, given, line_by_line=line_by_line) as reader:
             _predict_rows(fitted, reader, wanted, size, given.as_json)
 
 
@@ -178,10 +172,10 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
     X = tagger.transform([text])
     (answer,) = tagger.suggest_features(X, **wanted)
     if as_json:
-        show_json({"suggestions": [_as_plain(suggestion) for suggestion in answer]})
+        show_json(_as_plain({}, answer))
     else:
-        for suggestion in answer:
-            show(_suggestion_text(suggestion))
+        for field in _fields({}, answer):
+            show(field)
     if not answer:
         echo_err("No tag passes.")
     if X.nnz == 0:
@@ -228,7 +222,7 @@ def _predict_matrix(model: MultiLabelModel, file: str, wanted: dict[str, Any], g
     request.check(model, None)
     X = read_matrix(file, given, shape=(model.n_features_in_, model.n_labels_), labelled=False).X
     assert X is not None
-    names = model.label_names_ or [str(label) for label in range(model.n_labels_)]
+    names = tags_of(model)
     size = max(1, X.shape[0]) if needs_all_rows(given.optimise) else _BLOCK_ROWS
     for start in range(0, X.shape[0], size):
         for row, answer in enumerate(suggestions(request, X[start : start + size], model, names), start + 1):
@@ -248,8 +242,7 @@ def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: 
         echo_err(guess)
     targets = _targets([file.path for file in files], os.path.abspath(given.out), given.as_json)
     digest = hashlib.sha256((Path(given.model) / MANIFEST_NAME).read_bytes()).hexdigest()
-    rows = {name: getattr(given, name) for name in _ROW_OPTIONS}
-    _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **rows})
+    _claim(given.out, {"tagger": digest, "json": given.as_json, **wanted, **given.values(_ROW_OPTIONS)})
     waiting = [(file, target) for file, target in zip(files, targets) if not os.path.exists(target)]
     if len(waiting) < len(files):
         there = counted(len(files) - len(waiting), "file")
@@ -279,8 +272,10 @@ def write_answers(
             return 0, 0, None
         for block in _answered(tagger, reader, wanted, _BLOCK_ROWS):
             for row, answer in block:
-                found = _place(row)
-                line = json_text(_row_object(found, answer)) if as_json else "\t".join(_row_fields(found, answer))
+                place = _place(row)
+                line = (
+                    json_text(_as_plain(place, answer)) if as_json else "\t".join(map(visible, _fields(place, answer)))
+                )
                 stream.write(f"{line}\n".encode())
             n_rows, empty = n_rows + len(block), empty + sum(not row.text.strip() for row, _ in block)
         return n_rows, empty, file.named(reader.tally())
@@ -321,37 +316,34 @@ def _claim(out: str, settings: dict[str, Any]) -> None:
 
 def _show_row(place: dict[str, Any], answer: list[Suggestion], as_json: bool) -> None:
     if as_json:
-        show_json(_row_object(place, answer), indent=None)
+        show_json(_as_plain(place, answer), indent=None)
     else:
-        show(*_row_fields(place, answer))
+        show(*_fields(place, answer))
 
 
 def _place(row: Row) -> dict[str, Any]:
     return {"line": row.line} if row.id is None else {"line": row.line, "id": row.id}
 
 
-def _row_object(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
-    return {**place, "suggestions": [_as_plain(suggestion) for suggestion in answer]}
+def _as_plain(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
+    """An answer for JSON; what was not asked for is left out."""
+    plain = []
+    for suggestion in answer:
+        parts = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
+        if suggestion.why is not None:
+            parts |= {"intercept": suggestion.intercept, "why": [asdict(word) for word in suggestion.why]}
+        plain.append({name: value for name, value in parts.items() if value is not None})
+    return {**place, "suggestions": plain}
 
 
-def _row_fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
-    return [visible(field) for field in (*([place["id"]] if "id" in place else []), *map(_suggestion_text, answer))]
-
-
-def _as_plain(suggestion: Suggestion) -> dict[str, Any]:
-    """A suggestion for JSON; what was not asked for is left out."""
-    plain = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
-    plain = {name: value for name, value in plain.items() if value is not None}
-    if suggestion.why is not None:
-        plain |= {"intercept": suggestion.intercept, "why": [asdict(word) for word in suggestion.why]}
-    return plain
-
-
-def _suggestion_text(suggestion: Suggestion) -> str:
-    """A suggestion for people: the tag, its probability or else its score, and the signed shares of words."""
-    sure = f"{suggestion.score:.3f}" if suggestion.probability is None else f"{100 * suggestion.probability:.0f}%"
-    if suggestion.why is None:
-        return f"{suggestion.title} {sure}"
-    parts = [(word.word, word.share) for word in suggestion.why if abs(word.share) >= LEAST_SHARE]
-    words = ", ".join(f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
-    return f"{suggestion.title} {sure} ({words})"
+def _fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
+    """An answer for people: the row's identifier, and each tag with its probability, or else score, and its words."""
+    fields = [place["id"]] if "id" in place else []
+    for one in answer:
+        field = f"{one.title} " + (f"{one.score:.3f}" if one.probability is None else f"{100 * one.probability:.0f}%")
+        if one.why is not None:
+            parts = [(word.word, word.share) for word in one.why if abs(word.share) >= LEAST_SHARE]
+            words = (f"{word} {100 * share:+.{0 if abs(share) >= 0.01 else 1}f}%" for word, share in parts)
+            field += f" ({', '.join(words)})"
+        fields.append(field)
+    return fields

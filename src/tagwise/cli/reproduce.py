@@ -9,27 +9,19 @@ from pathlib import Path
 import click
 
 import tagwise
-from tagwise.cli.options import JSON, Given, verb
-
-__all__ = ["command"]
+from tagwise.cli.options import Given, flag, option, verb
 
 
 @verb(
-    click.argument("paper"),
-    click.option("--table", "number", help='Only this table or figure, such as 6, "figure 1" or theory.'),
-    click.option("--quick", is_flag=True, help="A small part of the cells, in a few minutes, into quick-results."),
-    click.option(
-        "--list", "only_list", is_flag=True, help="List the tables and figures with the number of cells that are done."
-    ),
-    click.option(
-        "--out", type=click.Path(file_okay=False), help="Folder for results [default: results in the folder]."
-    ),
-    click.option(
-        "--folder", type=click.Path(), help="The folder `reproduction` [default: in the sources, here or above]."
-    ),
-    click.option("--threads", default=-1, show_default=True, help="Threads; -1 uses all cores."),
-    click.option("--pages-only", is_flag=True, help="Only write the pages again, from the stored results."),
-    JSON,
+    "paper",
+    option("--table", 'Only this table or figure, such as 6, "figure 1" or theory.', name="number"),
+    flag("--quick", "A small part of the cells, in a few minutes, into quick-results."),
+    flag("--list", "List the tables and figures with the number of cells that are done.", name="only_list"),
+    option("--out", "Folder for results [default: results in the folder].", type=click.Path(file_okay=False)),
+    option("--folder", "The folder `reproduction` [default: in the sources, here or above].", type=click.Path()),
+    option("--threads", "Threads; -1 uses all cores.", default=-1),
+    flag("--pages-only", "Only write the pages again, from the stored results."),
+    "--json",
     examples=(
         "tagwise reproduce leml --quick",
         "tagwise reproduce leml --table 6",

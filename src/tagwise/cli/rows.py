@@ -25,27 +25,6 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.progress import ProgressBar, counted
 from tagwise.text.suggestion import title_of
 
-__all__ = [
-    "add_feedback",
-    "answered_rows",
-    "dialect_of",
-    "find_tag",
-    "format_of",
-    "holds_matrix",
-    "load_model",
-    "open_cluster",
-    "open_rows",
-    "read_answers",
-    "read_matrix",
-    "read_names",
-    "read_rows",
-    "read_shards",
-    "read_texts",
-    "tag_settings",
-    "warn_if_same",
-    "warn_of_rows",
-]
-
 # Rows after which a progress bar moves.
 _BLOCK_ROWS = 512
 # Options of rows that have a meaning for matrices.
@@ -79,46 +58,37 @@ def dialect_of(given: Given) -> Dialect:
     return Dialect(**stated, header=header, flags=True)
 
 
-def open_rows(
-    path: str, given: Given, *, with_tags: bool = True, empty_texts: bool = False, line_by_line: bool = False
-) -> TableReader:
-    """Open a table for reading row by row, as :class:`TableReader` explains, and say what was guessed."""
-    reader = TableReader(
-        path, dialect_of(given), with_tags=with_tags, empty_texts=empty_texts, line_by_line=line_by_line
-    )
+def open_texts(path: str, given: Given, *, line_by_line: bool = False) -> TableReader:
+    """Open a table for reading its texts row by row, as :class:`TableReader` explains, and say what was guessed."""
+    reader = TableReader(path, dialect_of(given), with_tags=False, empty_texts=True, line_by_line=line_by_line)
     if reader.guess is not None:
         echo_err(reader.guess)
     return reader
 
 
-def read_rows(path: str, given: Given, *, quiet: bool = False) -> Table:
-    """Read all rows with their tags, and say what was guessed (unless ``quiet``), left out or looks wrong."""
-    with ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not quiet) as bar:
-        table = read_table(
-            path,
-            dialect_of(given),
-            on_guess=None if quiet else echo_err,
-            on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
-        )
-    _tell(table, quiet)
-    return table
+def read_rows(path: str, given: Given, client: Any = None) -> Any:
+    """Read all rows with their tags, and say what was guessed, left out or looks wrong.
 
+    With the ``client`` of a cluster, its workers read all files of a pattern: a table of ``tagwise.distributed``.
+    """
+    dialect, told = dialect_of(given), None if given.quiet else echo_err
+    if client is not None:
+        from tagwise.distributed import read_files
 
-def read_shards(pattern: str, given: Given, client: Any, *, quiet: bool = False) -> Any:
-    """As :func:`read_rows`, of files that the workers of a cluster read: a ``tagwise.distributed`` table."""
-    from tagwise.distributed import read_files
-
-    told = None if quiet else echo_err
-    table = read_files(pattern, dialect_of(given), client=client, on_guess=told, verbose=0 if quiet else 1)
-    _tell(table, quiet)
-    return table
-
-
-def _tell(table: Any, quiet: bool) -> None:
+        table: Any = read_files(path, dialect, client=client, on_guess=told, verbose=0 if given.quiet else 1)
+    else:
+        with ProgressBar(f"reading {os.path.basename(path)}", 1.0, wanted=not given.quiet) as bar:
+            table = read_table(
+                path,
+                dialect,
+                on_guess=told,
+                on_progress=lambda fraction, rows: bar.at(fraction, counted(rows, "row")),
+            )
     for note in table.notes:
         warn(note)
-    if not quiet:
+    if not given.quiet:
         echo_err(table.account)
+    return table
 
 
 def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
@@ -127,7 +97,7 @@ def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
     ids: list[str | None] = []
     n_rows = 0
     with (
-        open_rows(path, given, with_tags=False, empty_texts=True) as rows,
+        open_texts(path, given) as rows,
         ProgressBar(f"reading {os.path.basename(path)}", 1.0) as bar,
     ):
         for n_rows, row in enumerate(rows, 1):
@@ -235,6 +205,13 @@ def read_matrix(
     return rows
 
 
+def read_for(model: Any, path: str, given: Given) -> Any:
+    """The rows of a file with their labels, as a tagger or a plain model reads them."""
+    if isinstance(model, Tagger):
+        return read_rows(path, given)
+    return read_matrix(path, given, shape=(model.n_features_in_, model.n_labels_))
+
+
 def read_names(path: str, what: str, expected: int) -> list[str] | None:
     """Names of ``features`` or ``labels`` beside a matrix, where there are any: one per line, as convert writes them.
 
@@ -269,6 +246,13 @@ def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None
     if embedding_cache is not None and texts:
         model.set_params(embedding_cache=embedding_cache)
     return model
+
+
+def tags_of(model: Any) -> list[Any]:
+    """The tags of a tagger; of a plain model the names of its labels, or else their ids."""
+    if isinstance(model, Tagger):
+        return model.tags_
+    return model.label_names_ or [str(label) for label in range(model.n_labels_)]
 
 
 def find_tag(wanted: str, tags: Sequence[str], names: Mapping[str, str]) -> str:

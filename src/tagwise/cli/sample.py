@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 
-import click
-
-from tagwise.cli.options import Given, verb
+from tagwise.cli.options import Given, flag, option, verb
 from tagwise.cli.output import show
 from tagwise.data import load_dataset, write_csv, write_jsonl
 from tagwise.data.streams import suffix_without_compression
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 
-__all__ = ["command"]
-
 _WRITERS = {".jsonl": write_jsonl, ".ndjson": write_jsonl, ".json": write_jsonl, ".csv": write_csv, ".tsv": write_csv}
 
 
 @verb(
-    click.argument("file"),
-    click.option("--test", metavar="FILE", help="Also write the test rows, to measure a tagger on."),
-    click.option("--overwrite", is_flag=True, help="Replace files that exist."),
+    "file",
+    option("--test FILE", "Also write the test rows, to measure a tagger on."),
+    flag("--overwrite", "Replace files that exist."),
     examples=("tagwise sample packages.jsonl", "tagwise sample packages.jsonl --test others.jsonl"),
 )
 def command(given: Given) -> None:

@@ -14,11 +14,9 @@ from typing import Any
 import click
 
 from tagwise import Tagger
-from tagwise.cli.options import Given, verb
+from tagwise.cli.options import Given, flag, option, verb
 from tagwise.exceptions import InvalidInputError, ModelFormatError
 from tagwise.store.folder import parse_manifest, read_manifest
-
-__all__ = ["command"]
 
 # Seconds that an unused connection stays open: longer than the minute for which proxies as a rule rely on it.
 _KEEP_ALIVE = 75
@@ -30,29 +28,27 @@ _SIGN_OF_LIFE = 60
 
 
 @verb(
-    click.argument("folders", metavar="[NAME=]FOLDER...", nargs=-1, required=True),
-    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
-    click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen at."),
-    click.option(
-        "--allow-host",
-        "hosts",
-        multiple=True,
-        metavar="NAME",
-        help="Also answer requests that are addressed to this name; repeatable. Without keys, only localhost and IP "
+    click.Argument(["folders"], metavar="[NAME=]FOLDER...", nargs=-1, required=True),
+    option("--host", "Address to listen at.", default="127.0.0.1"),
+    option("--port", "Port to listen at.", default=8000, type=click.IntRange(0, 65535)),
+    option(
+        "--allow-host NAME",
+        "Also answer requests that are addressed to this name; repeatable. Without keys, only localhost and IP "
         "addresses are answered to, with keys any name.",
+        name="hosts",
+        multiple=True,
     ),
-    click.option("--key-file", metavar="FILE", help="Keys, one per line, of which every request must carry one."),
-    click.option("--feedback", metavar="FILE.jsonl", help="Record what people accept and reject in this file."),
-    click.option("--queue", metavar="FILE", help="Texts to work through on the page."),
-    click.option("--text", multiple=True, metavar="COLUMN", help="Column of the texts of --queue [default: guessed]."),
-    click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Number of processes."),
-    click.option(
-        "--most-per-minute",
+    option("--key-file FILE", "Keys, one per line, of which every request must carry one."),
+    option("--feedback FILE.jsonl", "Record what people accept and reject in this file."),
+    option("--queue FILE", "Texts to work through on the page."),
+    option("--text COLUMN", "Column of the texts of --queue [default: guessed].", multiple=True),
+    option("--workers", "Number of processes.", default=1, type=click.IntRange(1, 64)),
+    option(
+        "--most-per-minute N",
+        "Requests per minute that a process takes from one key [default: unlimited].",
         type=click.IntRange(1, 1_000_000),
-        metavar="N",
-        help="Requests per minute that a process takes from one key [default: unlimited].",
     ),
-    click.option("--log-texts", is_flag=True, help="Also log the texts of requests [default: nothing of them]."),
+    flag("--log-texts", "Also log the texts of requests [default: nothing of them]."),
     examples=(
         "tagwise serve tagger",
         "tagwise serve packages=tagger books=other-tagger --feedback feedback.jsonl",
@@ -65,7 +61,7 @@ def command(given: Given) -> None:
     At / is a page to try them on; at /openapi.json the description of the API. A model that is saved into a FOLDER
     while the server runs replaces the old one without a failed request. Needs the extra server.
     """
-    host, port, hosts = given.host, given.port, given.hosts
+    host, hosts = given.host, given.hosts
     try:
         import uvicorn
 
@@ -97,13 +93,13 @@ def command(given: Given) -> None:
         most_per_minute=given.most_per_minute or 0,
         log_texts=given.log_texts,
     )
-    _require_free(host, port)
+    _require_free(host, given.port)
     logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     logs["loggers"]["tagwise.serving"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    settings: dict[str, Any] = {"host": host, "port": port, "access_log": False, "log_config": logs}
+    settings: dict[str, Any] = {"host": host, "port": given.port, "access_log": False, "log_config": logs}
     settings |= {"timeout_graceful_shutdown": 10, "timeout_keep_alive": _KEEP_ALIVE}
-    settings["limit_concurrency"] = _MOST_CONNECTIONS
-    settings["ws"] = "none"  # of which uvicorn would log the addresses
+    # Of web sockets uvicorn would log the addresses.
+    settings |= {"limit_concurrency": _MOST_CONNECTIONS, "ws": "none"}
     app = create_app(options)  # for several processes too: what they would refuse, one after the other, is refused here
     if given.workers == 1:
         uvicorn.run(app, **settings)

@@ -12,9 +12,8 @@ import numpy as np
 from rich.filesize import decimal
 
 from tagwise import Tagger, TextFeatures
-from tagwise.cli import options
-from tagwise.cli.evaluate import check_report, warn_about, write_findings
-from tagwise.cli.options import Given
+from tagwise.cli.evaluate import check_report, measure, some_metrics, warn_about, write_findings
+from tagwise.cli.options import FEATURES, FRACTION, POSITIVE, ROWS, TAGS, Given, flag, option, parse_settings, verb
 from tagwise.cli.output import echo_err, show, show_json, warn
 from tagwise.cli.rows import (
     add_feedback,
@@ -24,7 +23,6 @@ from tagwise.cli.rows import (
     read_matrix,
     read_names,
     read_rows,
-    read_shards,
     tag_settings,
     warn_if_same,
 )
@@ -35,65 +33,54 @@ from tagwise.models.choice import ModelChoice, build_model, choose_model, model_
 from tagwise.progress import counted
 from tagwise.store import Checkpoint
 from tagwise.store.folder import MANIFEST_NAME, check_destination, folder_bytes
-from tagwise.text.evaluation import Evaluation
 from tagwise.text.tags import split_texts
-
-__all__ = ["command", "refuse_contradiction"]
 
 _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "new-R@5")
 
 
-@options.verb(
-    click.argument("file"),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the model; it must not exist."),
-    options.OVERWRITE,
-    options.MODEL,
-    click.option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of that model; repeatable."
-    ),
-    options.UNLISTED,
-    *options.TAGS.values(),
-    *options.FEEDBACK,
-    click.option(
-        "--validation",
-        type=options.FRACTION,
-        metavar="FRACTION",
-        help="Do not train on this fraction of the rows, drawn at random: measure the tagger on them, and learn "
+@verb(
+    "file",
+    option("--out FOLDER", "Folder for the model; it must not exist.", required=True),
+    "--overwrite",
+    "--model",
+    option("--set NAME=VALUE", "A parameter of that model; repeatable.", name="settings", multiple=True),
+    "--unlisted",
+    TAGS,
+    "--feedback",
+    "--feedback-tagger",
+    option(
+        "--validation FRACTION",
+        "Do not train on this fraction of the rows, drawn at random: measure the tagger on them, and learn "
         "probabilities and thresholds from them.",
+        type=FRACTION,
     ),
-    click.option(
+    option(
         "--target",
+        "The F1 that thresholds are chosen for, with --validation.",
         type=click.Choice(["micro", "macro", "example"]),
         default="micro",
-        show_default=True,
-        help="The F1 that thresholds are chosen for, with --validation.",
     ),
-    click.option(
-        "--test", metavar="FILE", help="Also measure the tagger on this file, which is read like the first one."
-    ),
-    options.REPORT,
-    *options.FEATURES.values(),
-    *options.EMBEDDING,
-    click.option(
+    option("--test FILE", "Also measure the tagger on this file, which is read like the first one."),
+    "--report",
+    FEATURES,
+    "--embedder",
+    "--embedding-cache",
+    flag(
         "--updatable",
-        is_flag=True,
-        help="Keep features and tags of the rows in the folder, so that tagwise update can learn further rows.",
+        "Keep features and tags of the rows in the folder, so that tagwise update can learn further rows.",
     ),
-    click.option(
-        "--checkpoint-every",
-        type=options.POSITIVE,
-        metavar="N",
-        help="Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
+    option(
+        "--checkpoint-every N",
+        "Save the state of the fit in FOLDER.checkpoint after every N iterations, until the model is saved.",
+        type=POSITIVE,
     ),
-    click.option(
-        "--resume", is_flag=True, help="Resume from FOLDER.checkpoint, if it is there; the result is the same."
-    ),
-    options.DASK,
-    options.JOBS,
-    options.SEED,
-    options.QUIET,
-    options.JSON,
-    *options.ROWS.values(),
+    flag("--resume", "Resume from FOLDER.checkpoint, if it is there; the result is the same."),
+    "--dask",
+    "--jobs",
+    "--seed",
+    "--quiet",
+    "--json",
+    ROWS,
     examples=(
         "tagwise train articles.csv --out tagger",
         "tagwise train articles.jsonl --text body --tags subjects --out tagger --validation 0.1",
@@ -139,20 +126,19 @@ def command(given: Given) -> None:
             + complete
         )
     check_destination(given.out)
-    parameters = options.parse_settings(given.settings)
+    parameters = parse_settings(given.settings)
     if given.model.lower() != "auto":
         model_info(given.model)
     elif parameters:
         raise click.BadParameter("needs a model: --model auto may pick any.", param_hint="--set")
-    shared = {"n_jobs": given.jobs, "random_state": given.seed, "verbose": 0 if given.quiet else 1}
     checkpoint = _checkpoint(given)
     held = test = None
     try:
         if given.dask is None and holds_matrix(given.file, given):
-            options.refuse_for_matrix(given, given.file, "validation", "test", "report", "feedback", "embedder")
-            fitted, figures = _fit_matrix(given, parameters, shared, checkpoint)
+            given.refuse_for_matrix(given.file, "validation", "test", "report", "feedback", "embedder")
+            fitted, figures = _fit_matrix(given, parameters, checkpoint)
         else:
-            fitted, figures, held, test = _fit_tagger(given, parameters, shared, checkpoint)
+            fitted, figures, held, test = _fit_tagger(given, parameters, checkpoint)
     except KeyboardInterrupt:
         if checkpoint is not None and checkpoint.exists():
             echo_err(f"The state of the fit is in {checkpoint.folder}; add --resume to the same command to continue.")
@@ -199,7 +185,7 @@ def _checkpoint(given: Given) -> Checkpoint | None:
 
 
 def _fit_matrix(
-    given: Given, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
+    given: Given, parameters: dict[str, Any], checkpoint: Checkpoint | None
 ) -> tuple[MultiLabelModel, dict[str, Any]]:
     """A plain model, and figures of its fit."""
     data = read_matrix(given.file, given)
@@ -210,7 +196,7 @@ def _fit_matrix(
     else:
         choice = ModelChoice(given.model.lower(), parameters, f"{given.model.lower()} was asked for.")
     settings = {**choice.parameters, **({"updatable": True} if given.updatable else {})}
-    model = build_model(choice.name, settings, unlisted=given.unlisted, **shared)
+    model = build_model(choice.name, settings, unlisted=given.unlisted, **given.shared())
     # Before the fit, which may take hours: a fault in the file of names must be known now.
     names = data.label_names or read_names(given.file, "labels", n_labels)
     started = time.perf_counter()
@@ -221,7 +207,7 @@ def _fit_matrix(
 
 
 def _fit_tagger(
-    given: Given, parameters: dict[str, Any], shared: dict[str, Any], checkpoint: Checkpoint | None
+    given: Given, parameters: dict[str, Any], checkpoint: Checkpoint | None
 ) -> tuple[Tagger, dict[str, Any], Table | None, Table | None]:
     """A tagger, figures of its fit, and the rows to measure it on: those of ``--validation`` and of ``--test``."""
     refuse_contradiction(given)
@@ -229,23 +215,32 @@ def _fit_tagger(
         if given.dask is not None and name in given.stated:
             sentence = "compares rows of all files, which the workers of a cluster read apart; leave it out."
             raise click.BadParameter(sentence, param_hint=f"--{name}")
-    if given.report is not None:
-        check_report(given.report, given.test or (given.file if given.dask is None else None), given)
-    chooses = given.model.lower() == "auto" and not given.stated & options.FEATURES.keys()
+    check_report(given, given.test or (given.file if given.dask is None else None))
+    chooses = given.model.lower() == "auto" and not given.stated & FEATURES.keys()
     tagger = Tagger(
-        build_model(given.model, parameters, unlisted=given.unlisted, **shared) if parameters else given.model,
+        build_model(given.model, parameters, unlisted=given.unlisted, **given.shared()) if parameters else given.model,
         unlisted=given.unlisted,
         **tag_settings(given),
-        features="auto" if chooses else TextFeatures(**{name: getattr(given, name) for name in options.FEATURES}),
+        features="auto" if chooses else TextFeatures(**given.values(FEATURES)),
         updatable=given.updatable,
         embedder=given.embedder,
         embedding_cache=given.embedding_cache,
-        **shared,
+        **given.shared(),
     )
     answers = read_answers(given)
-    data = _read(given, tagger)
+    if given.dask is None:
+        warn_if_same(given.file, given.test)
+        data = read_rows(given.file, given)
+    else:
+        client = open_cluster(given.dask)
+        from tagwise.distributed.texts import check_tagger, fit_tagger
+
+        check_tagger(tagger)
+        data = read_rows(given.file, given, client)
+        for file in data.texts.files:
+            warn_if_same(file.name, given.test)
     # Before the fit, which may take hours: a fault in this file must be known now.
-    test = None if given.test is None else read_rows(given.test, given, quiet=given.quiet)
+    test = None if given.test is None else read_rows(given.test, given)
     figures, n_own = {"read": data.counts}, data.n_rows
     if answers is not None:
         data = add_feedback(data, answers, given)
@@ -266,8 +261,6 @@ def _fit_tagger(
     if given.dask is None:
         tagger.fit(data.texts, data.tags, data.known, checkpoint=checkpoint)
     else:
-        from tagwise.distributed import fit_tagger
-
         fit_tagger(tagger, data, checkpoint=checkpoint)
     if parameters:
         name = tagger.choice_.name
@@ -275,21 +268,6 @@ def _fit_tagger(
     if held is not None:
         _calibrate(tagger, held, given.target)
     return tagger, figures, held, test
-
-
-def _read(given: Given, tagger: Tagger) -> Any:
-    """The rows of FILE, here or where the workers of a cluster have them."""
-    if given.dask is None:
-        warn_if_same(given.file, given.test)
-        return read_rows(given.file, given, quiet=given.quiet)
-    client = open_cluster(given.dask)
-    from tagwise.distributed.texts import check_tagger
-
-    check_tagger(tagger)
-    data = read_shards(given.file, given, client, quiet=given.quiet)
-    for file in data.texts.files:
-        warn_if_same(file.name, given.test)
-    return data
 
 
 def _calibrate(tagger: Tagger, rows: Table, target: str) -> None:
@@ -314,9 +292,11 @@ def _measured(given: Given, tagger: Tagger, held: Table | None, test: Table | No
     for name, rows in (("validation", held), ("test", test)):
         if rows is None:
             continue
-        found = tagger.evaluate(rows.texts, rows.tags, rows.known)
+        found = measure(tagger, rows)
         warn_about(found)
-        figures[name] = {**({"file": given.test} if rows is test else {}), **_main_metrics(found)}
+        figures[name] = {"file": given.test} if rows is test else {}
+        metrics = some_metrics(found, _METRICS)
+        figures[name] |= {"rows": found.rows, **metrics, "unseen_tags": len(found.unseen)}
         if rows is held and found.unseen:
             warn("only validation rows have these tags; train without --validation to learn them too.")
         if given.report is not None and (rows is test or test is None):
@@ -324,11 +304,6 @@ def _measured(given: Given, tagger: Tagger, held: Table | None, test: Table | No
             same = rows is held and figures["calibrated"]
             write_findings(tagger, rows, given.report, given.out, source, evaluation=found, calibrated_on_them=same)
     return figures
-
-
-def _main_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    metrics = {name: evaluation.metrics[name] for name in _METRICS if name in evaluation.metrics}
-    return {"rows": evaluation.rows, **metrics, "unseen_tags": len(evaluation.unseen)}
 
 
 def _show(out: str, figures: dict[str, Any]) -> None:

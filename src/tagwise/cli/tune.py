@@ -6,11 +6,8 @@ import json
 import shlex
 from typing import Any
 
-import click
-
 from tagwise import TextFeatures
-from tagwise.cli import options
-from tagwise.cli.options import Given
+from tagwise.cli.options import FEATURES, FRACTION, POSITIVE, ROWS, TAGS, Given, RealRange, option, verb
 from tagwise.cli.output import echo_err, show, show_json, show_table
 from tagwise.cli.rows import holds_matrix, read_matrix, read_rows, tag_settings
 from tagwise.cli.train import command as training
@@ -23,50 +20,41 @@ from tagwise.tuning import Trial, TuningResult, tune
 from tagwise.tuning.texts import TuningRows
 from tagwise.tuning.tuner import MOST_BUDGET, trial_values
 
-__all__ = ["command"]
-
 _SHOWN = 8
 
 
-@options.verb(
-    click.argument("file"),
-    options.MODEL,
-    click.option(
-        "--out",
+@verb(
+    "file",
+    "--model",
+    option(
+        "--out FILE.json",
+        "Trials and best settings, written after every fit; if it exists, the same command resumes from it.",
         required=True,
-        metavar="FILE.json",
-        help="Trials and best settings, written after every fit; if it exists, the same command resumes from it.",
     ),
-    click.option(
+    option(
         "--budget",
-        type=options.RealRange(0, MOST_BUDGET, min_open=True),
+        "Cost of the search, in fits of all training rows.",
+        type=RealRange(0, MOST_BUDGET, min_open=True),
         default=4.0,
-        show_default=True,
-        help="Cost of the search, in fits of all training rows.",
     ),
-    click.option(
-        "--metric", default="nDCG@5", show_default=True, help="P@k, nDCG@k, PSP@k, PSnDCG@k, R@k or coverage@k."
-    ),
-    click.option(
-        "--validation",
-        type=options.FRACTION,
+    option("--metric", "P@k, nDCG@k, PSP@k, PSnDCG@k, R@k or coverage@k.", default="nDCG@5"),
+    option(
+        "--validation FRACTION",
+        "The fraction of the rows, drawn at random, to judge by and not to train on.",
+        type=FRACTION,
         default=0.2,
-        show_default=True,
-        metavar="FRACTION",
-        help="The fraction of the rows, drawn at random, to judge by and not to train on.",
     ),
-    click.option(
-        "--min-rows", type=options.POSITIVE, default=500, show_default=True, help="Rows of the first, smallest fits."
-    ),
-    options.UNLISTED,
-    *options.TAGS.values(),
-    *options.FEATURES.values(),
-    *options.EMBEDDING,
-    options.JOBS,
-    options.SEED,
-    options.QUIET,
-    options.JSON,
-    *options.ROWS.values(),
+    option("--min-rows", "Rows of the first, smallest fits.", type=POSITIVE, default=500),
+    "--unlisted",
+    TAGS,
+    FEATURES,
+    "--embedder",
+    "--embedding-cache",
+    "--jobs",
+    "--seed",
+    "--quiet",
+    "--json",
+    ROWS,
     examples=(
         "tagwise tune articles.csv --model leml --out leml.json",
         "tagwise tune articles.jsonl.gz --text body --tags subjects --model reml --budget 8 --out reml.json",
@@ -86,9 +74,9 @@ def command(given: Given) -> None:
     name = "auto" if given.model.lower() == "auto" else model_info(given.model).name
     check_target(given.out, "--out")
     refuse_contradiction(given)
-    features, rows = {option: getattr(given, option) for option in options.FEATURES}, None
+    features, rows = given.values(FEATURES), None
     if holds_matrix(given.file, given):
-        options.refuse_for_matrix(given, given.file, "embedder", "embedding_cache")
+        given.refuse_for_matrix(given.file, "embedder", "embedding_cache")
         matrix = read_matrix(given.file, given)
         X, Y, observed = matrix.X, matrix.Y, None
         assert X is not None
@@ -145,10 +133,9 @@ def _rows(given: Given, features: dict[str, Any]) -> TuningRows:
     embedder = None if given.embedder is None else TextEmbedder.of(given.embedder)
     if embedder is not None:
         embedder.settle(given.embedding_cache, not given.quiet)
-    settings = tag_settings(given)
     return TuningRows.of(
-        read_rows(given.file, given, quiet=given.quiet),
-        **settings,
+        read_rows(given.file, given),
+        **tag_settings(given),
         features=TextFeatures(**features) if given.stated & features.keys() else None,
         embedder=embedder,
         validation_fraction=given.validation,
@@ -170,14 +157,14 @@ def _training_command(given: Given, result: TuningResult, features: dict[str, An
     words = ["tagwise", "train", given.file, "--out", "model", "--model", result.model]
     for name, value in result.settings.items():
         words += ["--set", f"{name}={_value(value)}"]
-    alike = {*options.ROWS, *options.TAGS, "embedder", "embedding_cache", "unlisted", "seed"}
+    alike = {*ROWS, *TAGS, "embedder", "embedding_cache", "unlisted", "seed"}
     settings = {name: getattr(given, name) for name in alike & given.stated}
     usual = TextFeatures().get_params()
     settings |= {name: value for name, value in features.items() if value != usual[name]}
-    for option in training.params:
-        value = settings.get(option.name or "")
+    for parameter in training.params:
+        value = settings.get(parameter.name or "")
         for each in value if isinstance(value, tuple) else () if value is None else (value,):
-            words += option.opts if isinstance(each, bool) else [*option.opts, str(each)]
+            words += parameter.opts if isinstance(each, bool) else [*parameter.opts, str(each)]
     return shlex.join(words)
 
 

@@ -10,31 +10,29 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from tagwise import Tagger
-from tagwise.cli import options
-from tagwise.cli.evaluate import evaluate_matrix
-from tagwise.cli.options import Given
+from tagwise.cli.evaluate import measure, some_metrics
+from tagwise.cli.options import ROWS, Given, option, verb
 from tagwise.cli.output import show, show_json, show_table
-from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_matrix, read_rows, warn_if_same
+from tagwise.cli.rows import add_feedback, holds_matrix, load_model, read_answers, read_for, warn_if_same
 from tagwise.data.tables import Table
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
 from tagwise.store.folder import check_destination, folder_bytes
 
-__all__ = ["command"]
-
 _METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@5")
 
 
-@options.verb(
-    click.argument("model"),
-    click.argument("file", required=False),
-    click.option("--out", required=True, metavar="FOLDER", help="Folder for the updated model."),
-    options.OVERWRITE,
-    *options.FEEDBACK,
-    click.option("--test", metavar="FILE", help="Measure the model on the rows of this file, before and after."),
-    options.QUIET,
-    options.JSON,
-    *options.ROWS.values(),
+@verb(
+    "model",
+    click.Argument(["file"], required=False),
+    option("--out FOLDER", "Folder for the updated model.", required=True),
+    "--overwrite",
+    "--feedback",
+    "--feedback-tagger",
+    option("--test FILE", "Measure the model on the rows of this file, before and after."),
+    "--quiet",
+    "--json",
+    ROWS,
     examples=(
         "tagwise train articles.csv --updatable --out tagger",
         "tagwise update tagger new.jsonl --out tagger-2",
@@ -54,8 +52,8 @@ def command(given: Given) -> None:
         raise click.UsageError("There is nothing to learn: name a FILE of rows, or --feedback.")
     check_destination(given.out, overwrite=given.overwrite)
     texts = given.file is None or not holds_matrix(given.file, given)
-    if not texts and given.feedback is not None:
-        raise click.UsageError(f"--feedback is for texts, but {given.file} holds a matrix; leave it out.")
+    if not texts:
+        given.refuse_for_matrix(given.file, "feedback")
     fitted = load_model(given.model, given.file or "--feedback", texts=texts)
     inner = fitted.model_ if texts else fitted
     if not getattr(inner, "updatable", False):
@@ -64,11 +62,11 @@ def command(given: Given) -> None:
     answers = read_answers(given)
     if given.file is not None:
         warn_if_same(given.file, given.test)
-    data: Any = Table() if given.file is None else _read(fitted, given.file, given)
-    test = None if given.test is None else _read(fitted, given.test, given)
+    data: Any = Table() if given.file is None else read_for(fitted, given.file, given)
+    test = None if given.test is None else read_for(fitted, given.test, given)
     if answers is not None:
         data = add_feedback(data, answers, given)
-    old, before = _sizes(fitted), None if test is None else _measured(fitted, test)
+    old, before = _sizes(fitted), None if test is None else some_metrics(measure(fitted, test), _METRICS)
     if texts:
         fitted.update(data.texts, data.tags, data.known)
     else:
@@ -78,19 +76,12 @@ def command(given: Given) -> None:
     figures: dict[str, Any] = {"out": given.out, **{name: count - old[name] for name, count in new.items()}}
     figures |= {"all_rows": new["rows"], "fitted_rows": inner.fitted_rows_, "drift": inner.drift_}
     if before is not None:
-        figures["test"] = {"file": given.test, "before": before, "after": _measured(fitted, test)}
+        figures["test"] = {"file": given.test, "before": before, "after": some_metrics(measure(fitted, test), _METRICS)}
     figures |= {"seconds": time.perf_counter() - started, "bytes": folder_bytes(given.out)}
     if given.as_json:
         show_json(figures)
     else:
         _show(figures)
-
-
-def _read(fitted: Any, file: str, given: Given) -> Any:
-    """The rows of a file as the model reads them."""
-    if isinstance(fitted, Tagger):
-        return read_rows(file, given, quiet=given.quiet)
-    return read_matrix(file, given, shape=(fitted.n_features_in_, fitted.n_labels_))
 
 
 def _with_columns(Y: sp.csr_matrix, n_labels: int) -> sp.csr_matrix:
@@ -103,14 +94,6 @@ def _with_columns(Y: sp.csr_matrix, n_labels: int) -> sp.csr_matrix:
 def _sizes(fitted: Any) -> dict[str, int]:
     inner = fitted.model_ if isinstance(fitted, Tagger) else fitted
     return {"rows": len(inner.kept_complete_), "features": inner.n_features_in_, "tags": inner.n_labels_}
-
-
-def _measured(fitted: Any, rows: Any) -> dict[str, float]:
-    if isinstance(fitted, Tagger):
-        found = fitted.evaluate(rows.texts, rows.tags, rows.known)
-    else:
-        found = evaluate_matrix(fitted, rows, (1, 3, 5))
-    return {name: found.metrics[name] for name in _METRICS if name in found.metrics}
 
 
 def _show(figures: dict[str, Any]) -> None:

@@ -18,8 +18,6 @@ from tagwise.progress import ProgressBar
 from tagwise.reports.findings import gather_findings
 from tagwise.text.tagger import Tagger
 
-__all__ = ["command"]
-
 _MODELS = ("cascade", "leml", "reml", "binary-relevance")
 _FEW_ROWS, _FEW_TAGS = 770, 15
 

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from tagwise.progress import visible
-from tagwise.reports.curves import objective_curve
-
-__all__ = ["ComparedModel", "Comparison"]
+from tagwise.reports.figures import objective_curve
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from tagwise.inspection.drift import Drift
 from tagwise.progress import counted
 from tagwise.reports.pages import percent, write_page
 
-__all__ = ["LEVEL", "Compared", "compared_figures", "verdict", "write_drift_report"]
-
 LEVEL = 0.05
 """P-values up to this are said to be more than chance."""
 # Of many texts, every trifle is certain: a stability index, and a gap between two shares, must be large too.

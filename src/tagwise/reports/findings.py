@@ -19,16 +19,24 @@ from tagwise.inspection.validation_pairs import ValidationPairs
 from tagwise.metrics import ranking_report
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.randomness import random_generator
-from tagwise.reports.curves import FrequencyBins, frequency_bins, frequency_groups, group_recall, share
-from tagwise.reports.mistakes import Acceptance, Confusion, acceptance, confusions, surest_mistakes
+from tagwise.reports.figures import (
+    Acceptance,
+    Confusion,
+    FrequencyBins,
+    acceptance,
+    confusions,
+    frequency_bins,
+    frequency_groups,
+    group_recall,
+    share,
+    surest_mistakes,
+)
 from tagwise.text.evaluation import Evaluation, RankedRows, evaluate, propensity_weights
 from tagwise.text.features import check_texts, words_in
 from tagwise.text.suggestion import Suggestion
 from tagwise.text.tagger import Tagger
 from tagwise.text.tags import ValidationRows, has_entries
 from tagwise.validation import check_integer
-
-__all__ = ["Example", "Findings", "gather_findings", "model_megabytes", "pieces_of", "predict_milliseconds"]
 
 # As many rows as a browser scrolls and searches without a pause.
 _MOST_TAGS = 3000
@@ -40,6 +48,7 @@ _ROWS_TO_CHECK, _CHECK_CHARACTERS = 10, 400
 # Texts up to the first length are shown whole; of longer ones, about as much: this far around the words that explain.
 _MOST_CHARACTERS, _AROUND_CHARACTERS = 1200, 120
 _TIMED_ROWS = 500
+_UNBROKEN = re.compile(r"\s*\S+|\s+")
 # More words than any text has.
 _ALL_WORDS = 1 << 30
 
@@ -187,21 +196,17 @@ def gather_findings(
         reliability = reliability_bins(maps(pairs.labels, pairs.scores), pairs.on)
     if calibration is not None and calibrated_on_them:
         reliability = calibration.reliability
-    confused = [
-        replace(pair, tag=tagger.title(tagger.tags_[pair.tag]), instead=tagger.title(tagger.tags_[pair.instead]))
-        for pair in confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
-    ]
-    to_check = [
-        RowToCheck(
-            row + 1,
-            rows[row][:_CHECK_CHARACTERS],
-            len(rows[row]) > _CHECK_CHARACTERS,
-            tagger.title(tagger.tags_[best[row, rank]]),
-            float(confidence[row, rank]),
-            list(map(tagger.title, lists[row])),
-        )
-        for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK)
-    ]
+
+    def title(label: int) -> str:
+        return tagger.title(tagger.tags_[label])
+
+    confused = confusions(answers.labels[:, :_MOST_SUGGESTIONS], validation.Y, _CONFUSIONS)
+    to_check = []
+    for row, rank in surest_mistakes(best, confidence, validation.Y, _ROWS_TO_CHECK):
+        text, own = rows[row], list(map(tagger.title, lists[row]))
+        shown, shortened = text[:_CHECK_CHARACTERS], len(text) > _CHECK_CHARACTERS
+        missing, sure = title(best[row, rank]), float(confidence[row, rank])
+        to_check.append(RowToCheck(row + 1, shown, shortened, missing, sure, own))
     frequent, reachable = _yardsticks(validation, ks, tag_rows, training["rows"])
     usable = np.flatnonzero(has_entries(validation.X) & (np.diff(validation.truth.indptr) > 0))
     chosen = np.sort(random_generator(0).permutation(usable)[:n_examples]).tolist()
@@ -211,7 +216,7 @@ def gather_findings(
         frequent=frequent,
         reachable=reachable,
         acceptance=acceptance(best, confidence, validation.truth),
-        confused=confused,
+        confused=[replace(pair, tag=title(pair.tag), instead=title(pair.instead)) for pair in confused],
         to_check=to_check,
         model=tagger.choice_.name,
         reason=tagger.choice_.reason,
@@ -226,7 +231,7 @@ def gather_findings(
         reliability=reliability,
         tags=[
             TagFigures(
-                tagger.title(tagger.tags_[label]),
+                title(label),
                 int(groups[label]),
                 int(tag_rows[label]),
                 int(true[label]),
@@ -289,10 +294,9 @@ def _top_words(tagger: Tagger, labels: np.ndarray) -> tuple[list[tuple[str, ...]
     names = tagger.features_.feature_names
     try:
         found = heaviest_features_of_each(tagger.model_, labels, _TOP_WORDS)
-        words = [tuple(names[feature] for feature in features) for features, _ in found]
+        return [tuple(names[feature] for feature in features) for features, _ in found], ""
     except ExplanationError as error:
         return [()] * len(labels), str(error)
-    return words, ""
 
 
 def _examples(
@@ -307,15 +311,11 @@ def _examples(
     for row, suggestions in zip(rows, answers):
         mine = set(tags[row])
         parts = telling_parts(pieces_of(texts[row], known_words), suggestions)
-        example = Example(
-            parts=parts,
-            shortened=sum(len(piece.text) for part in parts for piece in part) < len(texts[row]),
-            suggestions=suggestions,
-            right=[suggestion.tag in mine for suggestion in suggestions],
-            missed=list(map(tagger.title, sorted(mine.difference(suggestion.tag for suggestion in suggestions)))),
-            unseen=frozenset(tagger.title(tag) for tag in mine if tag in validation.unseen),
-        )
-        examples.append(example)
+        shortened = sum(len(piece.text) for part in parts for piece in part) < len(texts[row])
+        right = [suggestion.tag in mine for suggestion in suggestions]
+        missed = [tagger.title(tag) for tag in sorted(mine.difference(suggestion.tag for suggestion in suggestions))]
+        unseen = frozenset(tagger.title(tag) for tag in mine if tag in validation.unseen)
+        examples.append(Example(parts, shortened, suggestions, right, missed, unseen))
     return examples
 
 
@@ -327,7 +327,11 @@ def telling_parts(pieces: list[Piece], suggestions: list[Suggestion]) -> list[li
     if sum(len(piece.text) for piece in pieces) <= _MOST_CHARACTERS:
         return [pieces]
     # Passages of unknown words can be cut between any two of them.
-    pieces = [small for piece in pieces for small in _split(piece)]
+    pieces = [
+        small
+        for piece in pieces
+        for small in ([piece] if piece.word else [Piece(part, None) for part in _UNBROKEN.findall(piece.text)])
+    ]
     lengths = np.array([len(piece.text) for piece in pieces], dtype=np.int64)
     worth: dict[str | None, float] = {}
     for suggestion in suggestions:
@@ -344,10 +348,6 @@ def telling_parts(pieces: list[Piece], suggestions: list[Suggestion]) -> list[li
         taken[first : int(np.searchsorted(starts, starts[place + 1] + around, side="left"))] = True
     runs = np.flatnonzero(np.diff(np.concatenate([[0], taken.astype(np.int8), [0]]))).reshape(-1, 2)
     return [pieces[start:stop] for start, stop in runs.tolist()]
-
-
-def _split(piece: Piece) -> list[Piece]:
-    return [piece] if piece.word else [Piece(part, None) for part in re.findall(r"\s*\S+|\s+", piece.text)]
 
 
 def pieces_of(text: str, known_words: set[str]) -> list[Piece]:

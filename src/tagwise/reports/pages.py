@@ -23,16 +23,13 @@ from tagwise.metrics import RANKINGS, SETS
 from tagwise.progress import counted, visible
 from tagwise.reports import plots
 from tagwise.reports.comparison import Comparison
-from tagwise.reports.curves import GROUPS, objective_curve
+from tagwise.reports.figures import GROUPS, PRECISIONS, objective_curve
 from tagwise.reports.findings import Findings
-from tagwise.reports.mistakes import PRECISIONS
 from tagwise.store.atomic import atomic_write, check_target
 from tagwise.text.suggestion import Suggestion, WordShare
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-__all__ = ["check_report_path", "p_value", "percent", "report_html", "write_page", "write_report"]
 
 _MARK = b'<meta name="generator" content="tagwise">'
 _CHIPS = 5

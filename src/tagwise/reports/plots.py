@@ -8,30 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
 from tagwise.exceptions import InvalidInputError, TagwiseError
 from tagwise.inspection.reliability import ReliabilityBins
-from tagwise.reports.curves import GROUPS, FrequencyBins
-from tagwise.reports.mistakes import Acceptance
+from tagwise.reports.figures import GROUPS, Acceptance, FrequencyBins
 from tagwise.store.atomic import atomic_stream
-
-__all__ = [
-    "draw_acceptance",
-    "draw_bins",
-    "draw_comparison",
-    "draw_cost",
-    "draw_group_recall",
-    "draw_histogram",
-    "draw_objective",
-    "draw_objectives",
-    "draw_reliability",
-    "draw_score_bins",
-    "plot_reliability",
-    "require_plots",
-]
 
 # Placeholder colours for matplotlib; each becomes a variable of the page's style sheet, so that a plot fits a light and
 # a dark page. No other colour may occur in a plot.
@@ -79,20 +63,18 @@ _STYLE: Any = {
     "lines.markersize": 5,
 }
 
-P = ParamSpec("P")
-
 
 def _plot(
     name: str, description: str, size: tuple[float, float] = _SIZE
-) -> Callable[[Callable[Concatenate[Any, P], None]], Callable[P, str]]:
+) -> Callable[[Callable[..., None]], Callable[..., str]]:
     """Turn a function that draws on axes into one that returns an ``<svg>`` element.
 
     ``name`` keeps the ids of the element distinct from those of other plots on the page.
     """
 
-    def decorate(draw: Callable[Concatenate[Any, P], None]) -> Callable[P, str]:
+    def decorate(draw: Callable[..., None]) -> Callable[..., str]:
         @wraps(draw)
-        def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
+        def drawn(*args: Any) -> str:
             import matplotlib as mpl
             from matplotlib.figure import Figure
 
@@ -100,7 +82,7 @@ def _plot(
                 figure = Figure(figsize=size)
                 figure.patch.set_alpha(0)
                 axes = figure.subplots()
-                draw(axes, *args, **kwargs)
+                draw(axes, *args)
                 _fit_margins(figure, axes)
                 stream = io.BytesIO()
                 figure.savefig(stream, format="svg", transparent=True, metadata=_METADATA["svg"])
@@ -130,6 +112,11 @@ def _fit_margins(figure: Any, axes: Any) -> None:
         bottom=(inside.y0 - outside.y0 + gap) / height,
         top=1 - (outside.y1 - inside.y1 + gap) / height,
     )
+
+
+def _style(number: int) -> dict[str, Any]:
+    """Marker and colour of one of several series; from the seventh on, paler."""
+    return {"marker": _MARKERS[number % 6], "color": _SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
 
 
 def _legend(axes: Any) -> None:
@@ -165,7 +152,7 @@ def draw_group_recall(axes: Any, recall: np.ndarray) -> None:
     positions = np.arange(1, recall.shape[1] + 1)
     for group, name in enumerate(GROUPS):
         if not np.isnan(recall[group]).any():
-            axes.plot(positions, 100 * recall[group], marker=_MARKERS[group], color=_SERIES[group], label=name)
+            axes.plot(positions, 100 * recall[group], label=name, **_style(group))
     axes.set(xlabel="number of suggestions", ylabel="% of true tags found", ylim=(0, 103), xticks=positions)
     _legend(axes)
 
@@ -174,9 +161,8 @@ def draw_group_recall(axes: Any, recall: np.ndarray) -> None:
 def draw_bins(axes: Any, bins: FrequencyBins) -> None:
     """Precision, recall and F1 of decisions over the training frequency of tags."""
     positions = np.arange(len(bins.low))
-    lines = (("precision", bins.precision), ("recall", bins.recall), ("F1", bins.f1))
-    for number, (name, values) in enumerate(lines):
-        axes.plot(positions, 100 * values, marker=_MARKERS[number], color=_SERIES[number], label=name)
+    for number, name in enumerate(("precision", "recall", "F1")):
+        axes.plot(positions, 100 * getattr(bins, name.lower()), label=name, **_style(number))
     axes.set(xlabel="training rows of a tag", ylabel="%", ylim=(0, 103), xlim=(-0.3, len(positions) - 0.7))
     _frequency_ticks(axes, bins)
     _legend(axes)
@@ -219,8 +205,7 @@ def _draw_objective(axes: Any, histories: Sequence[tuple[str, list[dict[str, Any
         values = np.array([info["objective"] for info in history], dtype=np.float64)
         if len(histories) > 1:
             values = values / values[0] if values[0] else values
-        style = {"marker": _MARKERS[number % 6], "color": _SERIES[number % 6]}
-        axes.plot(seconds, values, label=label, **style)
+        axes.plot(seconds, values, label=label, **_style(number))
     axes.yaxis.set_major_formatter("{x:,.6g}")
     axes.set(xlabel="seconds", ylabel="objective" if len(histories) == 1 else "objective ÷ first objective")
     if len(histories) > 1:
@@ -261,8 +246,8 @@ def draw_acceptance(axes: Any, found: Acceptance, precision: float, probable: bo
     # A few hundred points draw the same lines as a hundred thousand.
     some = np.unique(np.linspace(0, max(0, len(found.count) - 1), 400).round().astype(np.int64))[: len(found.count)]
     scale = 100 if probable else 1
-    for number, (name, values) in enumerate((("precision", found.precision), ("recall", found.recall))):
-        axes.plot(scale * found.confidence[some], 100 * values[some], color=_SERIES[number], label=name)
+    for number, name in enumerate(("precision", "recall")):
+        axes.plot(scale * found.confidence[some], 100 * getattr(found, name)[some], color=_SERIES[number], label=name)
     if (place := found.at(precision)) is not None:
         x = scale * found.confidence[place]
         axes.axvline(x, color=_FAINT, linewidth=1.2, linestyle="--")
@@ -287,8 +272,9 @@ def draw_comparison(axes: Any, names: Sequence[str], metrics: Sequence[str], val
     width = 0.8 / len(names)
     for number, name in enumerate(names):
         positions = np.arange(len(metrics)) + (number - (len(names) - 1) / 2) * width
-        colour = {"color": _SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
-        axes.bar(positions, 100 * values[number], width=0.92 * width, label=name, **colour)
+        style = _style(number)
+        del style["marker"]
+        axes.bar(positions, 100 * values[number], width=0.92 * width, label=name, **style)
         if len(names) <= 4:
             for position, value in zip(positions, values[number]):
                 _annotate(axes, f"{100 * value:.0f}", position, 100 * value)
@@ -304,9 +290,8 @@ def draw_cost(axes: Any, names: Sequence[str], seconds: Sequence[float], quality
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     for number, (name, x, y) in enumerate(zip(names, seconds, quality)):
-        style = {"marker": _MARKERS[number % 6], "color": _SERIES[number % 6], "alpha": 1.0 if number < 6 else 0.55}
         # A rounded time of 0 does not fit on a logarithmic axis.
-        axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **style)
+        axes.plot([max(x, 1e-3)], [100 * y], linestyle="none", markersize=8, label=name, **_style(number))
     axes.set_xscale("log")
     axes.margins(x=0.15, y=0.15)
     axes.set(xlabel="seconds to fit", ylabel=f"{metric}, %")
