@@ -425,16 +425,27 @@ class Tagger(MeasuredTagger):
         ExplanationError
             The model has no exact explanations.
         """
-        options: dict[str, Any] = {"min_probability": min_probability, "optimise": optimise}
-        found = list(self.suggest_each(check_texts(texts), top, threshold, explain, **options))
+        each = self.suggest_each(
+            check_texts(texts), top, threshold, explain, min_probability=min_probability, optimise=optimise
+        )
+        found = list(each)
         return suggestions_as_frame(found, texts) if check_flag(as_frame, "as_frame") else found
 
-    def suggest_each(self, texts: Iterable[str], *options: Any, **named: Any) -> Iterator[list[Suggestion]]:
+    def suggest_each(
+        self,
+        texts: Iterable[str],
+        top: int = 5,
+        threshold: float | str | None = None,
+        explain: int = 0,
+        *,
+        min_probability: float | None = None,
+        optimise: str | None = None,
+    ) -> Iterator[list[Suggestion]]:
         """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them.
 
         ``optimise="macro_f1"`` reads all of them before it answers the first.
         """
-        request = self._request(*options, **named)
+        request = self._checked(Request(top, threshold, explain, min_probability, optimise))
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             check_texts(texts)
 
@@ -446,13 +457,21 @@ class Tagger(MeasuredTagger):
 
         return answers(iter(texts))
 
-    def suggest_features(self, X: Any, *options: Any, **named: Any) -> list[list[Suggestion]]:
+    def suggest_features(
+        self,
+        X: Any,
+        top: int = 5,
+        threshold: float | str | None = None,
+        explain: int = 0,
+        *,
+        min_probability: float | None = None,
+        optimise: str | None = None,
+    ) -> list[list[Suggestion]]:
         """As :meth:`suggest`, for texts that :meth:`transform` has made into features already."""
-        return self._suggestions(X, self._request(*options, **named))
+        return self._suggestions(X, self._checked(Request(top, threshold, explain, min_probability, optimise)))
 
-    def _request(self, *options: Any, **named: Any) -> Request:
+    def _checked(self, request: Request) -> Request:
         self._require_fitted()
-        request = Request(*options, **named)
         request.check(self.model_, self.calibration_)
         return request
 
