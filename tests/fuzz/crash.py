@@ -38,6 +38,7 @@ import scipy.sparse as sp
 from tagwise import __version__
 from tagwise.exceptions import ModelFormatError
 from tagwise.store import Checkpoint, ModelRecord, atomic, read_model, write_model
+from tests.fuzz.targets import write_results
 
 
 class Finding(AssertionError):
@@ -534,11 +535,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="the JSON file of results")
     given = parser.parse_args()
     results = run_all(given.kills, given.seed, given.scenarios)
-    text = json.dumps(results, indent=1) + "\n"
-    print(text)
-    if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text)
+    write_results(results, given.out)
     sys.exit(bool(results["findings"]))
 
 

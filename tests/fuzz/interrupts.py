@@ -35,6 +35,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tests.fuzz.targets import write_results
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "helpers"))
 NO_ANSWER_SECONDS = 60.0
@@ -422,11 +424,7 @@ def main() -> int:
     interrupt_models(options.count - commands - cold, rng, cold=False, only=options.only, results=results)
     interrupt_models(cold, rng, cold=True, only=options.only, results=results)
     interrupt_commands(commands, rng, results)
-    report = results.report(options.seed)
-    print(json.dumps({name: value for name, value in report.items() if name != "models"}, indent=1))
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    write_results(results.report(options.seed), options.out)
     return 1 if results.findings else 0
 
 

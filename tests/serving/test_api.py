@@ -17,6 +17,7 @@ from tagwise import Tagger
 from tagwise.data import read_feedback
 from tagwise.data.feedback import FeedbackFile
 from tagwise.serving import ServingOptions, create_app
+from tagwise.serving.batches import Batches
 from tagwise.serving.taggers import ServedTagger
 
 TEXT = "a fast web server with plugins"
@@ -223,6 +224,20 @@ def test_too_many_texts_at_once_are_turned_away_and_may_come_again(two, gate):
     assert refused.headers["retry-after"] == "1"
     assert "Too many texts wait" in refused.json()["detail"]
     assert later.status_code == 200
+
+
+def test_long_texts_count_as_several(two, client_of):
+    sizes, asked = [], Batches.ask
+    with client_of(two) as client:
+
+        async def noted(self, key, items, size=None):
+            sizes.append(size)
+            return await asked(self, key, items, size)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Batches, "ask", noted)
+            assert client.post(SUGGEST, json={"texts": ["x" * 40_000, "y"]}).status_code == 200
+    assert sizes == [4]
 
 
 def test_an_answer_that_takes_too_long_ends_with_a_sentence(two, client_of, gate, problem):
