@@ -145,8 +145,14 @@ class ServedTagger:
         self.loaded: Loaded | None = None
         self.error: str | None = None
         """Why the model that is served is not the one that the folder holds now."""
-        self._options, self._monitoring, self._loader, self._predictor = options, monitoring, loader, predictor
-        self._batches: Batches[Request, tuple[str, int], list[Suggestion]] | None = None
+        self._options, self._monitoring, self._loader = options, monitoring, loader
+        self._batches: Batches[tuple[Loaded, Request], tuple[str, int], list[Suggestion]] = Batches(
+            self.answer,
+            predictor,
+            most=options.most_texts,
+            most_waiting=options.most_waiting,
+            seconds=options.seconds,
+        )
         self._seen: list[tuple[object, ...]] | None = None
         self._reloading = asyncio.Lock()
 
@@ -158,8 +164,7 @@ class ServedTagger:
 
     async def ask(self, texts: list[str], request: Request) -> tuple[Loaded, list[list[Suggestion]]]:
         """The suggestions for each text, and the model that made them."""
-        options, loaded, batches = self._options, self.ready(), self._batches
-        assert batches is not None
+        options, loaded = self._options, self.ready()
         fault = ""
         if len(texts) > options.most_texts:
             fault = f"texts: {len(texts):,} texts, but one request may hold {options.most_texts}; send them in parts."
@@ -175,16 +180,18 @@ class ServedTagger:
                 log.info("%s was asked for tags of %r", self.name, text)
         try:
             size = len(texts) + sum(map(len, texts)) // _LONG
-            return loaded, await batches.ask(replace(request, top=0), [(text, request.top) for text in texts], size)
+            key, asked = (loaded, replace(request, top=0)), [(text, request.top) for text in texts]
+            return loaded, await self._batches.ask(key, asked, size)
         except asyncio.TimeoutError:
             late = f"The answer took more than {options.seconds:g} seconds; send fewer texts at a time."
             raise unavailable(late) from None
 
-    def answer(self, loaded: Loaded, request: Request, asked: list[tuple[str, int]]) -> list[list[Suggestion]]:
+    def answer(self, key: tuple[Loaded, Request], asked: list[tuple[str, int]]) -> list[list[Suggestion]]:
         """The suggestions of a model for texts, each with the number of tags that are wanted.
 
         Tags that are numbers are written as text: answers come back as text too, and tables hold nothing else.
         """
+        loaded, request = key
         X = loaded.tagger.transform([text for text, _ in asked])
         self._monitoring.texts_answered(self.name, len(asked), int(np.count_nonzero(~has_entries(X))))
         most = replace(request, top=max(top for _, top in asked))
@@ -204,13 +211,6 @@ class ServedTagger:
                 self._note(error)
                 return False
             old, self.loaded, self.error = self.loaded, new, None
-            self._batches = Batches(
-                partial(self.answer, new),
-                self._predictor,
-                most=self._options.most_texts,
-                most_waiting=self._options.most_waiting,
-                seconds=self._options.seconds,
-            )
             if old is not None and old.version != new.version:
                 self._monitoring.model.labels(self.name, old.version).set(0)
             self._monitoring.model.labels(self.name, new.version).set(new.loaded_at.timestamp())
