@@ -26,10 +26,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -104,42 +103,36 @@ def _reset(folder: Path, fresh: bool) -> None:
         _save("old", folder)
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """One thing that a process may be killed at.
-
-    Attributes
-    ----------
-    prepare : callable(folder)
-        Makes what is there before; the folder itself does not exist yet.
-    act : callable(folder)
-        Runs in another process, which is killed.
-    check : callable(folder)
-        Looks at what is left, raises Finding for what must not be, and names the outcome.
-    """
+class Scenario(NamedTuple):
+    """One thing that a process may be killed at."""
 
     name: str
     prepare: Callable[[Path], object]
+    """Makes what is there before; the folder itself does not exist yet."""
     act: Callable[[Path], object]
+    """Runs in another process, which is killed."""
     check: Callable[[Path], str]
+    """Looks at what is left, raises Finding for what must not be, and names the outcome."""
 
 
-def _check_first_save(folder: Path) -> str:
+def _check_save(folder: Path) -> str:
+    """The model that is left; nothing or leftovers only where a process was killed."""
     try:
         found = which(folder)
+        left = " with leftovers" if len(os.listdir(folder)) != 2 else ""
     except ModelFormatError:
         if (folder / "manifest.json").exists():
             raise Finding("a folder with a manifest does not load") from None
-        found = "nothing"
+        found, left = "nothing", ""
     _check_next_save(folder)
-    return found
+    return found + left
 
 
 def _check_overwrite(folder: Path) -> str:
-    found = which(folder)
-    left = " with leftovers" if len(os.listdir(folder)) != 2 else ""
-    _check_next_save(folder)
-    return found + left
+    found = _check_save(folder)
+    if found == "nothing":
+        raise Finding("the old model is lost")
+    return found
 
 
 def _check_next_save(folder: Path) -> None:
@@ -188,7 +181,7 @@ def _save_alternately(folder: Path) -> None:
 
 
 SCENARIOS = [
-    Scenario("save", lambda folder: None, partial(_save, "new"), _check_first_save),
+    Scenario("save", lambda folder: None, partial(_save, "new"), _check_save),
     Scenario("overwrite", partial(_save, "old"), _save_alternately, _check_overwrite),
     Scenario("checkpoint", lambda folder: _whole_fit(), _fit, _check_checkpoint),
 ]
@@ -362,7 +355,7 @@ def kill_every_call(base: Path) -> dict[str, Any]:
                 _save("new", folder)
 
         os.waitpid(_fork(save), 0)
-        tally.add(f"killed before {where}", partial(_check_first_save if fresh else _check_overwrite, folder))
+        tally.add(f"killed before {where}", partial(_check_save if fresh else _check_overwrite, folder))
     return tally.report()
 
 

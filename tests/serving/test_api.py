@@ -1,10 +1,8 @@
 """The API of tagwise: answers of the tagger, feedback that is kept, counts that add up, and logs without texts."""
 
 import asyncio
-import errno
 import json
 import logging
-import os
 import re
 import threading
 import time
@@ -153,20 +151,6 @@ def test_an_answer_that_cannot_be_kept_is_refused(client, client_of, kept, two, 
     assert kept.read_bytes() == b""
     with client_of(two) as other:
         problem(other.post(FEEDBACK, json={"text": TEXT, "accepted": ["x"]}), 403, "--feedback FILE")
-
-
-def test_on_a_full_device_the_sender_hears_so_and_later_answers_are_kept(client, kept, problem, monkeypatch, caplog):
-    assert client.post(FEEDBACK, json={"text": "first", "accepted": ["x"]}).status_code == 204
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        problem(client.post(FEEDBACK, json={"text": "lost", "accepted": ["x"]}), 507, "No space left on device")
-    assert "No space left on device" in caplog.text
-    assert client.post(FEEDBACK, json={"text": "later", "accepted": ["x"]}).status_code == 204
-    assert list(read_feedback(kept).by_text) == ["first", "later"]
 
 
 def test_answers_that_come_together_are_flushed_together_and_too_many_are_turned_away(two, kept, monkeypatch):
