@@ -243,11 +243,11 @@ class ServedTagger:
         self.error = sentence
 
 
-def _files(folder: Path) -> list[tuple[object, ...]]:
-    """Names, sizes, times and inodes of a folder's files: a new model changes them. Empty where there is no folder."""
+def _files(folder: Path) -> list[tuple[object, ...]] | None:
+    """Names, sizes, times and inodes of a folder's files: a new model changes them. None where there is no folder."""
     try:
         with os.scandir(folder) as entries:
             stats = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
     except OSError:
-        return []
+        return None
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)

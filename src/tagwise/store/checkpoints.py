@@ -181,8 +181,8 @@ class OpenCheckpoint:
         except MISFITS as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else f"{error!s:.500}".removesuffix(".")
             raise ModelFormatError(
-                f"The checkpoint cannot be used. {self.folder}: the content does not fit {self._identity['class']}: "
-                f"{reason}. Remove it with Checkpoint({str(self.folder)!r}).discard() to start over."
+                f"The checkpoint cannot be used: its content does not fit {self._identity['class']} ({reason}). Remove "
+                f"it with Checkpoint({str(self.folder)!r}).discard() to start over."
             ) from None
 
     def save(self, kept: dict[str, Any], history: History, *, now: bool = False) -> None:
