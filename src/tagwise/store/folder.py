@@ -292,7 +292,7 @@ def check_destination(path: str | os.PathLike[str], *, overwrite: bool = True) -
     elif not there.is_dir():
         raise InvalidInputError(f"{folder} cannot be made, since {there} is a file; choose another path.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise InvalidInputError(f"{folder} cannot be made, since {there} may not be written to; choose another path.")
+        raise InvalidInputError(f"{folder} cannot be written: {there} may not be written to; choose another path.")
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
