@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,7 +12,6 @@ from serving import served, until
 
 from tagwise import Tagger
 from tagwise.data import read_feedback
-from tagwise.data.feedback import FeedbackFile
 from tagwise.serving import ServingOptions, create_app
 from tagwise.serving.batches import Batches
 from tagwise.serving.taggers import ServedTagger
@@ -151,41 +149,6 @@ def test_an_answer_that_cannot_be_kept_is_refused(client, client_of, kept, two, 
     assert kept.read_bytes() == b""
     with client_of(two) as other:
         problem(other.post(FEEDBACK, json={"text": TEXT, "accepted": ["x"]}), 403, "--feedback FILE")
-
-
-def test_answers_that_come_together_are_flushed_together_and_too_many_are_turned_away(two, kept, monkeypatch):
-    """The device is slow, then it hangs."""
-    appended, opened, own = [], threading.Event(), FeedbackFile.append
-
-    def slow(self, lines):
-        appended.append(len(lines))
-        opened.wait(60)
-        time.sleep(0.02)
-        own(self, lines)
-
-    monkeypatch.setattr(FeedbackFile, "append", slow)
-
-    async def main(url, numbers):
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            ask = lambda number: client.post(FEEDBACK, json={"text": str(number), "rejected": ["x"]})  # noqa: E731
-            posts = [asyncio.create_task(ask(number)) for number in numbers]
-            while not opened.is_set():
-                await asyncio.sleep(0.01)
-                if any(one.done() for one in posts):
-                    opened.set()
-            return await asyncio.gather(*posts)
-
-    opened.set()
-    with served(create_app(two, feedback=str(kept), most_texts=4, most_waiting=40, watch_seconds=0)) as url:
-        assert [one.status_code for one in asyncio.run(main(url, range(40)))] == [204] * 40
-        assert sum(appended) == 40 > len(appended)
-        opened.clear()
-        # Forty may be on their way to the device, and forty wait.
-        answers = asyncio.run(main(url, range(40, 130)))
-    refused = [one for one in answers if one.status_code != 204]
-    assert {one.status_code for one in refused} == {503}
-    assert refused[0].json()["detail"] == "Too many answers wait to be stored; try again in a second."
-    assert len(read_feedback(kept).by_text) == 130 - len(refused)
 
 
 # ---------------------------------------------------------------------- limits

@@ -92,24 +92,35 @@ def test_texts_that_come_while_others_are_answered_are_answered_together():
 
 
 def test_beyond_the_limit_a_question_is_turned_away_and_later_ones_are_not():
-    """Sizes count rather than texts: else 4,096 texts of 4 MiB could wait, and 256 of them be answered in one call."""
-    for sizes, more, batches_of in (((3, 3, 3), 2, [3, 3, 3, 1]), ((1, 4, 4), 4, [1, 1, 1, 1])):
-        gate = Gate()
+    gate = Gate()
 
-        async def main(batches, gate=gate, sizes=sizes, more=more):
-            texts = ["x"] * (3 if sizes[0] == 3 else 1)
-            waiting = await gate.ask(batches, *(("a", texts, size) for size in sizes))
-            with pytest.raises(BusyError, match="Too many texts wait"):
-                await batches.ask("a", ["y"], more)
-            waiting.append(asyncio.create_task(batches.ask("a", ["z"], 1)))
-            await asyncio.sleep(0)
-            gate.opened.set()
-            await asyncio.gather(*waiting)
-            assert await batches.ask("a", ["alone"], 1000) == ["a/alone"]  # whatever it counts as
+    async def main(batches):
+        waiting = await gate.ask(batches, *[("a", list("xyz"))] * 3)
+        with pytest.raises(BusyError, match="Too many texts wait"):
+            await batches.ask("a", list("xy"))
+        waiting.append(asyncio.create_task(batches.ask("a", ["z"])))
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await asyncio.gather(*waiting)
+        assert await batches.ask("a", ["alone"] * 100) == ["a/alone"] * 100
 
-        run(main, gate, most=4, most_waiting=10)
-        assert gate.sizes[0] == batches_of[0]
-        assert sum(gate.sizes) == sum(batches_of) + 1
+    run(main, gate, most=4, most_waiting=10)
+    assert gate.sizes == [3, 4, 3, 100]
+
+
+def test_sizes_count():
+    """Else 4,096 texts of 4 MiB could wait, and 256 of them be answered in one call."""
+    gate = Gate()
+
+    async def main(batches):
+        waiting = await gate.ask(batches, *[("a", ["x"], 4)] * 5)
+        with pytest.raises(BusyError):
+            await batches.ask("a", ["x"], 4)
+        gate.opened.set()
+        await asyncio.gather(*waiting)
+
+    run(main, gate, most=8, most_waiting=20)
+    assert gate.sizes == [1, 2, 2]
 
 
 def test_those_who_have_gone_take_nobodys_place_and_are_not_answered():
