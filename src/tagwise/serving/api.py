@@ -208,7 +208,7 @@ def router_of(service: Service) -> APIRouter:
         """Whether the server lives."""
         return json_response({"status": "ok"})
 
-    unready = {503: {"description": "Some tagger is not loaded."}}
+    unready: dict[int | str, dict[str, Any]] = {503: {"description": "Some tagger is not loaded."}}
 
     @operation.head("/readyz", include_in_schema=False)
     @operation.get("/readyz", responses=documented(example={"ready": True, "taggers": [_DESCRIBED]}) | unready)

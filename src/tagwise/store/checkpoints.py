@@ -168,8 +168,8 @@ class OpenCheckpoint:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         # The same data and parameters have led to this state before: it is the state that cannot be right.
-        blamed = isinstance(error, MISFITS) and not isinstance(error, ModelFormatError)
-        if blamed and self.kept and error is not self.excused:
+        blamed = self.kept and error is not self.excused
+        if blamed and isinstance(error, MISFITS) and not isinstance(error, ModelFormatError):
             with self.refusing_misfits():
                 raise error
 
