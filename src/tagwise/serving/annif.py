@@ -117,7 +117,7 @@ def annif_router_of(service: Service) -> APIRouter:
 
     @router.get("/", responses=documented(example=about))
     async def information() -> Response:
-        """What answers here."""
+        """Name and version of the server."""
         return json_response(about)
 
     @router.get("/vocabs", responses=documented(example={"vocabs": [_PROJECT["vocab"]]}))
@@ -132,7 +132,7 @@ def annif_router_of(service: Service) -> APIRouter:
 
     @router.get("/projects/{project_id}", responses=documented(404, example=_PROJECT))
     async def project(project_id: str) -> Response:
-        """One of the taggers."""
+        """A tagger."""
         return json_response(_described(service.tagger(project_id)))
 
     async def suggested(project_id: str, texts: list[str], choice: _Choice) -> list[dict[str, Any]]:

@@ -134,12 +134,12 @@ def router_of(service: Service) -> APIRouter:
 
     @taggers_router.get("", responses=documented(example={"taggers": [_DESCRIBED]}))
     async def taggers() -> Response:
-        """What is served."""
+        """Served taggers."""
         return json_response({"taggers": [_described(one) for one in service.taggers.values()]})
 
     @taggers_router.get("/{name}", responses=documented(404, example=_DESCRIBED))
     async def tagger(name: TaggerName) -> Response:
-        """One of the taggers."""
+        """A tagger."""
         return json_response(_described(service.tagger(name)))
 
     @taggers_router.get("/{name}/tags", responses=documented(404, 422, 503, example={"tags": [_TAG]}))
@@ -155,7 +155,7 @@ def router_of(service: Service) -> APIRouter:
 
     @taggers_router.post("/{name}/reload", responses=documented(403, 404, 503, example=_DESCRIBED))
     async def reload(name: TaggerName) -> Response:
-        """Load what the folder holds now; other processes do so within a second or two."""
+        """Load the model that the folder holds now; other processes follow within a second or two."""
         served = service.tagger(name)
         if not await served.reload():
             raise unavailable(f"The model does not load, and the old one stays: {served.error}")
@@ -174,7 +174,7 @@ def router_of(service: Service) -> APIRouter:
 
     @taggers_router.get("/{name}/feedback", responses=documented(404, 503, example=counts))
     async def answered(name: TaggerName) -> Response:
-        """How much was answered so far."""
+        """Number of answers so far."""
         served = service.tagger(name)
         found = await service.look(lambda tally: tally.counts(served.name))
         return json_response({"kept": service.feedback is not None, **found})
@@ -183,7 +183,7 @@ def router_of(service: Service) -> APIRouter:
 
     @taggers_router.get("/{name}/queue", responses=documented(404, 503, example=done))
     async def queue(name: TaggerName) -> Response:
-        """How far the texts to work through are done."""
+        """Progress through the texts of the queue."""
         served, texts = service.tagger(name), service.queue
 
         def left(tally: Tally) -> list[int]:
@@ -195,7 +195,7 @@ def router_of(service: Service) -> APIRouter:
 
     @taggers_router.get("/{name}/queue/{number}", responses=documented(404, 422, 503, example=_QUEUED))
     async def queued(name: TaggerName, number: Annotated[int, Path(description="From 1.")]) -> Response:
-        """One of the texts to work through, with the answers on it."""
+        """A text of the queue, with the answers on it."""
         served, one = service.tagger(name), service.queued(number)
         answers = await service.look(lambda tally: dict(tally.on(served.name, one.key) or {}))
         accepted, rejected = ([tag for tag, right in answers.items() if right is wanted] for wanted in (True, False))
@@ -205,7 +205,7 @@ def router_of(service: Service) -> APIRouter:
     @operation.head("/healthz", include_in_schema=False)
     @operation.get("/healthz", responses=documented(example={"status": "ok"}))
     async def healthz() -> Response:
-        """Whether the server lives."""
+        """Whether the server is alive."""
         return json_response({"status": "ok"})
 
     unready: dict[int | str, dict[str, Any]] = {503: {"description": "Some tagger is not loaded."}}
