@@ -355,7 +355,7 @@ class Results:
 
     def __init__(self) -> None:
         self.models: dict[str, Counter[str]] = {}
-        self.waited = [0.0]
+        self.waited: list[float] = []
         self.findings: list[str] = []
 
     def add(self, what: str, found: dict[str, Any]) -> bool:
@@ -376,7 +376,7 @@ class Results:
         from tagwise import __version__
 
         outcomes = sum(self.models.values(), Counter())
-        median, most, slowest = np.quantile(self.waited, (0.5, 0.95, 1.0), method="lower").round(3).tolist()
+        median, most, slowest = np.quantile(self.waited or [0.0], (0.5, 0.95, 1.0), method="lower").round(3).tolist()
         return {
             "runs": sum(outcomes.values()),
             "outcomes": dict(sorted(outcomes.items())),
